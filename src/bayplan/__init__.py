@@ -1,0 +1,3 @@
+"""bayplan: a Kubernetes scheduler whose plugins are ordinary Python classes."""
+
+__version__ = "0.1.0"

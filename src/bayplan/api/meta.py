@@ -1,0 +1,122 @@
+"""What every API object has: metadata, and how records of this package are declared.
+
+Records hold only the fields that scheduling reads, as they stand on the wire (quantities stay text:
+`quantity.py` gives them meaning). They are frozen: an object is replaced, never changed.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+Quantity = str | int | float
+"""A quantity as it stands on the wire; see `bayplan.api.quantity`."""
+
+ResourceList = dict[str, Quantity]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of all records: frozen, camelCase on the wire, defaults left out when written."""
+
+
+class OwnerReference(Record, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Record, frozen=True):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object, if one does."""
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
+
+
+class Object(Record, frozen=True):
+    """An API object: `metadata` and the short names for what is read from it most."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.metadata.annotations
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone for objects without a namespace."""
+        meta = self.metadata
+        return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+class LabelSelectorRequirement(Record, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Record, frozen=True):
+    """A selector as written; `bayplan.api.selectors` compiles it. Absent (None) matches nothing, `{}` all."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class NodeSelectorTerm(Record, frozen=True):
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_fields: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Record, frozen=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class ObjectReference(Record, frozen=True):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    resource_version: str = ""
+
+
+class Condition(Record, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    last_probe_time: datetime | None = None
+    observed_generation: int = 0
