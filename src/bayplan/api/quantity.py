@@ -1,0 +1,168 @@
+"""Quantities ("100m", "1.5Gi", "2e3") as exact integers, and the classes of resource names.
+
+A quantity is a decimal number with a suffix. Kubernetes keeps it exactly, down to 10⁻⁹, so we count it in
+nano units as a Python int: sums and comparisons are then exact, and rounding happens once, where a rule says
+so. Floats never appear. Texts repeat a lot in a cluster, so each distinct one is parsed once.
+
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from bayplan.api.meta import Quantity
+from bayplan.api.names import label_key_problems
+from bayplan.errors import QuantityError
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+HUGEPAGES_PREFIX: Final = "hugepages-"
+ATTACHABLE_VOLUMES_PREFIX: Final = "attachable-volumes-"
+
+NANO: Final = 10**9
+"""Nano units in one."""
+MILLI: Final = 10**6
+"""Nano units in a thousandth."""
+MAX_INT64: Final = 2**63 - 1
+
+_FORM: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:([eE])([+-]?[0-9]+)|([A-Za-z]*))", re.ASCII)
+_DECIMAL_EXPONENTS: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+_BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_EXPONENT_LIMIT: Final = 1000
+"""Exponents beyond this change no answer (zero stays zero, the rest is out of range), so they are cut."""
+
+_EMPTY: Final = "it is empty"
+_NO_DIGITS: Final = "it has no digits"
+_TOO_LONG: Final = "it has too many digits"
+_SUFFIX: Final = 'no such suffix "{suffix}" (n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e and an exponent)'
+_FORM_RULE: Final = "it must be a decimal number and an optional suffix"
+
+
+def parse_quantity(quantity: Quantity | None) -> int:
+    """The exact quantity in nano units.
+
+    What is finer than a nano unit is rounded away from zero ("if you want some, you get some"), and values
+    with a binary suffix are capped at 2⁶³-1, both as upstream. A number stands for its text, None for zero.
+
+    Raises:
+        QuantityError: the text is no quantity.
+    """
+    if quantity is None:
+        return 0
+    return _parse(quantity if isinstance(quantity, str) else str(quantity))
+
+
+def value(quantity: Quantity | None) -> int:
+    """The quantity in whole units, rounded away from zero; it never leaves the range of 64 bits."""
+    return whole_units(parse_quantity(quantity))
+
+
+def milli_value(quantity: Quantity | None) -> int:
+    """The quantity in thousandths, rounded away from zero; it never leaves the range of 64 bits."""
+    return milli_units(parse_quantity(quantity))
+
+
+def whole_units(nano: int) -> int:
+    """Nano units as whole units, rounded away from zero, cut to 64 bits."""
+    return _away_from_zero(nano, NANO)
+
+
+def milli_units(nano: int) -> int:
+    """Nano units as thousandths, rounded away from zero, cut to 64 bits."""
+    return _away_from_zero(nano, MILLI)
+
+
+def resource_units(name: str, nano: int) -> int:
+    """Nano units in the unit that scheduling counts the resource in: thousandths of cpu, else whole ones."""
+    return milli_units(nano) if name == CPU else whole_units(nano)
+
+
+@lru_cache(maxsize=4096)
+def is_extended_resource(name: str) -> bool:
+    """Whether `name` is a device plugin's or an administrator's (`example.com/gpu`), not Kubernetes' own."""
+    return (
+        "/" in name
+        and "kubernetes.io/" not in name
+        and not name.startswith("requests.")
+        # A quota on it must be possible, and that has the prefix in its name.
+        and not label_key_problems(f"requests.{name}")
+    )
+
+
+@lru_cache(maxsize=4096)
+def is_scalar_resource(name: str) -> bool:
+    """Whether `name` is counted in whole units beside cpu, memory and ephemeral-storage."""
+    return (
+        name.startswith((HUGEPAGES_PREFIX, ATTACHABLE_VOLUMES_PREFIX))
+        or "kubernetes.io/" in name
+        or is_extended_resource(name)
+    )
+
+
+@lru_cache(maxsize=4096)
+def is_tracked_resource(name: str) -> bool:
+    """Whether scheduling counts requests for `name` at all; other names are ignored."""
+    return name in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_scalar_resource(name)
+
+
+@lru_cache(maxsize=65536)
+def _parse(text: str) -> int:
+    trimmed = text.strip()
+    form = _FORM.fullmatch(trimmed)
+    if form is None:
+        raise _error(text, _FORM_RULE if trimmed else _EMPTY)
+    sign, whole, fraction, exponent_mark, exponent, suffix = form.groups(default="")
+    digits = whole + fraction
+    if not digits:
+        raise _error(text, _NO_DIGITS if trimmed else _EMPTY)
+    try:
+        number = int(digits)
+    except ValueError as error:  # Python refuses to convert thousands of digits
+        raise _error(text, _TOO_LONG) from error
+    if suffix in _BINARY_EXPONENTS:
+        # Binary suffixes carry no decimal exponent, so the only fraction is the written one.
+        nano = _scaled(number << _BINARY_EXPONENTS[suffix], 9 - len(fraction))
+        nano = min(nano, MAX_INT64 * NANO)
+    else:
+        if exponent_mark:
+            power = max(-_EXPONENT_LIMIT, min(_EXPONENT_LIMIT, _exponent(text, exponent)))
+        elif suffix in _DECIMAL_EXPONENTS:
+            power = _DECIMAL_EXPONENTS[suffix]
+        else:
+            raise _error(text, _SUFFIX.format(suffix=suffix))
+        nano = _scaled(number, 9 + power - len(fraction))
+    return -nano if sign == "-" else nano
+
+
+def _exponent(text: str, exponent: str) -> int:
+    try:
+        return int(exponent)
+    except ValueError as error:
+        raise _error(text, _TOO_LONG) from error
+
+
+def _scaled(number: int, power: int) -> int:
+    """number x 10^power, rounded up; `number` is not negative."""
+    if power >= 0:
+        return number * _power_of_ten(power)
+    return -(-number // _power_of_ten(-power))
+
+
+def _power_of_ten(power: int) -> int:
+    return int(10**power)  # int(): the type of ** depends on the sign, which is checked by the callers
+
+
+def _away_from_zero(nano: int, unit: int) -> int:
+    return min(-(-nano // unit), MAX_INT64) if nano >= 0 else max(nano // unit, -MAX_INT64)
+
+
+def _error(text: str, why: str) -> QuantityError:
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    return QuantityError(f'"{shown}" is not a quantity: {why}')

@@ -1,0 +1,186 @@
+"""What a pod asks of its node: the sum over its containers, in five readings.
+
+A pod's request is not one number. Sidecars run beside the containers, plain init containers before them, so
+the pod needs the larger of the two peaks; a resize in progress counts at its largest; a request for the pod
+as a whole replaces that of its containers; overhead comes on top. And the places that ask want different
+readings (see the functions at the top): these differences are upstream's, down to the one that scoring does
+not see requests for the pod as a whole.
+
+Sums are exact, in nano units; a pod's total is rounded once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from bayplan.api.meta import ResourceList
+from bayplan.api.pod import Container, ContainerStatus, Pod
+from bayplan.api.quantity import (
+    CPU,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    MILLI,
+    NANO,
+    is_tracked_resource,
+    parse_quantity,
+    resource_units,
+)
+
+DEFAULT_CPU_MILLI: Final = 100
+"""What a container without a cpu request counts as where zero would make spreading blind to it."""
+DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
+
+RESIZE_PENDING: Final = "PodResizePending"
+INFEASIBLE: Final = "Infeasible"
+
+_Amounts = dict[str, int]
+"""Nano units by resource."""
+
+_NO_DEFAULTS: Final[Mapping[str, int]] = {}
+_DEFAULTS: Final[Mapping[str, int]] = {CPU: DEFAULT_CPU_MILLI * MILLI, MEMORY: DEFAULT_MEMORY_BYTES * NANO}
+
+
+def fit_requests(pod: Pod) -> dict[str, int]:
+    """What an incoming pod needs free on a node."""
+    return pod_requests(pod, status=False, pod_level=True)
+
+
+def placed_requests(pod: Pod) -> dict[str, int]:
+    """What a pod takes on the node that it is on, or nominated to."""
+    return pod_requests(pod, status=True, pod_level=True)
+
+
+def balance_requests(pod: Pod) -> dict[str, int]:
+    """What an incoming pod adds where the balance of resources is scored."""
+    return placed_requests(pod)
+
+
+def scoring_requests(pod: Pod) -> dict[str, int]:
+    """What an incoming pod adds where free resources are scored; blind to pod-level requests, as upstream."""
+    return pod_requests(pod, status=False, pod_level=False, defaults=True)
+
+
+def nonzero_requests(pod: Pod) -> tuple[int, int]:
+    """Milli cpu and bytes of memory of a placed pod, with defaults for containers that do not say.
+
+    Where the pod has a request as a whole, a default stands only for what neither it nor a container names.
+    """
+    defaults = _DEFAULTS
+    if _has_pod_level_requests(pod):
+        plain = _requests(pod, status=True, pod_level=True, defaults=_NO_DEFAULTS)
+        defaults = {name: amount for name, amount in _DEFAULTS.items() if name not in plain}
+    total = _requests(pod, status=True, pod_level=True, defaults=defaults)
+    return resource_units(CPU, total.get(CPU, 0)), resource_units(MEMORY, total.get(MEMORY, 0))
+
+
+def pod_requests(pod: Pod, *, status: bool, pod_level: bool, defaults: bool = False) -> dict[str, int]:
+    """The pod's request by resource: milli cpu, whole units of the rest; only what scheduling counts.
+
+    Args:
+        status: let what the kubelet reports as allocated and in use count, for pods that are being resized.
+        pod_level: let spec.resources replace the sum of the containers.
+        defaults: count containers that name no cpu or memory at the defaults.
+
+    A resource that is named with 0 is there with 0.
+    """
+    total = _requests(
+        pod, status=status, pod_level=pod_level, defaults=_DEFAULTS if defaults else _NO_DEFAULTS
+    )
+    return {name: resource_units(name, amount) for name, amount in total.items()}
+
+
+def _requests(pod: Pod, *, status: bool, pod_level: bool, defaults: Mapping[str, int]) -> _Amounts:
+    spec = pod.spec
+    statuses: dict[str, ContainerStatus] = {}
+    infeasible = False
+    if status:
+        statuses = {s.name: s for s in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
+        infeasible = _resize_is_infeasible(pod)
+
+    total: _Amounts = {}
+    for container in spec.containers:
+        _add(total, _container(container, statuses.get(container.name), infeasible, defaults))
+    if spec.init_containers:
+        sidecars: _Amounts = {}
+        peak: _Amounts = {}
+        for container in spec.init_containers:
+            if container.restart_policy == "Always":
+                needs = _container(container, statuses.get(container.name), infeasible, defaults)
+                _add(total, needs)
+                _add(sidecars, needs)
+                _raise_to(peak, sidecars)
+            else:
+                # It has ended before anything could be resized, so its status says nothing.
+                needs = _container(container, None, infeasible, defaults)
+                _add(needs, sidecars)
+                _raise_to(peak, needs)
+        _raise_to(total, peak)
+    if pod_level and _has_pod_level_requests(pod):
+        total.update(_pod_level(pod, status=status, infeasible=infeasible))
+    if spec.overhead:
+        _add(total, _amounts(spec.overhead))
+    return total
+
+
+def _container(
+    container: Container, status: ContainerStatus | None, infeasible: bool, defaults: Mapping[str, int]
+) -> _Amounts:
+    needs = _amounts(container.resources.requests)
+    if status is not None and status.resources is not None:
+        reported = (_amounts(status.resources.requests), _amounts(status.allocated_resources))
+        needs = _largest(reported if infeasible else (needs, *reported))
+    for name, amount in defaults.items():
+        needs.setdefault(name, amount)
+    return needs
+
+
+def _pod_level(pod: Pod, *, status: bool, infeasible: bool) -> _Amounts:
+    resources = pod.spec.resources
+    needs = _amounts(resources.requests) if resources is not None else {}
+    if status and pod.status.resources is not None:
+        reported = (_amounts(pod.status.resources.requests), _amounts(pod.status.allocated_resources))
+        needs = _largest(reported if infeasible else (needs, *reported))
+    return {name: amount for name, amount in needs.items() if _is_pod_level_resource(name)}
+
+
+def _has_pod_level_requests(pod: Pod) -> bool:
+    resources = pod.spec.resources
+    return resources is not None and any(map(_is_pod_level_resource, resources.requests))
+
+
+def _is_pod_level_resource(name: str) -> bool:
+    return name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)
+
+
+def _resize_is_infeasible(pod: Pod) -> bool:
+    """Whether the node said that it will never grant the resize: then what is asked for does not count."""
+    for condition in pod.status.conditions:
+        if condition.type == RESIZE_PENDING:
+            return condition.reason == INFEASIBLE
+    return False
+
+
+def _amounts(resources: ResourceList) -> _Amounts:
+    return {
+        name: parse_quantity(quantity) for name, quantity in resources.items() if is_tracked_resource(name)
+    }
+
+
+def _largest(lists: Iterable[_Amounts]) -> _Amounts:
+    largest: _Amounts = {}
+    for amounts in lists:
+        _raise_to(largest, amounts)
+    return largest
+
+
+def _add(total: _Amounts, amounts: _Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(peak: _Amounts, amounts: _Amounts) -> None:
+    for name, amount in amounts.items():
+        known = peak.get(name)
+        if known is None or amount > known:
+            peak[name] = amount

@@ -1,0 +1,105 @@
+"""Everything bayplan raises on purpose, in one tree.
+
+    BayplanError
+    ├── InputError            what the user handed us is wrong: where it stands, and what is wrong with it
+    │   ├── QuantityError     a quantity such as "1.5Gi" that is none
+    │   ├── SelectorError     a label or node selector that breaks its syntax
+    │   └── DecodeError       a file that is no YAML, or an object whose fields have the wrong shape
+    ├── ConfigError           the scheduler's configuration is wrong
+    └── PluginError           a plugin broke its contract or could not do its work
+
+"This pod does not fit" is an answer and not an error: it is a status, and never comes through here.
+This file is at the bottom of the import graph: it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class BayplanError(Exception):
+    """Base of all errors that bayplan raises on purpose."""
+
+
+class InputError(BayplanError):
+    """Something the user gave us is wrong; the attributes say where, as far as the raiser knew.
+
+    Code deep inside knows only the problem. Each caller on the way out adds what it knows with `at`, so
+    that the message names file, line, object and field:
+
+        cluster.yaml:12: Pod default/web: spec.containers[0].resources.requests[cpu]: "1x" is not a quantity
+    """
+
+    source: str
+    """The file, or "" where the input did not come from one."""
+    line: int | None
+    """Line in `source`, counted from 1: where the document or the problem begins."""
+    object_key: str
+    """Kind and key of the object, `Pod default/web`."""
+    field: str
+    """Path of the field inside the object, `spec.containers[0].image`."""
+    problem: str
+    """What is wrong, without the place."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        source: str = "",
+        line: int | None = None,
+        object_key: str = "",
+        field: str = "",
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.source = source
+        self.line = line
+        self.object_key = object_key
+        self.field = field
+
+    def at(self, *, source: str = "", line: int | None = None, object_key: str = "", field: str = "") -> Self:
+        """Add what is known about the place; what an inner caller said already stands."""
+        self.source = self.source or source
+        self.line = line if self.line is None else self.line
+        self.object_key = self.object_key or object_key
+        self.field = self.field or field
+        return self
+
+    def __str__(self) -> str:
+        if self.source:
+            place = self.source if self.line is None else f"{self.source}:{self.line}"
+        else:
+            place = "" if self.line is None else f"line {self.line}"
+        return ": ".join(part for part in (place, self.object_key, self.field, self.problem) if part)
+
+
+class QuantityError(InputError):
+    """A text that stands where a quantity should be is none."""
+
+
+class SelectorError(InputError):
+    """A label selector or node selector breaks the syntax of selectors."""
+
+
+class DecodeError(InputError):
+    """A file or an object cannot be read: broken YAML or JSON, or a field of the wrong type."""
+
+
+class ConfigError(BayplanError):
+    """The scheduler's configuration is wrong; the message says all."""
+
+
+class PluginError(BayplanError):
+    """A plugin broke its contract, or could not do its work."""
+
+    plugin: str
+    """Name of the plugin."""
+    problem: str
+
+    def __init__(self, plugin: str, problem: str) -> None:
+        super().__init__(plugin, problem)
+        self.plugin = plugin
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin}: {self.problem}"
