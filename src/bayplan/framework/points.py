@@ -1,0 +1,64 @@
+"""The extension points: the places in a pod's way where plugins are asked.
+
+One enum for the whole program, because three notations meet here: documents and error texts say
+`PreFilter`, a configuration file says `preFilter`, and upstream's build errors say `PreFilterPlugin`.
+`BUILD_ORDER` is the order in which a profile's points are checked; it decides which of two mistakes a user
+is told about first. What each point may do stands in the plugin protocols, not here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Point(StrEnum):
+    """An extension point, in the order a pod meets them."""
+
+    PRE_ENQUEUE = "PreEnqueue"
+    QUEUE_SORT = "QueueSort"
+    PRE_FILTER = "PreFilter"
+    FILTER = "Filter"
+    POST_FILTER = "PostFilter"
+    PRE_SCORE = "PreScore"
+    SCORE = "Score"
+    RESERVE = "Reserve"
+    PERMIT = "Permit"
+    PRE_BIND = "PreBind"
+    BIND = "Bind"
+    POST_BIND = "PostBind"
+    PLACEMENT_GENERATE = "PlacementGenerate"
+    PLACEMENT_SCORE = "PlacementScore"
+
+    @property
+    def config_key(self) -> str:
+        """The key of this point under a profile's `plugins`: `preFilter`."""
+        return self.value[0].lower() + self.value[1:]
+
+    @property
+    def type_word(self) -> str:
+        """What build errors call a plugin of this point: `PreFilterPlugin`."""
+        return f"{self.value}Plugin"
+
+    @classmethod
+    def from_config_key(cls, key: str) -> Point:
+        """The point with this key in a configuration file; ValueError if there is none."""
+        return cls(key[:1].upper() + key[1:])
+
+
+BUILD_ORDER = (
+    Point.PRE_FILTER,
+    Point.FILTER,
+    Point.POST_FILTER,
+    Point.RESERVE,
+    Point.PRE_SCORE,
+    Point.SCORE,
+    Point.PRE_BIND,
+    Point.BIND,
+    Point.POST_BIND,
+    Point.PERMIT,
+    Point.PRE_ENQUEUE,
+    Point.QUEUE_SORT,
+    Point.PLACEMENT_GENERATE,
+    Point.PLACEMENT_SCORE,
+)
+"""The order in which the plugin lists of a profile are built, and so in which their errors come."""
