@@ -1,0 +1,214 @@
+"""The pods, nodes and namespaces of the benchmarks, as an API server would hold them.
+
+What they ask for (sizes, labels, affinity terms, spread constraints) is what the templates of
+Kubernetes' own scheduler benchmark ask for (test/integration/scheduler_perf/templates, v1.36), so that
+our figures can stand beside upstream's. A template is a record without name, namespace and uid;
+`workloads.py` says how many of each are made and gives every object its own.
+
+The defaults that an API server and its admission would add are written in here: nothing between these
+records and the scheduler fills them in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bayplan.api.meta import (
+    Condition,
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+)
+from bayplan.api.node import Node, NodeStatus
+from bayplan.api.pod import (
+    Affinity,
+    Container,
+    ContainerPort,
+    NodeAffinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    Toleration,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+
+IMAGE: Final = "registry.k8s.io/pause:3.10.2"
+
+SCHED_NAMESPACES: Final = ("sched-1", "sched-0")
+"""Where the affinity templates look for their peers; the workloads put the pods there."""
+
+DEVOPS: Final = {"team": "devops"}
+"""The label of the namespaces that the NSSelector templates select."""
+
+DEFAULT_TOLERATIONS: Final = tuple(
+    Toleration(
+        key=f"node.kubernetes.io/{trouble}", operator="Exists", effect="NoExecute", toleration_seconds=300
+    )
+    for trouble in ("not-ready", "unreachable")
+)
+"""What the DefaultTolerationSeconds admission adds to every pod."""
+
+NODE: Final = Node(
+    status=NodeStatus(
+        capacity={"cpu": "4", "memory": "32Gi", "pods": "110"},
+        allocatable={"cpu": "4", "memory": "32Gi", "pods": "110"},
+        conditions=(Condition(type="Ready", status="True"),),
+    )
+)
+
+
+def make_template(
+    generate_name: str = "pod-",
+    *,
+    cpu: str = "100m",
+    memory: str = "500Mi",
+    limits: bool = True,
+    labels: dict[str, str] | None = None,
+    priority: int = 0,
+    affinity: Affinity | None = None,
+    spread: tuple[TopologySpreadConstraint, ...] = (),
+    node_selector: dict[str, str] | None = None,
+    tolerations: tuple[Toleration, ...] = (),
+    grace_period_seconds: int = 30,
+) -> Pod:
+    """A pending pod of one pause container, with everything filled in but its identity."""
+    requests = {"cpu": cpu, "memory": memory}
+    container = Container(
+        name="pause",
+        image=IMAGE,
+        ports=(ContainerPort(container_port=80, protocol="TCP"),),
+        resources=ResourceRequirements(requests=dict(requests), limits=dict(requests) if limits else {}),
+    )
+    return Pod(
+        metadata=ObjectMeta(generate_name=generate_name, labels=labels or {}),
+        spec=PodSpec(
+            scheduler_name="default-scheduler",
+            priority=priority,
+            preemption_policy="PreemptLowerPriority",
+            affinity=affinity,
+            node_selector=node_selector,
+            tolerations=tolerations + DEFAULT_TOLERATIONS,
+            topology_spread_constraints=spread,
+            containers=(container,),
+            termination_grace_period_seconds=grace_period_seconds,
+        ),
+        status=PodStatus(phase="Pending"),
+    )
+
+
+def peers(labels: dict[str, str], topology_key: str, *, by_label: bool = False) -> PodAffinityTerm:
+    """A term over pods with these labels: in the two `sched` namespaces, or in those labelled `DEVOPS`."""
+    selector = LabelSelector(match_labels=labels)
+    if by_label:
+        return PodAffinityTerm(
+            label_selector=selector,
+            topology_key=topology_key,
+            namespace_selector=LabelSelector(match_labels=DEVOPS),
+        )
+    return PodAffinityTerm(label_selector=selector, topology_key=topology_key, namespaces=SCHED_NAMESPACES)
+
+
+def required(term: PodAffinityTerm) -> PodAffinity:
+    return PodAffinity(required=(term,))
+
+
+def preferred(term: PodAffinityTerm, weight: int = 1) -> PodAffinity:
+    return PodAffinity(preferred=(WeightedPodAffinityTerm(weight=weight, pod_affinity_term=term),))
+
+
+def zone_in(*zones: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        match_expressions=(LabelSelectorRequirement(key=ZONE, operator="In", values=zones),)
+    )
+
+
+def spread_over(
+    labels: dict[str, str], topology_key: str, when_unsatisfiable: str, max_skew: int = 5
+) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(
+        max_skew=max_skew,
+        topology_key=topology_key,
+        when_unsatisfiable=when_unsatisfiable,
+        label_selector=LabelSelector(match_labels=labels),
+    )
+
+
+_BLUE: Final = {"color": "blue"}
+_GREEN: Final = {"color": "green"}
+_RED: Final = {"color": "red"}
+_YELLOW: Final = {"color": "yellow"}
+
+DEFAULT_POD: Final = make_template()
+
+ANTI_AFFINITY_POD: Final = make_template(
+    "anti-affinity-pod-",
+    labels=_GREEN,
+    affinity=Affinity(pod_anti_affinity=required(peers(_GREEN, HOSTNAME))),
+)
+AFFINITY_POD: Final = make_template(
+    "affinity-pod-",
+    labels=_BLUE,
+    affinity=Affinity(pod_affinity=required(peers(_BLUE, ZONE))),
+)
+PREFERRED_AFFINITY_POD: Final = make_template(
+    "preferred-affinity-pod-",
+    labels=_RED,
+    affinity=Affinity(pod_affinity=preferred(peers(_RED, HOSTNAME))),
+)
+PREFERRED_ANTI_AFFINITY_POD: Final = make_template(
+    "preferred-anti-affinity-pod-",
+    labels=_YELLOW,
+    affinity=Affinity(pod_anti_affinity=preferred(peers(_YELLOW, HOSTNAME))),
+)
+
+NODE_AFFINITY_POD: Final = make_template(
+    "node-affinity-",
+    affinity=Affinity(
+        node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=(zone_in("zone1", "zone2"),)))
+    ),
+)
+
+NS_ANTI_AFFINITY_POD: Final = make_template(
+    "anti-affinity-pod-",
+    labels=_GREEN,
+    affinity=Affinity(pod_anti_affinity=required(peers(_GREEN, HOSTNAME, by_label=True))),
+)
+NS_PREFERRED_ANTI_AFFINITY_POD: Final = make_template(
+    "anti-affinity-pod-",
+    labels=_GREEN,
+    affinity=Affinity(pod_anti_affinity=preferred(peers(_GREEN, HOSTNAME, by_label=True))),
+)
+NS_AFFINITY_POD: Final = make_template(
+    "affinity-pod-",
+    labels=_BLUE,
+    affinity=Affinity(pod_affinity=required(peers(_BLUE, ZONE, by_label=True))),
+)
+NS_PREFERRED_AFFINITY_POD: Final = make_template(
+    "preferred-affinity-pod-",
+    labels=_RED,
+    affinity=Affinity(pod_affinity=preferred(peers(_RED, HOSTNAME, by_label=True))),
+)
+
+SPREADING_POD: Final = make_template(
+    "spreading-pod-", labels=_BLUE, spread=(spread_over(_BLUE, ZONE, "DoNotSchedule"),)
+)
+PREFERRED_SPREADING_POD: Final = make_template(
+    "spreading-pod-", labels=_BLUE, spread=(spread_over(_BLUE, ZONE, "ScheduleAnyway"),)
+)
+
+LOW_PRIORITY_POD: Final = make_template(cpu="900m", grace_period_seconds=0)
+"""Four of them leave a node 400m: a high-priority pod has to evict three."""
+
+HIGH_PRIORITY_POD: Final = make_template("pod-high-priority-", cpu="3", priority=10)
+
+LARGE_POD: Final = make_template("pod-h-", cpu="9", priority=10, limits=False)
+"""More CPU than any node has: neither fits nor can preempt its way in."""

@@ -1,0 +1,125 @@
+"""What a workload is: its objects as templates, and how many of each are made.
+
+`workloads.py` has the list of them, `templates.py` the objects they are made of. Everything is made from
+counters: two runs of the same size make the same objects, name for name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Pod
+from bayplan.bench.templates import HOSTNAME, NODE, ZONE
+
+CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""When every object was made: a scheduler sees the order of arrival, not this."""
+
+BACKGROUND_EVERY: Final = 50
+"""Measured pods for each background pod.
+
+Upstream adds one each 200 ms, by the clock. A ratio repeats exactly, and a fast scheduler has as many to
+endure as a slow one; this is the ratio that upstream has at 250 pods a second.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Pods that are made together: `templates` take turns, `namespaces` are filled one after the other."""
+
+    templates: tuple[Pod, ...]
+    namespaces: tuple[str, ...]
+
+    def make(self, role: str, count: int, first: int = 0) -> Iterator[Pod]:
+        """Yield `count` pods, numbered from `first`; role and number make name and uid unique."""
+        for index in range(count):
+            template = self.templates[index % len(self.templates)]
+            meta = template.metadata
+            number = first + index
+            yield replace(
+                template,
+                metadata=replace(
+                    meta,
+                    name=f"{meta.generate_name}{role}{number:06d}",
+                    namespace=self.namespaces[index * len(self.namespaces) // count],
+                    uid=_uid(role, number),
+                    resource_version="1",
+                    creation_timestamp=CREATED,
+                ),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One benchmark: its objects, and the sizes it has unless the caller asks for others."""
+
+    name: str
+    summary: str
+    nodes: int
+    init_pods: int
+    """Pods that are there when measuring starts, all sets of `init` together."""
+    pods: int
+    init: tuple[PodSet, ...]
+    measured: PodSet
+    background: PodSet | None = None
+    """Pods that come in between and are not counted, only endured: `BACKGROUND_EVERY`."""
+    zones: tuple[str, ...] = ()
+    """Values of the zone label, dealt to the nodes in turn; empty: nodes have no zone."""
+    namespace_labels: tuple[tuple[str, str], ...] = ()
+
+    def make_nodes(self, count: int) -> Iterator[Node]:
+        """Yield nodes, each with its own host name, as a kubelet would register them."""
+        for number in range(count):
+            name = f"scheduler-perf-{number:05d}"
+            labels = {HOSTNAME: name}
+            if self.zones:
+                labels[ZONE] = self.zones[number % len(self.zones)]
+            yield replace(NODE, metadata=_meta(name, "n", number, labels))
+
+    def make_namespaces(self) -> Iterator[Namespace]:
+        """Yield every namespace that a pod of this workload is in, whatever the number of pods."""
+        sets = (*self.init, *([self.background] if self.background else []), self.measured)
+        names = dict.fromkeys(name for pods in sets for name in pods.namespaces)
+        for number, name in enumerate(names):
+            labels = {"kubernetes.io/metadata.name": name, **dict(self.namespace_labels)}
+            yield Namespace(metadata=_meta(name, "s", number, labels))
+
+    def make_init_pods(self, count: int) -> Iterator[Pod]:
+        """Yield the pods that have to be placed before measuring, set after set, in equal parts."""
+        first = 0
+        for index, pods in enumerate(self.init):
+            share = count * (index + 1) // len(self.init) - first
+            yield from pods.make("i", share, first)
+            first += share
+
+    def make_pods(self, count: int) -> Iterator[Pod]:
+        """Yield `count` measured pods in order of arrival, with the background pods between them."""
+        arrivals = self.measured.make("m", count)
+        if self.background is None:
+            yield from arrivals
+            return
+        intruders = self.background.make("b", -(-count // BACKGROUND_EVERY))
+        for number, pod in enumerate(arrivals):
+            if number % BACKGROUND_EVERY == 0:
+                yield next(intruders)
+            yield pod
+
+
+def _meta(name: str, role: str, number: int, labels: dict[str, str]) -> ObjectMeta:
+    return ObjectMeta(
+        name=name,
+        uid=_uid(role, number),
+        resource_version="1",
+        labels=labels,
+        creation_timestamp=CREATED,
+    )
+
+
+def _uid(role: str, number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-{ord(role):012x}"

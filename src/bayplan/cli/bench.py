@@ -1,0 +1,141 @@
+"""`bayplan bench`: runs benchmark workloads and prints what they measured.
+
+Thin: `bayplan.bench` has the workloads and the measuring. With several workloads each runs in a process
+of its own, so that its peak of memory is its own and no workload warms up for the next.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bayplan.bench.errors import BenchError
+from bayplan.bench.measurement import Measurement, make_table
+from bayplan.bench.runner import Sizes, measure, progress_on
+from bayplan.bench.workload import Workload
+from bayplan.bench.workloads import WORKLOADS, find_workload
+
+ONLY_CORE = "only the decision core can be measured until the scheduler exists: add --core"
+PLAIN_WIDTH = 150
+"""Columns of a table that goes to a file or pipe, wide enough to break no line."""
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--core", is_flag=True, help="Measure decisions alone, from the decoded pod to the assumed one."
+)
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
+@click.option(
+    "--init-pods", type=click.IntRange(min=0), help="Pods that are there first, in all; placed, not measured."
+)
+@click.option("--pods", type=click.IntRange(min=1), help="Pods to measure.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of a table.")
+@click.option(
+    "--list", "list_only", is_flag=True, help="Show the workloads and their sizes, and run nothing."
+)
+@click.option("--profile", is_flag=True, help="Write to standard error where the time went; slows it down.")
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    names: tuple[str, ...],
+    core: bool,
+    nodes: int | None,
+    init_pods: int | None,
+    pods: int | None,
+    as_json: bool,
+    list_only: bool,
+    profile: bool,
+) -> None:
+    """Measure how fast pods are scheduled: all workloads, or those that are named.
+
+    Workloads and sizes are those of Kubernetes' scheduler_perf for 5,000 nodes; the options scale them.
+    """
+    workloads = [find_workload(name) for name in names] or list(WORKLOADS)
+    if list_only:
+        _print_list(workloads, as_json)
+        return
+    if not core:
+        raise BenchError(ONLY_CORE)
+    sizes = [
+        Sizes(
+            nodes=nodes or workload.nodes,
+            init_pods=workload.init_pods if init_pods is None else init_pods,
+            pods=pods or workload.pods,
+        )
+        for workload in workloads
+    ]
+    if len(workloads) == 1:
+        results = iter([_run_here(workloads[0], sizes[0], profile)])
+    else:
+        results = _run_apart(ctx, workloads, sizes, profile)
+    if as_json:
+        for result in results:
+            click.echo(result.as_json())
+        return
+    finished: list[Measurement] = []
+    try:
+        finished.extend(results)
+    finally:
+        if finished:
+            _print(make_table(finished))
+
+
+def _run_here(workload: Workload, sizes: Sizes, profile: bool) -> Measurement:
+    from bayplan.bench.core import make_core
+
+    progress = progress_on(sys.stderr, workload.name)
+    try:
+        return measure(
+            workload, make_core(), sizes, progress=progress, profile=sys.stderr if profile else None
+        )
+    finally:
+        progress("", 0, 0)
+
+
+def _run_apart(
+    ctx: click.Context, workloads: Sequence[Workload], sizes: Sequence[Sizes], profile: bool
+) -> Iterator[Measurement]:
+    """Run each workload in a process of its own; one that fails has said why, and ends the run."""
+    for workload, size in zip(workloads, sizes, strict=True):
+        command = [sys.executable, "-m", "bayplan.cli.main", "bench", workload.name, "--core", "--json"]
+        command += ["--nodes", str(size.nodes), "--init-pods", str(size.init_pods), "--pods", str(size.pods)]
+        if profile:
+            command.append("--profile")
+        ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        if ended.returncode < 0:
+            raise BenchError(f"{workload.name}: the process was ended by signal {-ended.returncode}")
+        if ended.returncode > 0:
+            ctx.exit(ended.returncode)
+        yield msgspec.json.decode(ended.stdout, type=Measurement)
+
+
+def _print_list(workloads: Sequence[Workload], as_json: bool) -> None:
+    if as_json:
+        for workload in workloads:
+            sizes = {"nodes": workload.nodes, "init_pods": workload.init_pods, "pods": workload.pods}
+            line = {"workload": workload.name, **sizes, "summary": workload.summary}
+            click.echo(msgspec.json.encode(line).decode())
+        return
+    table = Table(box=None)
+    table.add_column("workload", overflow="fold")
+    for heading in ("nodes", "init", "pods"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("what is scheduled")
+    for workload in workloads:
+        counts = (f"{count:,}" for count in (workload.nodes, workload.init_pods, workload.pods))
+        table.add_row(workload.name, *counts, workload.summary)
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
+    console.print(table)

@@ -1,0 +1,82 @@
+"""How a command ends: what goes wrong becomes one line on standard error and an exit status.
+
+    0    done
+    1    whoever read our output went away
+    2    what the user gave us is wrong, or we could not do it: the line says what and where
+    130  Ctrl-C
+
+A traceback is for bugs. Errors that bayplan raises on purpose (`bayplan.errors`) and those of the
+operating system about a file say all there is to say by themselves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from bayplan.errors import BayplanError
+
+OK: Final = 0
+BROKEN_PIPE: Final = 1
+FAILED: Final = 2
+INTERRUPTED: Final = 130
+
+# A group without a subcommand: the message is its help. Older versions of click have no such class.
+_NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
+def report(error: BaseException) -> int:
+    """Say what happened, if it is ours to say, and return the exit status; anything else is raised again."""
+    match error:
+        case SystemExit():
+            return error.code if isinstance(error.code, int) else FAILED
+        case KeyboardInterrupt() | click.Abort():
+            return INTERRUPTED
+        case BrokenPipeError():
+            _forget_output()
+            return BROKEN_PIPE
+        case click.UsageError():
+            if isinstance(error, _NO_ARGUMENTS):
+                click.echo(error.format_message(), err=True)
+            else:
+                _say(_with_hint(error))
+            return FAILED
+        case click.ClickException():
+            _say(error.format_message())
+            return FAILED
+        case BayplanError():
+            _say(str(error))
+            return FAILED
+        case OSError() if error.filename is not None:
+            _say(f"{os.fspath(error.filename)}: {error.strerror}")
+            return FAILED
+    raise error
+
+
+def did_you_mean(wanted: str, known: Iterable[str]) -> str:
+    """A question to end an error message with, or nothing where no known name is spelled alike."""
+    nearest = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(nearest)}?" if nearest else ""
+
+
+def _with_hint(error: click.UsageError) -> str:
+    message = error.format_message()
+    if error.ctx is None:
+        return message
+    return f"{message}\ntry '{error.ctx.command_path} --help'"
+
+
+def _say(message: str) -> None:
+    click.echo(f"error: {message}", err=True)
+
+
+def _forget_output() -> None:
+    """Send what is still buffered nowhere, or Python would complain about the pipe once more at exit."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)

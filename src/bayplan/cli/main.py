@@ -1,0 +1,87 @@
+"""The `bayplan` command: finds the subcommand, runs it, and turns errors into exit statuses.
+
+A subcommand is imported only when it is called: `bayplan --help` and shell completion stay quick,
+and `bayplan config` does not wait for NumPy. The table below is therefore all that the help text knows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from bayplan import __version__
+from bayplan.cli.errors import OK, did_you_mean, report
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a subcommand lives, and its line in `bayplan --help`."""
+
+    module: str
+    attribute: str
+    summary: str
+
+    def load(self) -> click.Command:
+        command = getattr(importlib.import_module(self.module), self.attribute)
+        assert isinstance(command, click.Command), f"{self.module}.{self.attribute} is no command"
+        return command
+
+
+COMMANDS: Final = {
+    "bench": LazyCommand("bayplan.cli.bench", "bench", "Measure the speed of scheduling decisions."),
+    "config": LazyCommand("bayplan.cli.config", "config", "Check or show a scheduler configuration."),
+    "decide": LazyCommand(
+        "bayplan.cli.decide", "decide", "Say where pods would go on a given cluster, and why."
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are those of `COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        lazy = COMMANDS.get(cmd_name)
+        return lazy.load() if lazy else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"no such command {name!r}.{did_you_mean(name, COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="bayplan", message="%(prog)s %(version)s")
+def application() -> None:
+    """A Kubernetes scheduler: kube-scheduler's decisions, explained, and plugins in Python."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    try:
+        status: Any = application.main(
+            args=None if argv is None else list(argv), prog_name="bayplan", standalone_mode=False
+        )
+        # A closed pipe may show only now; later nobody could catch it.
+        sys.stdout.flush()
+    except BaseException as error:
+        return report(error)
+    return status if isinstance(status, int) else OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
