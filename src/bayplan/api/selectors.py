@@ -109,6 +109,10 @@ class Requirement:
                 return f"{self.key}<{values}"
 
 
+def _canonical_order(requirement: Requirement) -> tuple[str, str, tuple[str, ...]]:
+    return requirement.key, requirement.operator.value, tuple(sorted(requirement.values))
+
+
 @dataclass(frozen=True, slots=True)
 class Selector:
     """A conjunction of requirements, or (`nothing`) the selector that was never given and matches nothing."""
@@ -225,10 +229,6 @@ def parse_int64(text: str | None) -> int | None:
         return None
     number = int(text)
     return number if number in _INT64 else None
-
-
-def _canonical_order(requirement: Requirement) -> tuple[str, str, tuple[str, ...]]:
-    return requirement.key, requirement.operator.value, tuple(sorted(requirement.values))
 
 
 def _quoted(actual: str | tuple[str, ...]) -> str:
