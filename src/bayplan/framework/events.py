@@ -1,0 +1,120 @@
+"""Cluster events, and which of them may help a waiting pod.
+
+A plugin that rejected a pod says what has to happen before it is worth asking again: a list of `Wake`, each
+an event and a hint that looks at the very object. Without a hint every such event wakes the pod. The bits are
+upstream's, because "does this event match that registration" is decided on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntFlag, StrEnum
+from typing import Any, Final
+
+from bayplan.api.pod import Pod
+
+
+class Resource(StrEnum):
+    POD = "Pod"
+    NODE = "Node"
+    PERSISTENT_VOLUME = "PersistentVolume"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+    CSI_NODE = "storage.k8s.io/CSINode"
+    CSI_DRIVER = "storage.k8s.io/CSIDriver"
+    VOLUME_ATTACHMENT = "storage.k8s.io/VolumeAttachment"
+    CSI_STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacity"
+    STORAGE_CLASS = "storage.k8s.io/StorageClass"
+    RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
+    RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
+    DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+    ASSIGNED_POD = "AssignedPod"
+    """A pod on a node. Registrations for POD see it too."""
+    UNSCHEDULABLE_POD = "UnschedulablePod"
+    """A pod that waits. Registrations for POD see it too."""
+    ANY = "*"
+
+
+class Action(IntFlag):
+    ADD = 1
+    DELETE = 2
+    UPDATE_NODE_ALLOCATABLE = 4
+    UPDATE_NODE_LABEL = 8
+    UPDATE_NODE_TAINT = 16
+    UPDATE_NODE_CONDITION = 32
+    UPDATE_NODE_ANNOTATION = 64
+    UPDATE_NODE_DECLARED_FEATURE = 128
+    UPDATE_POD_LABEL = 256
+    UPDATE_POD_SCALE_DOWN = 512
+    UPDATE_POD_TOLERATION = 1024
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 2048
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 4096
+    UPDATE = 8188
+    ALL = 8191
+
+
+_ACTION_LABELS: Final = {
+    Action.ADD: "Add",
+    Action.DELETE: "Delete",
+    Action.UPDATE_NODE_ALLOCATABLE: "UpdateNodeAllocatable",
+    Action.UPDATE_NODE_LABEL: "UpdateNodeLabel",
+    Action.UPDATE_NODE_TAINT: "UpdateNodeTaint",
+    Action.UPDATE_NODE_CONDITION: "UpdateNodeCondition",
+    Action.UPDATE_NODE_ANNOTATION: "UpdateNodeAnnotation",
+    Action.UPDATE_NODE_DECLARED_FEATURE: "UpdateNodeDeclaredFeature",
+    Action.UPDATE_POD_LABEL: "UpdatePodLabel",
+    Action.UPDATE_POD_SCALE_DOWN: "UpdatePodScaleDown",
+    Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
+    Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
+    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
+    Action.UPDATE: "Update",
+    Action.ALL: "All",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Something that happened to objects of one kind."""
+
+    resource: Resource
+    action: Action
+    custom_label: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name in metrics, e.g. `AssignedPodDelete`."""
+        return self.custom_label or f"{self.resource}{_ACTION_LABELS[self.action]}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.resource is Resource.ANY and self.action == Action.ALL
+
+    def matches(self, incoming: ClusterEvent) -> bool:
+        """Whether a registration for this event is meant by an incoming one."""
+        if self.is_wildcard:
+            return True
+        same = (
+            self.resource is Resource.ANY
+            or self.resource is incoming.resource
+            or (
+                self.resource is Resource.POD
+                and incoming.resource in (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
+            )
+        )
+        return same and bool(self.action & incoming.action) and incoming.action <= self.action
+
+
+Hint = Callable[[Pod, Any, Any], bool]
+"""`hint(waiting pod, old object or None, new object or None)`: True where it is worth trying again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """An event that may make a pod schedulable which this plugin rejected."""
+
+    event: ClusterEvent
+    hint: Hint | None = None
+
+
+def wake(resource: Resource, action: Action, hint: Hint | None = None) -> Wake:
+    return Wake(ClusterEvent(resource, action), hint)

@@ -1,0 +1,27 @@
+"""What a plugin may ask of the scheduler around it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Protocol
+
+from bayplan.snapshot.cluster import Cluster
+
+
+class Handle(Protocol):
+    """Given to a plugin when it is made."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster as of this cycle. Read-only for plugins."""
+
+    @property
+    def log(self) -> logging.Logger: ...
+
+    @property
+    def random(self) -> random.Random:
+        """The seeded generator: the only source of chance, so that runs repeat."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, by the scheduler's clock."""

@@ -1,0 +1,146 @@
+"""What came of looking at all nodes: what PostFilter is given, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from bayplan.api.pod import Pod
+from bayplan.framework.status import Code, Status
+from bayplan.framework.verdicts import PASS, Verdicts
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.what_if import Hypothesis
+
+NO_STATUS: Final = Status(Code.UNRESOLVABLE)
+"""What holds for nodes that nobody looked at, unless something better is known."""
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """Why no node fits.
+
+    `verdicts` are over all rows of the table, of which `looked_at` (rows, in order) were looked at; the rest
+    have the status `absent`.
+    """
+
+    cluster: Cluster
+    node_count: int
+    looked_at: IdColumn
+    verdicts: Verdicts | None
+    absent: Status = NO_STATUS
+    pre_filter_message: str = ""
+    rejecting_plugins: set[str] = field(default_factory=set)
+    pending_plugins: set[str] = field(default_factory=set)
+    extender_statuses: dict[int, Status] = field(default_factory=dict)
+
+    def status(self, row: int) -> Status:
+        """The status of a node: its own, or that of all nodes nobody looked at."""
+        return self.explicit_status(row) or self.absent
+
+    def explicit_status(self, row: int) -> Status | None:
+        if row in self.extender_statuses:
+            return self.extender_statuses[row]
+        if self.verdicts is None or not (self.looked_at == row).any():
+            return None
+        return self.verdicts.status(row)
+
+    def statuses(self) -> list[tuple[Status, IdColumn]]:
+        """Each distinct explicit status with the rows that have it."""
+        if self.verdicts is None:
+            return []
+        seen = np.full(len(self.verdicts.who), PASS, dtype=np.int8)
+        seen[self.looked_at] = self.verdicts.who[self.looked_at]
+        looked = Verdicts(seen, self.verdicts.why, self.verdicts._reasons)
+        found = looked.statuses()
+        found.extend(
+            (status, np.array([row], dtype=np.intp)) for row, status in self.extender_statuses.items()
+        )
+        return found
+
+    def rows_with(self, code: Code) -> IdColumn:
+        """The rows whose effective status has this code, in the order of the node list."""
+        wanted = np.zeros(self.cluster.nodes.high, dtype=np.bool_)
+        if self.absent.code is code:
+            wanted[self.cluster.order] = True
+        for status, rows in self.statuses():
+            wanted[rows] = status.code is code
+        order = self.cluster.order
+        return order[wanted.take(order)]
+
+
+def histogram(entries: Iterable[tuple[str, int]]) -> str:
+    """`3 Insufficient cpu, 5 Too many pods`: sorted as strings, as upstream does."""
+    counts: dict[str, int] = {}
+    for reason, times in entries:
+        counts[reason] = counts.get(reason, 0) + times
+    return ", ".join(sorted(f"{times} {reason}" for reason, times in counts.items()))
+
+
+def fit_error(
+    node_count: int,
+    statuses: Iterable[tuple[Status, int]],
+    absent: Status = NO_STATUS,
+    pre_filter_message: str = "",
+    post_filter_message: str = "",
+) -> str:
+    """The message of a pod that fits nowhere. `statuses` are explicit ones and how many nodes have each."""
+    text = f"0/{node_count} nodes are available:"
+    if pre_filter_message:
+        text += f" {pre_filter_message}."
+    else:
+        entries: list[tuple[str, int]] = []
+        explicit = 0
+        for status, times in statuses:
+            explicit += times
+            entries.extend((reason, times) for reason in status.reasons)
+        if explicit < node_count:
+            entries.extend((reason, node_count - explicit) for reason in absent.reasons)
+        counted = histogram(entries)
+        if counted:
+            text += f" {counted}."
+    if post_filter_message:
+        text += f" {post_filter_message}"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """What becomes of status.nominatedNodeName. An empty name clears it."""
+
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """What a preemption wants done: these pods evicted from this node, most important first."""
+
+    node_name: str
+    victims: tuple[Pod, ...]
+    pdb_violations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """`nomination` None leaves the pod's nomination as it is. `eviction` is carried out by the scheduler."""
+
+    status: Status
+    nomination: Nomination | None = None
+    eviction: Eviction | None = None
+
+
+@dataclass(slots=True)
+class FilterOutcome:
+    """PostFilter's view of the failed search."""
+
+    cluster: Cluster
+    diagnosis: Diagnosis
+    judge: Callable[[Hypothesis], Verdicts]
+    """What the filters, nominated pods included, say about rows with other pods on them."""
+    kept: dict[object, object]
+    """A place for what may be reused for pods with the same signature, see `CycleState.kept`."""
+    row_local: bool
+    """Whether the verdicts on a row follow from that row alone, for this pod."""

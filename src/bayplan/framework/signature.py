@@ -1,0 +1,96 @@
+"""Which pods are alike: the fields of a pod that kept results depend on.
+
+A plugin that wants its results kept names the fields it reads (`Reads.pod`); the values of all fields that
+the plugins of a profile name are a pod's signature. Pods with equal signatures share verdicts and scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from bayplan.api.images import pod_images
+from bayplan.api.pod import Pod
+from bayplan.snapshot.facts import relevant_volumes
+
+_encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def _resources(pod: Pod) -> Any:
+    spec, status = pod.spec, pod.status
+    return (
+        [(c.name, c.resources) for c in spec.containers],
+        [(c.name, c.resources, c.restart_policy) for c in spec.init_containers],
+        spec.overhead,
+        spec.resources,
+        [(c.name, c.resources, c.allocated_resources) for c in status.container_statuses],
+        [(c.name, c.resources, c.allocated_resources) for c in status.init_container_statuses],
+        status.resources,
+        status.allocated_resources,
+        [(c.type, c.status, c.reason) for c in status.conditions if c.type == "PodResizePending"],
+    )
+
+
+def _claims(pod: Pod) -> Any:
+    if not pod.spec.resource_claims:
+        return None
+    return pod.spec.resource_claims, pod.status.resource_claim_statuses, pod.name, pod.uid
+
+
+def _volumes(pod: Pod) -> Any:
+    volumes = relevant_volumes(pod)
+    if not volumes:
+        return None
+    itself = (pod.name, pod.uid) if any(volume.ephemeral is not None for volume in volumes) else None
+    return pod.namespace, volumes, itself
+
+
+POD_FIELDS: Final[dict[str, Callable[[Pod], Any]]] = {
+    "namespace": lambda pod: pod.namespace,
+    "labels": lambda pod: pod.labels,
+    "annotations": lambda pod: pod.annotations,
+    "name": lambda pod: (pod.namespace, pod.name, pod.uid),
+    "priority": lambda pod: pod.priority,
+    "node_name": lambda pod: pod.spec.node_name,
+    "node_selector": lambda pod: pod.spec.node_selector,
+    "node_affinity": lambda pod: pod.spec.affinity and pod.spec.affinity.node_affinity,
+    "tolerations": lambda pod: pod.spec.tolerations,
+    "resources": _resources,
+    "ports": lambda pod: [
+        (c.ports, c.restart_policy) for c in (*pod.spec.init_containers, *pod.spec.containers) if c.ports
+    ],
+    "images": lambda pod: (pod_images(pod), len(pod.spec.containers) + len(pod.spec.init_containers)),
+    "volumes": _volumes,
+    "resource_claims": _claims,
+    "host": lambda pod: (pod.spec.host_network, pod.spec.host_users),
+    "restart_rules": lambda pod: [
+        c.restart_policy_rules
+        for c in (*pod.spec.init_containers, *pod.spec.containers)
+        if c.restart_policy_rules
+    ],
+    "owner": lambda pod: pod.metadata.controller(),
+}
+"""The fields a plugin can name, and what of the pod each stands for."""
+
+NOT_IN_TEMPLATE: Final = frozenset({"annotations", "name", "node_name"})
+"""Fields by which pods of one template (`snapshot.facts.template_key`) can differ."""
+
+
+class SignatureOf:
+    """Computes signatures for one profile's set of fields."""
+
+    __slots__ = ("_fields", "per_pod")
+
+    def __init__(self, fields: Iterable[str]) -> None:
+        names = sorted(set(fields))
+        unknown = [name for name in names if name not in POD_FIELDS]
+        if unknown:
+            raise ValueError(f"unknown pod fields {unknown}; known are {sorted(POD_FIELDS)}")
+        self._fields = [POD_FIELDS[name] for name in names]
+        self.per_pod = bool(NOT_IN_TEMPLATE.intersection(names) - {"node_name"})
+        """Whether pods of one template may have different signatures."""
+
+    def __call__(self, pod: Pod) -> bytes:
+        return _encoder.encode([field(pod) for field in self._fields])

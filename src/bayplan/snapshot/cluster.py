@@ -1,0 +1,274 @@
+"""The cluster as the scheduler sees it: nodes and pods in columns, changed one event at a time.
+
+Between two scheduling cycles events change it; during a cycle nobody does, and plugins read it through
+`NodeColumns`. Everything derived (counts of matching pods, carried terms, ports, claims in use) is kept in
+step by the four verbs below, each of which costs what it changes.
+
+    set_node / remove_node     a Node object came, changed or went
+    add_pod  / remove_pod      a pod stands on a node, or no longer does
+    nominate / withdraw        a pod is expected on a node, once its victims are gone
+    objects.put / .remove      anything else a rule looks up
+
+Three logs say which rows changed: `usage_log` (pods came or went), `node_log` (the Node object changed) and
+`nomination_log`. `topology_version` grows when a node comes, goes, or changes its labels or taints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bayplan.api.host_ports import HostPort
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Pod
+from bayplan.snapshot.changes import ChangeLog
+from bayplan.snapshot.facts import PodFacts, Templates
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.label_sets import LabelSets, PodQuery
+from bayplan.snapshot.nodes import CPU, MEMORY, NodeChange, NodeTable
+from bayplan.snapshot.objects import Objects
+from bayplan.snapshot.order import NodeTree
+from bayplan.snapshot.pod_counts import PodCount, PodCounts
+from bayplan.snapshot.pods import PodTable
+from bayplan.snapshot.terms import CarriedTerms, TermSets
+
+_NO_LABELS: dict[str, str] = {}
+
+
+class Cluster:
+    """All that is known, in columns and indexes that stay in step."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeTable()
+        self.pods = PodTable()
+        self.label_sets = LabelSets()
+        self.term_sets = TermSets()
+        self.templates = Templates(self.label_sets, self.term_sets)
+        self.counts = PodCounts(self.nodes, self.pods, self.label_sets)
+        self.terms = CarriedTerms(self.nodes)
+        self.objects = Objects()
+        self.usage_log = ChangeLog()
+        self.node_log = ChangeLog()
+        self.nomination_log = ChangeLog()
+        self.topology_version = 0
+        self.images_version = 0
+        self.row_pods: list[list[int]] = []
+        """For each row the slots of its pods, in the order in which upstream would list them."""
+        self.used_ports: dict[int, set[HostPort]] = {}
+        self.port_rows: dict[tuple[str, int], dict[int, int]] = {}
+        """For each protocol and port the rows where a pod uses it, with the number of uses."""
+        self.claim_uses: dict[str, int] = {}
+        self.nominated: dict[int, list[int]] = {}
+        """For each row the slots of the pods nominated to it, oldest nomination first."""
+        self._slot_of: dict[str, int] = {}
+        self._nominated_slot: dict[str, int] = {}
+        self._tree = NodeTree()
+        self._listed: list[str] = []
+        self._order: IdColumn = np.zeros(0, dtype=np.intp)
+        self._members_changed = False
+        self._order_version = 0
+
+    # Nodes
+
+    def set_node(self, node: Node) -> NodeChange:
+        """A node came, or its object changed."""
+        nodes = self.nodes
+        is_new = node.name not in nodes.row_of or nodes.node[nodes.row_of[node.name]] is None
+        row = nodes.row_for(node.name)
+        if row == len(self.row_pods):
+            self.row_pods.append([])
+        change = nodes.set_node(row, node)
+        if is_new:
+            self._tree.add(node.name, node.labels)
+            self._members_changed = True
+        elif change & NodeChange.LABELS:
+            self._tree.update(node.name, node.labels)
+        if is_new or change & NodeChange.IMAGES:
+            self.images_version += 1
+        if is_new or change & (NodeChange.LABELS | NodeChange.TAINTS):
+            self.topology_version += 1
+        if change:
+            self.node_log.append(row)
+        return change
+
+    def remove_node(self, name: str) -> None:
+        """The Node object has gone. Pods bound to it keep its row until they are gone too."""
+        row = self.nodes.row_of[name]
+        self.nodes.clear_node(row)
+        self._tree.remove(name)
+        self._members_changed = True
+        self.images_version += 1
+        self.topology_version += 1
+        self.node_log.append(row)
+        self._release_if_unused(row)
+
+    def _release_if_unused(self, row: int) -> None:
+        if self.nodes.node[row] is None and not self.row_pods[row] and row not in self.nominated:
+            self.nodes.release(row)
+
+    @property
+    def order(self) -> IdColumn:
+        """The rows of all nodes in the order in which they are looked at."""
+        if self._members_changed:
+            self._members_changed = False
+            self._order_version += 1
+            if len(self._listed) != len(self._tree) or set(self._listed) != set(self._tree.names()):
+                self._listed = list(self._tree.names())
+            row_of = self.nodes.row_of
+            self._order = np.array([row_of[name] for name in self._listed], dtype=np.intp)
+        return self._order
+
+    @property
+    def order_version(self) -> int:
+        """Changes whenever `order` does."""
+        return self._order_version + self._members_changed
+
+    @property
+    def node_count(self) -> int:
+        return len(self._tree)
+
+    def trim_logs(self) -> None:
+        """Forgets old log entries; called between cycles."""
+        for log in (self.usage_log, self.node_log, self.nomination_log):
+            log.trim(self.nodes.high)
+
+    # Pods
+
+    def add_pod(self, pod: Pod, node_name: str, facts: PodFacts | None = None) -> int:
+        """A pod stands on a node, known or not. Returns its slot."""
+        if facts is None:
+            facts = self.templates.facts(pod)
+        row = self._row_for_pod(node_name)
+        here = self.row_pods[row]
+        slot = self.pods.add(pod, facts, row, True, len(here))
+        here.append(slot)
+        self._slot_of[pod.uid] = slot
+        self._count(facts, pod.is_terminating, row, 1)
+        if facts.host_ports:
+            self._use_ports(facts.host_ports, row)
+        for claim in facts.claims:
+            self.claim_uses[claim] = self.claim_uses.get(claim, 0) + 1
+        self.usage_log.append(row)
+        return slot
+
+    def remove_pod(self, uid: str) -> None:
+        """The pod no longer stands where it did."""
+        slot = self._slot_of.pop(uid)
+        pods = self.pods
+        pod, facts, row = pods.pod[slot], pods.facts[slot], pods.row.cell[slot]
+        assert pod is not None
+        assert facts is not None
+        self._count(facts, pod.is_terminating, row, -1)
+        here = self.row_pods[row]
+        position, last = pods.position.cell[slot], here.pop()
+        if last != slot:
+            # The last pod takes the place of the one that left, as upstream does it.
+            here[position] = last
+            pods.position.cell[last] = position
+        if facts.host_ports:
+            self._free_ports(facts.host_ports, row)
+        for claim in facts.claims:
+            self.claim_uses[claim] -= 1
+            if not self.claim_uses[claim]:
+                del self.claim_uses[claim]
+        pods.remove(slot)
+        self.usage_log.append(row)
+        self._release_if_unused(row)
+
+    def placed_pod(self, uid: str) -> tuple[Pod, str] | None:
+        """A pod that stands on a node, and the node's name."""
+        slot = self._slot_of.get(uid)
+        if slot is None:
+            return None
+        pod = self.pods.pod[slot]
+        assert pod is not None
+        return pod, self.nodes.name[self.pods.row.cell[slot]]
+
+    def pods_on(self, row: int) -> Iterator[Pod]:
+        for slot in self.row_pods[row]:
+            pod = self.pods.pod[slot]
+            assert pod is not None
+            yield pod
+
+    def _row_for_pod(self, node_name: str) -> int:
+        row = self.nodes.row_for(node_name)
+        if row == len(self.row_pods):
+            self.row_pods.append([])
+        return row
+
+    def _count(self, facts: PodFacts, terminating: bool, row: int, change: int) -> None:
+        nodes = self.nodes
+        nodes.pod_count.cell[row] += change
+        nodes.nonzero_cpu_milli.cell[row] += change * facts.nonzero_cpu_milli
+        nodes.nonzero_memory_bytes.cell[row] += change * facts.nonzero_memory_bytes
+        for resource, amount in facts.requests.items():
+            nodes.resource(resource).requested.cell[row] += change * amount
+        self.counts.add(facts.label_set, terminating, row, change)
+        if facts.carried:
+            self.terms.add(facts.terms_id, facts.carried, row, change)
+
+    def _use_ports(self, ports: tuple[HostPort, ...], row: int) -> None:
+        used = self.used_ports.setdefault(row, set())
+        for port in ports:
+            used.add(port)
+            rows = self.port_rows.setdefault((port.protocol, port.port), {})
+            rows[row] = rows.get(row, 0) + 1
+
+    def _free_ports(self, ports: tuple[HostPort, ...], row: int) -> None:
+        used = self.used_ports[row]
+        for port in ports:
+            # Two pods with one triple leave together: upstream keeps a set, not a count.
+            used.discard(port)
+            rows = self.port_rows[port.protocol, port.port]
+            rows[row] -= 1
+            if not rows[row]:
+                del rows[row]
+        if not used:
+            del self.used_ports[row]
+
+    # Nominations
+
+    def nominate(self, pod: Pod, node_name: str) -> None:
+        """The pod is expected on a node. An earlier nomination of it is withdrawn."""
+        self.withdraw(pod.uid)
+        row = self._row_for_pod(node_name)
+        facts = self.templates.facts(pod)
+        slot = self.pods.add(pod, facts, row, False, 0)
+        self.nominated.setdefault(row, []).append(slot)
+        self._nominated_slot[pod.uid] = slot
+        self.nomination_log.append(row)
+
+    def withdraw(self, uid: str) -> None:
+        slot = self._nominated_slot.pop(uid, None)
+        if slot is None:
+            return
+        row = self.pods.row.cell[slot]
+        here = self.nominated[row]
+        here.remove(slot)
+        if not here:
+            del self.nominated[row]
+        self.pods.remove(slot)
+        self.nomination_log.append(row)
+        self._release_if_unused(row)
+
+    def nominated_node(self, uid: str) -> str | None:
+        slot = self._nominated_slot.get(uid)
+        return None if slot is None else self.nodes.name[self.pods.row.cell[slot]]
+
+    # What rules ask
+
+    def count(self, query: PodQuery) -> PodCount:
+        return self.counts.count(query)
+
+    def namespace_labels(self, namespace: str) -> dict[str, str]:
+        found = self.objects.of(Namespace).get(namespace)
+        return _NO_LABELS if found is None else found.labels
+
+    def free(self, row: int) -> tuple[int, int]:
+        """cpu (milli) and memory (bytes) that are left on a row."""
+        cpu, memory = self.nodes.resource(CPU), self.nodes.resource(MEMORY)
+        return (
+            cpu.allocatable.cell[row] - cpu.requested.cell[row],
+            memory.allocatable.cell[row] - memory.requested.cell[row],
+        )

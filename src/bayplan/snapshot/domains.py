@@ -1,0 +1,98 @@
+"""Sums over topology domains, brought up to date by what changed.
+
+A domain is the set of nodes with one value of a label. Spreading and affinity ask how many matching pods each
+domain holds. The sums follow the log of changed rows: after one placement one cell is looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.snapshot.changes import ChangeLog
+from bayplan.snapshot.interning import ABSENT
+from bayplan.snapshot.nodes import LabelColumn, NodeTable
+from bayplan.snapshot.table import Column
+
+REBUILD_SHARE = 16
+"""Where more than 1/16 of the rows changed, adding up anew is cheaper than following them."""
+
+
+class DomainSums:
+    """For one column of counts and one label key: the sum of the counts over each domain.
+
+    `sums` has an entry for each value of the label and a last one, for nodes without it, that stays 0.
+    `members` says how many counted nodes each domain has. Only rows with `eligible` (None: all that exist)
+    are added up.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_cursor",
+        "_eligible",
+        "_label",
+        "_log",
+        "_nodes",
+        "_seen",
+        "members",
+        "sums",
+        "total",
+    )
+
+    def __init__(
+        self,
+        nodes: NodeTable,
+        log: ChangeLog,
+        counts: Column,
+        label: LabelColumn,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._log = log
+        self._counts = counts
+        self._label = label
+        self._eligible = eligible
+        self._cursor = -1
+        self._seen: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.sums: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self.members: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self.total = 0
+        self._rebuild()
+
+    def refresh(self) -> bool:
+        """Follows the pods that came and went since the last call. True where a sum changed.
+
+        Not the nodes: after one came, went or was labelled anew, the sums have to be made anew too.
+        """
+        changed = self._log.since(self._cursor)
+        if changed is None or len(changed) * REBUILD_SHARE > len(self._seen) + 256:
+            self._rebuild()
+            return True
+        self._cursor = self._log.end
+        moved = False
+        count, seen, domain = self._counts.cell, self._seen, self._label.column.cell
+        for row in changed:
+            difference = count[row] - int(seen[row])
+            if difference:
+                seen[row] += difference
+                if self._eligible is not None and not self._eligible[row]:
+                    continue
+                if domain[row] != ABSENT and self._nodes.exists.cell[row]:
+                    self.sums[domain[row]] += difference
+                    self.total += difference
+                    moved = True
+        return moved
+
+    def _rebuild(self) -> None:
+        self._cursor = self._log.end
+        self._seen = self._counts.read.copy()
+        domain = self._label.column.read
+        counted = self._nodes.exists.read & (domain != ABSENT)
+        if self._eligible is not None:
+            counted = counted & self._eligible
+        rows = counted.nonzero()[0]
+        size = len(self._label.values) + 1
+        domains = domain.take(rows)
+        self.members = np.bincount(domains, minlength=size)
+        self.sums = np.bincount(domains, weights=self._seen.take(rows), minlength=size).astype(np.int64)
+        self.total = int(self.sums.sum())

@@ -1,0 +1,118 @@
+"""What a pod means to the node it is on: computed once for all pods made from one template.
+
+Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `template_key` encodes what
+it does read; pods with equal keys share one `PodFacts`, and the framework keeps its own results by the same
+key (`framework/signature.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from bayplan.api.host_ports import HostPort, host_ports
+from bayplan.api.pod import Pod, Volume
+from bayplan.api.requests import nonzero_requests, placed_requests
+from bayplan.snapshot.label_sets import LabelSet, LabelSets
+from bayplan.snapshot.terms import CarriedTerm, TermSets, carried_terms
+
+MOST_TEMPLATES: Final = 50_000
+"""Templates kept at most; the older half goes when there are more."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+@dataclass(slots=True)
+class PodFacts:
+    """What is known of every pod with the same template."""
+
+    key: bytes
+    requests: dict[str, int]
+    nonzero_cpu_milli: int
+    nonzero_memory_bytes: int
+    host_ports: tuple[HostPort, ...]
+    label_set: LabelSet
+    carried: tuple[CarriedTerm, ...]
+    terms_id: int
+    claims: tuple[str, ...]
+    """`namespace/name` of each persistentVolumeClaim volume."""
+    kept: dict[Any, Any] = field(default_factory=dict)
+    """What others keep about this template, each under a key of its own."""
+
+
+def _names_itself(pod: Pod) -> bool:
+    """Whether something that scheduling reads depends on the pod's own name."""
+    spec = pod.spec
+    return bool(spec.resource_claims) or any(volume.ephemeral is not None for volume in spec.volumes)
+
+
+def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
+    """Volumes that scheduling reads. Others (config maps, tokens with random names) are all alike."""
+    return tuple(volume for volume in pod.spec.volumes if volume != Volume(name=volume.name))
+
+
+def template_key(pod: Pod) -> bytes:
+    """Equal for pods that scheduling cannot tell apart, wherever they run."""
+    spec = pod.spec
+    if spec.node_name or spec.volumes:
+        spec = msgspec.structs.replace(spec, node_name="", volumes=relevant_volumes(pod))
+    meta, status = pod.metadata, pod.status
+    parts: list[Any] = [meta.namespace, meta.labels, spec]
+    if meta.owner_references:
+        controller = meta.controller()
+        if controller is not None:
+            parts.append((controller.api_version, controller.kind, controller.name))
+    if status.container_statuses or status.init_container_statuses or status.resources is not None:
+        resize = [condition for condition in status.conditions if condition.type == "PodResizePending"]
+        parts.append(
+            (
+                [(c.name, c.resources, c.allocated_resources) for c in status.container_statuses],
+                [(c.name, c.resources, c.allocated_resources) for c in status.init_container_statuses],
+                status.resources,
+                status.allocated_resources,
+                [(condition.status, condition.reason) for condition in resize],
+            )
+        )
+    if _names_itself(pod):
+        parts.append((meta.name, meta.uid, status.resource_claim_statuses))
+    return _encoder.encode(parts)
+
+
+class Templates:
+    """The facts of every template in use."""
+
+    def __init__(self, label_sets: LabelSets, term_sets: TermSets) -> None:
+        self._label_sets = label_sets
+        self._term_sets = term_sets
+        self._facts: dict[bytes, PodFacts] = {}
+
+    def facts(self, pod: Pod) -> PodFacts:
+        key = template_key(pod)
+        found = self._facts.get(key)
+        if found is None:
+            if len(self._facts) >= MOST_TEMPLATES:
+                for old in list(self._facts)[: MOST_TEMPLATES // 2]:
+                    del self._facts[old]
+            found = self._facts[key] = self._make(key, pod)
+        return found
+
+    def _make(self, key: bytes, pod: Pod) -> PodFacts:
+        cpu_milli, memory_bytes = nonzero_requests(pod)
+        carried = carried_terms(pod)
+        return PodFacts(
+            key=key,
+            requests=placed_requests(pod),
+            nonzero_cpu_milli=cpu_milli,
+            nonzero_memory_bytes=memory_bytes,
+            host_ports=host_ports(pod),
+            label_set=self._label_sets.intern(pod.namespace, pod.labels),
+            carried=carried,
+            terms_id=self._term_sets.intern(carried),
+            claims=tuple(
+                f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
+                for volume in pod.spec.volumes
+                if volume.persistent_volume_claim is not None
+            ),
+        )

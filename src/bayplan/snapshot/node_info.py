@@ -1,0 +1,62 @@
+"""One node as an object: what a rule written for one node at a time is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bayplan.api.node import Node, Taint
+from bayplan.api.pod import Pod
+
+if TYPE_CHECKING:
+    from bayplan.snapshot.cluster import Cluster
+
+
+class NodeInfo:
+    """A node and what runs on it. Read-only."""
+
+    __slots__ = ("_cluster", "_row", "pods")
+
+    def __init__(self, cluster: Cluster, row: int, pods: Sequence[Pod]) -> None:
+        self._cluster = cluster
+        self._row = row
+        self.pods = pods
+        """The pods on the node (in a hypothesis: those that would be there)."""
+
+    @property
+    def node(self) -> Node:
+        """The API object."""
+        node = self._cluster.nodes.node[self._row]
+        assert node is not None
+        return node
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.node.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.node.annotations
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        return self.node.spec.taints
+
+    @property
+    def unschedulable(self) -> bool:
+        return self.node.spec.unschedulable
+
+    def allocatable(self, resource: str) -> int:
+        """cpu in milli, everything else in whole units."""
+        return int(self._cluster.nodes.resource(resource).allocatable.cell[self._row])
+
+    def requested(self, resource: str) -> int:
+        """What the pods on the node ask for."""
+        return sum(self._cluster.templates.facts(pod).requests.get(resource, 0) for pod in self.pods)
+
+    def free(self, resource: str) -> int:
+        return self.allocatable(resource) - self.requested(resource)

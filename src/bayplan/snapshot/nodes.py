@@ -1,0 +1,208 @@
+"""Nodes as columns: the one table of what is known about each node.
+
+A row belongs to a node name, not to a Node object: pods can be bound to a node before the node is seen, and
+stay when it is deleted. Such a row has `exists` False and is never offered to a plugin.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import Final
+
+import numpy as np
+
+from bayplan.api.node import Node, Taint
+from bayplan.api.quantity import is_scalar_resource, milli_value, value
+from bayplan.snapshot.interning import ABSENT, Interner
+from bayplan.snapshot.table import Table
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+
+
+class NodeChange(IntFlag):
+    """What a new Node object changed, as far as a rule can see."""
+
+    NOTHING = 0
+    ALLOCATABLE = 1
+    LABELS = 2
+    TAINTS = 4
+    IMAGES = 8
+    FEATURES = 16
+    OTHER = 32
+
+
+class ResourceColumns:
+    """Allocatable and requested amounts of one resource. cpu is in milli, all else in whole units."""
+
+    __slots__ = ("allocatable", "requested")
+
+    def __init__(self, table: Table) -> None:
+        self.allocatable = table.column(np.int64)
+        self.requested = table.column(np.int64)
+
+
+class LabelColumn:
+    """The values of one label key, as ids of `values`; ABSENT where a node lacks the key."""
+
+    __slots__ = ("column", "values")
+
+    def __init__(self, table: Table) -> None:
+        self.values: Interner[str] = Interner()
+        self.column = table.column(np.intp, ABSENT)
+
+    def set(self, row: int, value: str | None) -> None:
+        self.column.cell[row] = ABSENT if value is None else self.values.intern(value)
+
+
+class ImageState:
+    """One image name: its size as the node that first had it said, and which rows have it."""
+
+    __slots__ = ("rows", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.rows: set[int] = set()
+
+
+class NodeTable(Table):
+    """Columns over node rows.
+
+    | column | dtype | unit | meaning |
+    |---|---|---|---|
+    | exists | bool | | there is a Node object |
+    | unschedulable | bool | | cordoned |
+    | taint_set | id | | its list of taints |
+    | feature_set | id | | its declared features |
+    | allowed_pods, pod_count | int64 | pods | how many may be there, how many are |
+    | resource(r).allocatable, .requested | int64 | milli or units | of each resource seen |
+    | nonzero_cpu_milli, nonzero_memory_bytes | int64 | | requested, with defaults for pods that ask nothing |
+    | label(key) | id | | the value of a label that some rule asks about |
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node: list[Node | None] = []
+        self.name: list[str] = []
+        self.row_of: dict[str, int] = {}
+        self.exists = self.column(np.bool_, False)
+        self.unschedulable = self.column(np.bool_, False)
+        self.taint_lists: Interner[tuple[Taint, ...]] = Interner()
+        self.taint_set = self.column(np.intp, ABSENT)
+        self.feature_lists: Interner[frozenset[str]] = Interner()
+        self.feature_set = self.column(np.intp, ABSENT)
+        self.allowed_pods = self.column(np.int64)
+        self.pod_count = self.column(np.int64)
+        self.nonzero_cpu_milli = self.column(np.int64)
+        self.nonzero_memory_bytes = self.column(np.int64)
+        self.images: dict[str, ImageState] = {}
+        self._resources: dict[str, ResourceColumns] = {}
+        self._labels: dict[str, LabelColumn] = {}
+        for resource in (CPU, MEMORY, EPHEMERAL_STORAGE):
+            self.resource(resource)
+
+    def row_for(self, name: str) -> int:
+        """The row of a node name, taken now if it has none."""
+        row = self.row_of.get(name)
+        if row is None:
+            row = self.row_of[name] = self.take_row()
+            if row == len(self.node):
+                self.node.append(None)
+                self.name.append(name)
+            self.name[row] = name
+        return row
+
+    def release(self, row: int) -> None:
+        del self.row_of[self.name[row]]
+        self.name[row] = ""
+        self.free_row(row)
+
+    def resource(self, name: str) -> ResourceColumns:
+        columns = self._resources.get(name)
+        if columns is None:
+            columns = self._resources[name] = ResourceColumns(self)
+        return columns
+
+    def resource_names(self) -> list[str]:
+        return list(self._resources)
+
+    def label(self, key: str) -> LabelColumn:
+        """The column of a label key. It is made when first asked for, from all nodes."""
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = LabelColumn(self)
+            for row, node in enumerate(self.node):
+                if node is not None and key in node.labels:
+                    column.set(row, node.labels[key])
+        return column
+
+    def set_node(self, row: int, node: Node) -> NodeChange:
+        """Writes a Node object into its row and says what that changed."""
+        old = self.node[row]
+        self.node[row] = node
+        self.exists.cell[row] = True
+        change = NodeChange.NOTHING
+        if old is None or old.status.allocatable != node.status.allocatable:
+            change |= NodeChange.ALLOCATABLE
+            self._set_allocatable(row, node)
+        if old is None or old.labels != node.labels:
+            change |= NodeChange.LABELS
+            for key, column in self._labels.items():
+                column.set(row, node.labels.get(key))
+        if old is None or (old.spec.taints, old.spec.unschedulable) != (
+            node.spec.taints,
+            node.spec.unschedulable,
+        ):
+            change |= NodeChange.TAINTS
+            self.unschedulable.cell[row] = node.spec.unschedulable
+            self.taint_set.cell[row] = self.taint_lists.intern(node.spec.taints)
+        if old is None or old.status.declared_features != node.status.declared_features:
+            change |= NodeChange.FEATURES
+            self.feature_set.cell[row] = self.feature_lists.intern(frozenset(node.status.declared_features))
+        if old is None or old.status.images != node.status.images:
+            change |= NodeChange.IMAGES
+            self._forget_images(row, old)
+            for image in node.status.images:
+                for name in image.names:
+                    self.images.setdefault(name, ImageState(image.size_bytes)).rows.add(row)
+        if old is None or old.annotations != node.annotations:
+            change |= NodeChange.OTHER
+        return change
+
+    def clear_node(self, row: int) -> None:
+        """The Node object has gone; what runs there stays counted."""
+        self._forget_images(row, self.node[row])
+        self.node[row] = None
+        for column in (
+            self.exists,
+            self.unschedulable,
+            self.taint_set,
+            self.feature_set,
+            self.allowed_pods,
+            *(columns.allocatable for columns in self._resources.values()),
+            *(label.column for label in self._labels.values()),
+        ):
+            column.cell[row] = column.fill
+
+    def _set_allocatable(self, row: int, node: Node) -> None:
+        for columns in self._resources.values():
+            columns.allocatable.cell[row] = 0
+        self.allowed_pods.cell[row] = 0
+        for name, quantity in node.status.allocatable.items():
+            if name == PODS:
+                self.allowed_pods.cell[row] = value(quantity)
+            elif name == CPU:
+                self.resource(CPU).allocatable.cell[row] = milli_value(quantity)
+            elif name in (MEMORY, EPHEMERAL_STORAGE) or is_scalar_resource(name):
+                self.resource(name).allocatable.cell[row] = value(quantity)
+
+    def _forget_images(self, row: int, node: Node | None) -> None:
+        for image in node.status.images if node is not None else ():
+            for name in image.names:
+                state = self.images.get(name)
+                if state is not None:
+                    state.rows.discard(row)
+                    if not state.rows:
+                        del self.images[name]

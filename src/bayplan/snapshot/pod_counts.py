@@ -1,0 +1,124 @@
+"""How many pods on each node match a selector: kept up to date, never counted again.
+
+A query that somebody asks gets a column over the nodes. It is filled once from the pod table; from then on a
+pod that comes or goes changes one cell of each query it matches, found by the id of its set of labels.
+Queries nobody has asked for a long time are dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.snapshot.label_sets import LabelSet, LabelSets, PodQuery, SelectorIndex, narrowest
+from bayplan.snapshot.pods import PodTable
+from bayplan.snapshot.table import Column, Table
+
+MOST_QUERIES: Final = 2048
+"""Columns kept at most; the half that was not asked for longest goes when there are more."""
+
+
+class PodCount:
+    """The column of one query, and which sets of labels it matches."""
+
+    __slots__ = ("_table", "asked", "column", "matching", "query")
+
+    def __init__(self, query: PodQuery, column: Column) -> None:
+        self.query = query
+        self.column = column
+        self.matching: set[int] = set()
+        self.asked = 0
+        self._table: NDArray[np.bool_] | None = None
+
+    def matches_set(self, sets: int) -> NDArray[np.bool_]:
+        """A table over the ids of label sets: which of them match."""
+        if self._table is None or len(self._table) < sets:
+            self._table = np.zeros(sets, dtype=np.bool_)
+            self._table[list(self.matching)] = True
+        return self._table
+
+    def note_set(self, label_set: LabelSet) -> None:
+        self.matching.add(label_set.id)
+        self._table = None
+
+
+class PodCounts:
+    """The columns of all queries that are asked."""
+
+    def __init__(self, nodes: Table, pods: PodTable, label_sets: LabelSets) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._label_sets = label_sets
+        self._counts: dict[PodQuery, PodCount] = {}
+        self._index: SelectorIndex[PodQuery] = SelectorIndex()
+        self._of_set: list[list[PodCount]] = []
+        self._clock = 0
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def count(self, query: PodQuery) -> PodCount:
+        if len(self._of_set) < len(self._label_sets.all):
+            self._note_fresh_sets()
+        found = self._counts.get(query)
+        if found is None:
+            found = self._start(query)
+        self._clock += 1
+        found.asked = self._clock
+        return found
+
+    def of_set(self, label_set: LabelSet) -> list[PodCount]:
+        """The counts that a pod with these labels belongs to."""
+        if label_set.id >= len(self._of_set):
+            self._note_fresh_sets()
+        return self._of_set[label_set.id]
+
+    def add(self, label_set: LabelSet, terminating: bool, row: int, change: int) -> None:
+        """A pod with these labels came to the row (change 1) or left it (-1)."""
+        for count in self.of_set(label_set):
+            if not (terminating and count.query.alive):
+                count.column.cell[row] += change
+
+    def _note_fresh_sets(self) -> None:
+        for fresh in self._label_sets.all[len(self._of_set) :]:
+            mine = []
+            for query in self._index.candidates(fresh.labels):
+                if query.matches(fresh.namespace, fresh.labels):
+                    count = self._counts[query]
+                    count.note_set(fresh)
+                    mine.append(count)
+            self._of_set.append(mine)
+
+    def _start(self, query: PodQuery) -> PodCount:
+        if len(self._counts) >= MOST_QUERIES:
+            self._forget_unasked()
+        count = PodCount(query, self._nodes.column(np.int64))
+        selector = narrowest(query)
+        self._counts[query] = count
+        self._index.add(selector, query)
+        for label_set in self._label_sets.candidates(selector):
+            if query.matches(label_set.namespace, label_set.labels):
+                count.note_set(label_set)
+                self._of_set[label_set.id].append(count)
+        if count.matching:
+            self._fill(count)
+        return count
+
+    def _fill(self, count: PodCount) -> None:
+        pods = self._pods
+        counted = pods.placed.read & count.matches_set(len(self._label_sets.all)).take(pods.label_set.read)
+        if count.query.alive:
+            counted &= ~pods.terminating.read
+        rows = pods.row.read[counted]
+        count.column.array[: self._nodes.high] = np.bincount(rows, minlength=self._nodes.high)
+
+    def _forget_unasked(self) -> None:
+        oldest = sorted(self._counts.values(), key=lambda count: count.asked)[: MOST_QUERIES // 2]
+        for count in oldest:
+            del self._counts[count.query]
+            self._index.discard(narrowest(count.query), count.query)
+            self._nodes.drop_column(count.column)
+            for set_id in count.matching:
+                self._of_set[set_id].remove(count)

@@ -1,0 +1,95 @@
+"""Pods as columns: one slot for each pod that is on a node or nominated to one.
+
+What preemption and other what-if questions need of many pods at once stands in columns; everything else is
+read from the pod itself. A nominated pod has a slot too (`placed` is False), so that a hypothesis is always
+"these slots gone, those there".
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from bayplan.api.pod import Pod
+from bayplan.snapshot.facts import PodFacts
+from bayplan.snapshot.table import Column, Table
+
+NOT_STARTED: Final = np.iinfo(np.int64).max
+"""Start time of a pod that has none: it counts as started just now, later than any other."""
+
+EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def start_nanos(pod: Pod) -> int:
+    """When the pod started, in nanoseconds since the epoch."""
+    started = pod.status.start_time
+    if started is None:
+        return NOT_STARTED
+    since = started - EPOCH
+    return ((since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+
+
+class PodTable(Table):
+    """Columns over slots.
+
+    | column | unit | meaning |
+    |---|---|---|
+    | placed | bool | on its row; False: only nominated |
+    | row | node row | where it is, or would be |
+    | position | index | its place in the row's list of pods |
+    | priority | | spec.priority |
+    | start | ns | when it started |
+    | label_set | id | its labels and namespace |
+    | terms | id | which (anti-)affinity terms it carries |
+    | terminating | bool | being deleted |
+    | requests(r) | as the resource | what it takes of a resource |
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.placed = self.column(np.bool_, False)
+        self.row = self.column(np.intp, 0)
+        self.position = self.column(np.int64, 0)
+        self.priority = self.column(np.int64, 0)
+        self.start = self.column(np.int64, 0)
+        self.label_set = self.column(np.intp, 0)
+        self.terms = self.column(np.intp, 0)
+        self.terminating = self.column(np.bool_, False)
+        self.pod: list[Pod | None] = []
+        self.facts: list[PodFacts | None] = []
+        self._requests: dict[str, Column] = {}
+        for resource in ("cpu", "memory", "ephemeral-storage"):
+            self.requests(resource)
+
+    def requests(self, resource: str) -> Column:
+        column = self._requests.get(resource)
+        if column is None:
+            column = self._requests[resource] = self.column(np.int64, 0)
+        return column
+
+    def add(self, pod: Pod, facts: PodFacts, row: int, placed: bool, position: int) -> int:
+        slot = self.take_row()
+        if slot == len(self.pod):
+            self.pod.append(pod)
+            self.facts.append(facts)
+        else:
+            self.pod[slot] = pod
+            self.facts[slot] = facts
+        self.placed.cell[slot] = placed
+        self.row.cell[slot] = row
+        self.position.cell[slot] = position
+        self.priority.cell[slot] = pod.priority
+        self.start.cell[slot] = start_nanos(pod)
+        self.label_set.cell[slot] = facts.label_set.id
+        self.terms.cell[slot] = facts.terms_id
+        self.terminating.cell[slot] = pod.is_terminating
+        for resource, amount in facts.requests.items():
+            self.requests(resource).cell[slot] = amount
+        return slot
+
+    def remove(self, slot: int) -> None:
+        self.pod[slot] = None
+        self.facts[slot] = None
+        self.free_row(slot)

@@ -1,0 +1,201 @@
+"""Affinity terms that placed pods carry, and on which nodes they stand.
+
+Required anti-affinity of a running pod keeps others away, and its preferences pull or push them. Asking every
+running pod about every newcomer is what makes affinity slow upstream. Here each distinct term is kept once,
+with a column that says how many pods on each node carry it; a newcomer is compared with the terms (found by
+the labels it carries), never with the pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.pod import Pod, PodAffinityTerm
+from bayplan.api.selectors import NOTHING, Selector, compile_selector
+from bayplan.errors import SelectorError
+from bayplan.snapshot.label_sets import LabelSet, SelectorIndex
+from bayplan.snapshot.table import Column, Table
+
+
+class TermKind(IntEnum):
+    REQUIRED_AFFINITY = 0
+    REQUIRED_ANTI_AFFINITY = 1
+    PREFERRED_AFFINITY = 2
+    PREFERRED_ANTI_AFFINITY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """A term as parsed: who it is about and in which kind of domain.
+
+    `namespaces` are those listed, or the owner's where nothing is said about namespaces. A pod is meant when
+    its namespace is among them or `namespace_selector` matches its namespace's labels.
+    """
+
+    topology_key: str
+    namespaces: frozenset[str]
+    namespace_selector: Selector
+    selector: Selector
+
+    def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
+        return (
+            namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
+        ) and self.selector.matches(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTerm:
+    """A term of a placed pod. `weight` is that of a preference, 0 for what is required."""
+
+    kind: TermKind
+    weight: int
+    term: AffinityTerm
+
+
+def parse_term(term: PodAffinityTerm, owner_namespace: str) -> AffinityTerm:
+    """Raises SelectorError where a selector is malformed."""
+    namespaces = term.namespaces
+    if not namespaces and term.namespace_selector is None:
+        namespaces = (owner_namespace,)
+    return AffinityTerm(
+        topology_key=term.topology_key,
+        namespaces=frozenset(namespaces),
+        namespace_selector=(
+            NOTHING if term.namespace_selector is None else compile_selector(term.namespace_selector)
+        ),
+        selector=compile_selector(term.label_selector),
+    )
+
+
+def parse_terms(
+    terms: Iterable[tuple[int, PodAffinityTerm]], owner_namespace: str
+) -> tuple[tuple[int, AffinityTerm], ...]:
+    return tuple((weight, parse_term(term, owner_namespace)) for weight, term in terms)
+
+
+def pod_terms(pod: Pod, kind: TermKind) -> tuple[tuple[int, PodAffinityTerm], ...]:
+    """The terms of one kind as written, each with its weight (0 for required ones)."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return ()
+    anti = kind in (TermKind.REQUIRED_ANTI_AFFINITY, TermKind.PREFERRED_ANTI_AFFINITY)
+    terms = affinity.pod_anti_affinity if anti else affinity.pod_affinity
+    if terms is None:
+        return ()
+    if kind in (TermKind.REQUIRED_AFFINITY, TermKind.REQUIRED_ANTI_AFFINITY):
+        return tuple((0, term) for term in terms.required)
+    return tuple((weighted.weight, weighted.pod_affinity_term) for weighted in terms.preferred)
+
+
+def carried_terms(pod: Pod) -> tuple[CarriedTerm, ...]:
+    """What the pod's terms mean to others. A list with a malformed term counts as empty, as upstream."""
+    carried: list[CarriedTerm] = []
+    if pod.spec.affinity is None:
+        return ()
+    for kind in TermKind:
+        try:
+            parsed = parse_terms(pod_terms(pod, kind), pod.namespace)
+        except SelectorError:
+            continue
+        carried.extend(CarriedTerm(kind, weight, term) for weight, term in parsed)
+    return tuple(carried)
+
+
+class TermSets:
+    """Interned tuples of carried terms, so that pods which carry the same ones share an id."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[CarriedTerm, ...]] = [()]
+        self._ids: dict[tuple[CarriedTerm, ...], int] = {(): 0}
+
+    def intern(self, carried: tuple[CarriedTerm, ...]) -> int:
+        found = self._ids.get(carried)
+        if found is None:
+            found = self._ids[carried] = len(self.all)
+            self.all.append(carried)
+        return found
+
+    def multiplicity(self, carried: CarriedTerm) -> NDArray[np.int64]:
+        """A table over the ids: how often each tuple holds this term."""
+        return np.array([terms.count(carried) for terms in self.all], dtype=np.int64)
+
+
+class TermCarriers:
+    """One term and how many times the pods on each node carry it."""
+
+    __slots__ = ("carried", "column", "total")
+
+    def __init__(self, carried: CarriedTerm, column: Column) -> None:
+        self.carried = carried
+        self.column = column
+        self.total = 0
+
+
+class CarriedTerms:
+    """All terms that some placed pod carries.
+
+    A term whose last carrier has gone is dropped. `version` changes when a term appears or disappears.
+    """
+
+    def __init__(self, nodes: Table) -> None:
+        self._nodes = nodes
+        self._carriers: dict[CarriedTerm, TermCarriers] = {}
+        self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
+        self._matching: dict[int, tuple[int, Mapping[str, str], tuple[TermCarriers, ...]]] = {}
+        self._of_terms: dict[int, tuple[int, list[TermCarriers]]] = {}
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._carriers)
+
+    def add(self, terms_id: int, terms: Sequence[CarriedTerm], row: int, change: int) -> None:
+        """A pod that carries these terms came to the row (change 1) or left it (-1)."""
+        for carriers in self._resolve(terms_id, terms):
+            carriers.column.cell[row] += change
+            carriers.total += change
+            if carriers.total == 0:
+                self._drop(carriers)
+
+    def _resolve(self, terms_id: int, terms: Sequence[CarriedTerm]) -> list[TermCarriers]:
+        known = self._of_terms.get(terms_id)
+        if known is not None and known[0] == self.version:
+            return known[1]
+        found = []
+        for carried in terms:
+            carriers = self._carriers.get(carried)
+            if carriers is None:
+                carriers = self._carriers[carried] = TermCarriers(carried, self._nodes.column(np.int64))
+                self._index.add(carried.term.selector, carried)
+                self.version += 1
+            found.append(carriers)
+        self._of_terms[terms_id] = (self.version, found)
+        return found
+
+    def _drop(self, carriers: TermCarriers) -> None:
+        del self._carriers[carriers.carried]
+        self._index.discard(carriers.carried.term.selector, carriers.carried)
+        self._nodes.drop_column(carriers.column)
+        self.version += 1
+        self._of_terms.clear()
+
+    def matching(self, label_set: LabelSet, namespace_labels: Mapping[str, str]) -> tuple[TermCarriers, ...]:
+        """The terms that mean a pod with these labels."""
+        if not self._carriers:
+            return ()
+        known = self._matching.get(label_set.id)
+        if known is not None and known[0] == self.version and known[1] == namespace_labels:
+            return known[2]
+        if len(self._matching) > 2 * len(self._carriers) + 10_000:
+            self._matching.clear()
+        found = tuple(
+            self._carriers[carried]
+            for carried in self._index.candidates(label_set.labels)
+            if carried.term.matches(label_set.namespace, label_set.labels, namespace_labels)
+        )
+        self._matching[label_set.id] = (self.version, namespace_labels, found)
+        return found

@@ -1,0 +1,219 @@
+"""What a plugin sees of the nodes: columns over some rows, read-only.
+
+The rows may be all of the cluster's or a few that changed: a rule is written once and does not notice. Every
+accessor returns an array with one entry a row. `OneNode` (next file) gives the same names for a single row
+with plain numbers instead of arrays, and `Hypothesis` the columns as they would be with other pods there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.host_ports import HostPort
+from bayplan.api.node import Taint
+from bayplan.api.pod import Pod
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import ABSENT, IdColumn, Lookup
+from bayplan.snapshot.label_sets import PodQuery
+from bayplan.snapshot.node_info import NodeInfo
+from bayplan.snapshot.nodes import LabelColumn
+from bayplan.snapshot.table import Column
+from bayplan.snapshot.terms import CarriedTerm
+
+BoolColumn = NDArray[np.bool_]
+IntColumn = NDArray[np.int64]
+
+
+class LabelValues:
+    """The values of one label over the rows. Compared with a string it yields a mask; absent equals None."""
+
+    __slots__ = ("_label", "ids")
+    __hash__ = None  # type: ignore[assignment]  # compares elementwise, like an array
+
+    def __init__(self, label: LabelColumn, ids: IdColumn) -> None:
+        self._label = label
+        self.ids = ids
+
+    def __eq__(self, value: object) -> BoolColumn:  # type: ignore[override]  # elementwise, like an array
+        wanted = ABSENT if value is None else self._label.values.find(str(value))
+        if value is not None and wanted == ABSENT:
+            return np.zeros(len(self.ids), dtype=np.bool_)
+        equal: BoolColumn = self.ids == wanted
+        return equal
+
+    def __ne__(self, value: object) -> BoolColumn:  # type: ignore[override]  # elementwise, like an array
+        return ~(self == value)
+
+    def isin(self, values: Iterable[str]) -> BoolColumn:
+        wanted = [found for value in values if (found := self._label.values.find(value)) != ABSENT]
+        if len(wanted) == 1:
+            only: BoolColumn = self.ids == wanted[0]
+            return only
+        table = np.zeros(len(self._label.values) + 1, dtype=np.bool_)
+        table[wanted] = True
+        return table.take(self.ids)
+
+    def exists(self) -> BoolColumn:
+        present: BoolColumn = self.ids != ABSENT
+        return present
+
+    def map(self, function: Callable[[str], int], absent: int = 0) -> IntColumn:
+        """`function` of the value, evaluated once for each distinct value."""
+        table = np.array([*(function(value) for value in self._label.values.values), absent], dtype=np.int64)
+        return table.take(self.ids)
+
+
+class NodeColumns:
+    """Columns over some rows (None: over all rows in use, those without a node among them)."""
+
+    __slots__ = ("_rows", "cluster")
+
+    def __init__(self, cluster: Cluster, rows: IdColumn | None = None) -> None:
+        self.cluster = cluster
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self.cluster.nodes.high if self._rows is None else len(self._rows)
+
+    @property
+    def rows(self) -> IdColumn:
+        """Which rows of the table these are."""
+        return np.arange(self.cluster.nodes.high) if self._rows is None else self._rows
+
+    def of(self, column: Column) -> NDArray[Any]:
+        """A column of the table over these rows."""
+        return column.read if self._rows is None else column.array.take(self._rows)
+
+    def gather(self, by_row: NDArray[Any]) -> NDArray[Any]:
+        """An array with an entry for each row of the table, over these rows."""
+        return by_row if self._rows is None else by_row.take(self._rows)
+
+    # What a node is
+
+    @property
+    def exists(self) -> BoolColumn:
+        return self.of(self.cluster.nodes.exists)
+
+    @property
+    def unschedulable(self) -> BoolColumn:
+        return self.of(self.cluster.nodes.unschedulable)
+
+    @property
+    def names(self) -> list[str]:
+        name = self.cluster.nodes.name
+        return name if self._rows is None else [name[row] for row in self._rows]
+
+    def is_named(self, name: str) -> BoolColumn:
+        mask = np.zeros(len(self), dtype=np.bool_)
+        row = self.cluster.nodes.row_of.get(name)
+        if row is not None:
+            mask[self.positions_of([row])] = True
+        return mask
+
+    def positions_of(self, rows: Iterable[int]) -> IdColumn:
+        """Where in these columns the given rows of the table stand, those that do."""
+        wanted = np.fromiter(rows, dtype=np.intp)
+        if self._rows is None:
+            return wanted
+        return np.isin(self._rows, wanted).nonzero()[0]
+
+    def label(self, key: str) -> LabelValues:
+        label = self.cluster.nodes.label(key)
+        return LabelValues(label, self.of(label.column))
+
+    def taints(self, lookup: Lookup[tuple[Taint, ...]]) -> IntColumn:
+        """`lookup` (made by `taint_lookup`) of each node's list of taints."""
+        return lookup(self.of(self.cluster.nodes.taint_set))
+
+    def taint_lookup(self, function: Callable[[tuple[Taint, ...]], int]) -> Lookup[tuple[Taint, ...]]:
+        """A function of a node's taints, evaluated once for each distinct list of them."""
+        return Lookup(self.cluster.nodes.taint_lists, function)
+
+    def features(self, lookup: Lookup[frozenset[str]]) -> IntColumn:
+        return lookup(self.of(self.cluster.nodes.feature_set))
+
+    def feature_lookup(self, function: Callable[[frozenset[str]], int]) -> Lookup[frozenset[str]]:
+        """A function of a node's declared features, evaluated once for each distinct set of them."""
+        return Lookup(self.cluster.nodes.feature_lists, function)
+
+    # What runs there
+
+    @property
+    def allowed_pods(self) -> IntColumn:
+        return self.of(self.cluster.nodes.allowed_pods)
+
+    @property
+    def pod_count(self) -> IntColumn:
+        return self.of(self.cluster.nodes.pod_count)
+
+    def allocatable(self, resource: str) -> IntColumn:
+        """cpu in milli, everything else in whole units. 0 where a node has none of it."""
+        return self.of(self.cluster.nodes.resource(resource).allocatable)
+
+    def requested(self, resource: str) -> IntColumn:
+        return self.of(self.cluster.nodes.resource(resource).requested)
+
+    @property
+    def nonzero_cpu_milli(self) -> IntColumn:
+        return self.of(self.cluster.nodes.nonzero_cpu_milli)
+
+    @property
+    def nonzero_memory_bytes(self) -> IntColumn:
+        return self.of(self.cluster.nodes.nonzero_memory_bytes)
+
+    def pods_on(self, position: int) -> list[Pod]:
+        """The pods of one of the rows."""
+        return list(self.cluster.pods_on(int(self.rows[position])))
+
+    def used_ports(self, position: int) -> set[HostPort]:
+        return self.cluster.used_ports.get(int(self.rows[position]), set())
+
+    def positions_using_port(self, protocol: str, port: int) -> IdColumn:
+        """Rows where some pod uses the port, on whatever address."""
+        return self.positions_of(self.cluster.port_rows.get((protocol, port), ()))
+
+    def node_info(self, position: int) -> NodeInfo:
+        """One node as an object, for rules that look at one node at a time."""
+        row = int(self.rows[position])
+        return NodeInfo(self.cluster, row, self.pods_on(position))
+
+    # What a hypothesis adds or takes away (nothing, here)
+
+    def matching_change(self, query: PodQuery) -> IntColumn | int:
+        """How many more pods match the query on each row than the cluster has there."""
+        return 0
+
+    def carried_change(self, carried: CarriedTerm) -> IntColumn | int:
+        """How many more times the pods of each row carry the term than in the cluster."""
+        return 0
+
+    # The same operations for columns and for one node
+
+    @staticmethod
+    def where(condition: Any, then: Any, otherwise: Any) -> Any:
+        return np.where(condition, then, otherwise)
+
+    @staticmethod
+    def minimum(one: Any, other: Any) -> Any:
+        return np.minimum(one, other)
+
+    @staticmethod
+    def maximum(one: Any, other: Any) -> Any:
+        return np.maximum(one, other)
+
+    @staticmethod
+    def sqrt(value: Any) -> Any:
+        return np.sqrt(value)
+
+    @staticmethod
+    def trunc(value: Any) -> Any:
+        """Towards zero, as an integer."""
+        return np.asarray(value).astype(np.int64)
+
+    @staticmethod
+    def any(condition: Any) -> bool:
+        return bool(np.any(condition))

@@ -1,0 +1,115 @@
+"""What if these pods were gone and those were there? The columns as they would be then.
+
+Each row is its own hypothesis: a pod gone from one node is still there when another node is judged, which is
+how preemption and nominated pods look at it. A hypothesis is a list of pod slots, ordered by row, each with a
+sign: -1 gone, +1 there, 0 as it is. Every change of a column is then one sum over segments of that list.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.host_ports import HostPort
+from bayplan.api.pod import Pod
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.label_sets import PodQuery
+from bayplan.snapshot.terms import CarriedTerm
+from bayplan.snapshot.view import IntColumn, NodeColumns
+
+
+class Hypothesis(NodeColumns):
+    """Rows with pods added and removed.
+
+    `slots[starts[i]:starts[i + 1]]` are the pods in question on row i, with their `signs`.
+    """
+
+    __slots__ = ("signs", "slots", "starts")
+
+    def __init__(
+        self, cluster: Cluster, rows: IdColumn, slots: IdColumn, starts: IdColumn, signs: NDArray[np.int64]
+    ) -> None:
+        super().__init__(cluster, rows)
+        self.slots = slots
+        self.starts = starts
+        self.signs = signs
+
+    @property
+    def rows(self) -> IdColumn:
+        assert self._rows is not None
+        return self._rows
+
+    def change(self, amounts: NDArray[Any]) -> IntColumn:
+        """Sum of sign times amount over the pods of each row; `amounts` has an entry for each of `slots`."""
+        running = np.zeros(len(self.slots) + 1, dtype=np.int64)
+        np.cumsum(self.signs * amounts, out=running[1:])
+        return running.take(self.starts[1:]) - running.take(self.starts[:-1])
+
+    def subset(self, keep: IdColumn) -> Hypothesis:
+        """The same hypothesis on some of its rows."""
+        lengths = (self.starts[1:] - self.starts[:-1]).take(keep)
+        starts = np.zeros(len(keep) + 1, dtype=np.intp)
+        np.cumsum(lengths, out=starts[1:])
+        first = self.starts[:-1].take(keep)
+        picked = np.arange(starts[-1]) + np.repeat(first - starts[:-1], lengths)
+        return Hypothesis(
+            self.cluster, self.rows.take(keep), self.slots.take(picked), starts, self.signs.take(picked)
+        )
+
+    def changed_pods(self, position: int) -> tuple[list[Pod], list[Pod]]:
+        """The pods that are gone from a row and those that were added."""
+        gone, added = [], []
+        for index in range(self.starts[position], self.starts[position + 1]):
+            pod = self.cluster.pods.pod[self.slots[index]]
+            assert pod is not None
+            if self.signs[index] < 0:
+                gone.append(pod)
+            elif self.signs[index] > 0:
+                added.append(pod)
+        return gone, added
+
+    @property
+    def pod_count(self) -> IntColumn:
+        count: IntColumn = super().pod_count + self.change(np.ones(len(self.slots), dtype=np.int64))
+        return count
+
+    def requested(self, resource: str) -> IntColumn:
+        amounts = self.cluster.pods.requests(resource).array.take(self.slots)
+        return super().requested(resource) + self.change(amounts)
+
+    def pods_on(self, position: int) -> list[Pod]:
+        gone, added = self.changed_pods(position)
+        left = {pod.uid for pod in gone}
+        return [pod for pod in super().pods_on(position) if pod.uid not in left] + added
+
+    def used_ports(self, position: int) -> set[HostPort]:
+        used = set(super().used_ports(position))
+        gone, added = self.changed_pods(position)
+        for pod in gone:
+            used.difference_update(self.cluster.templates.facts(pod).host_ports)
+        for pod in added:
+            used.update(self.cluster.templates.facts(pod).host_ports)
+        return used
+
+    def positions_using_port(self, protocol: str, port: int) -> IdColumn:
+        users = set(super().positions_using_port(protocol, port).tolist())
+        for position in range(len(self)):
+            _, added = self.changed_pods(position)
+            if any(self.cluster.templates.facts(pod).host_ports for pod in added):
+                users.add(position)
+        return np.array(sorted(users), dtype=np.intp)
+
+    def matching_change(self, query: PodQuery) -> IntColumn:
+        pods, cluster = self.cluster.pods, self.cluster
+        matches = cluster.count(query).matches_set(len(cluster.label_sets.all))
+        matching = matches.take(pods.label_set.array.take(self.slots))
+        if query.alive:
+            matching = matching & ~pods.terminating.array.take(self.slots)
+        return self.change(matching)
+
+    def carried_change(self, carried: CarriedTerm) -> IntColumn:
+        times = self.cluster.term_sets.multiplicity(carried)
+        return self.change(times.take(self.cluster.pods.terms.array.take(self.slots)))
