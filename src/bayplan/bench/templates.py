@@ -41,7 +41,7 @@ from bayplan.api.pod import (
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 
-IMAGE: Final = "registry.k8s.io/pause:3.10.2"
+IMAGE: Final = "pause:3.10.2"
 
 SCHED_NAMESPACES: Final = ("sched-1", "sched-0")
 """Where the affinity templates look for their peers; the workloads put the pods there."""
