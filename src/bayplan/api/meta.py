@@ -7,8 +7,12 @@ Records hold only the fields that scheduling reads, as they stand on the wire (q
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
+
+DEFAULT_NAMESPACE: Final = "default"
+"""Where an object of a namespaced kind lives that does not say."""
 
 Quantity = str | int | float
 """A quantity as it stands on the wire; see `bayplan.api.quantity`."""

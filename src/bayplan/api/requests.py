@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from bayplan.api.meta import ResourceList
-from bayplan.api.pod import Container, ContainerStatus, Pod
+from bayplan.api.pod import Container, ContainerStatus, Pod, PodSpec
 from bayplan.api.quantity import (
     CPU,
     HUGEPAGES_PREFIX,
@@ -90,14 +90,28 @@ def pod_requests(pod: Pod, *, status: bool, pod_level: bool, defaults: bool = Fa
     return {name: resource_units(name, amount) for name, amount in total.items()}
 
 
+def container_amounts(spec: PodSpec) -> dict[str, int]:
+    """What the containers ask for together, in nano units, before anything said for the pod as a whole."""
+    return _containers(spec, {}, False, _NO_DEFAULTS)
+
+
 def _requests(pod: Pod, *, status: bool, pod_level: bool, defaults: Mapping[str, int]) -> _Amounts:
-    spec = pod.spec
     statuses: dict[str, ContainerStatus] = {}
     infeasible = False
     if status:
         statuses = {s.name: s for s in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
         infeasible = _resize_is_infeasible(pod)
+    total = _containers(pod.spec, statuses, infeasible, defaults)
+    if pod_level and _has_pod_level_requests(pod):
+        total.update(_pod_level(pod, status=status, infeasible=infeasible))
+    if pod.spec.overhead:
+        _add(total, _amounts(pod.spec.overhead))
+    return total
 
+
+def _containers(
+    spec: PodSpec, statuses: Mapping[str, ContainerStatus], infeasible: bool, defaults: Mapping[str, int]
+) -> _Amounts:
     total: _Amounts = {}
     for container in spec.containers:
         _add(total, _container(container, statuses.get(container.name), infeasible, defaults))
@@ -116,10 +130,6 @@ def _requests(pod: Pod, *, status: bool, pod_level: bool, defaults: Mapping[str,
                 _add(needs, sidecars)
                 _raise_to(peak, needs)
         _raise_to(total, peak)
-    if pod_level and _has_pod_level_requests(pod):
-        total.update(_pod_level(pod, status=status, infeasible=infeasible))
-    if spec.overhead:
-        _add(total, _amounts(spec.overhead))
     return total
 
 

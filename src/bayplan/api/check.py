@@ -1,0 +1,189 @@
+"""Whether the texts inside an object mean something: quantities, selectors, numbers in their range.
+
+Decoding makes sure of types only: a quantity stays text until somebody computes with it. Objects from an API
+server have passed its validation; objects from files come through here, so that a mistake is reported where
+it was made, with object and field, and not in the middle of a scheduling cycle.
+
+What has to be checked follows from the types of the records, so a new field is checked without a new line.
+This is not all of Kubernetes' validation: only what would break scheduling or silently change its answer.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from bayplan.api.meta import (
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeSelectorTerm,
+    Object,
+    Quantity,
+    Record,
+    ResourceList,
+)
+from bayplan.api.names import label_key_problems
+from bayplan.api.quantity import parse_quantity
+from bayplan.api.selectors import Operator, compile_selector
+from bayplan.errors import DecodeError, InputError, QuantityError, SelectorError
+
+_INT64_FIELDS: Final = frozenset(
+    {
+        "generation",
+        "observedGeneration",
+        "sizeBytes",
+        "terminationGracePeriodSeconds",
+        "tolerationSeconds",
+    }
+)
+"""Integers that the Kubernetes API gives 64 bits; all others have 32."""
+
+_NEGATIVE: Final = '"{quantity}" is negative'
+_OUT_OF_RANGE: Final = "{number} does not fit into {bits} bits"
+_NO_NAME: Final = "the object has no name"
+_NO_OPERATOR: Final = '"{operator}" is not a valid node selector operator'
+_NEEDS_VALUES: Final = "{operator} needs at least one value"
+_NEEDS_ONE_VALUE: Final = "{operator} needs exactly one value"
+_TAKES_NO_VALUES: Final = "{operator} takes no values"
+
+_OPERATORS: Final = frozenset(operator.value for operator in Operator)
+_FIELD_OPERATORS: Final = frozenset({Operator.IN.value, Operator.NOT_IN.value})
+
+
+def object_key(obj: Object) -> str:
+    """How messages name the object: kind, and namespace and name."""
+    return f"{type(obj).__name__} {obj.key}".rstrip()
+
+
+def check_object(obj: Object) -> None:
+    """Check every quantity, selector and number in the object.
+
+    Raises:
+        InputError: one of them is malformed; the error names the object and the field.
+    """
+    try:
+        if not obj.name and not obj.metadata.generate_name:
+            raise DecodeError(_NO_NAME, field="metadata.name")
+        _check_record(obj, "")
+    except InputError as error:
+        raise error.at(object_key=object_key(obj)) from error.__cause__
+
+
+class _Step(NamedTuple):
+    """One field of a record that has something to check, and how."""
+
+    attribute: str
+    wire_name: str
+    kind: str
+
+
+@cache
+def _plan(record: type[Record]) -> tuple[_Step, ...]:
+    hints = typing.get_type_hints(record)
+    steps = []
+    for spec in msgspec.structs.fields(record):
+        kind = _kind(hints[spec.name])
+        if kind:
+            steps.append(_Step(spec.name, spec.encode_name, kind))
+    return tuple(steps)
+
+
+def _kind(hint: Any) -> str:
+    """Which check a field of this type needs; "" for none."""
+    if hint == ResourceList:
+        return "resources"
+    if isinstance(hint, types.UnionType):
+        members = [member for member in typing.get_args(hint) if member is not types.NoneType]
+        if set(members) == set(typing.get_args(Quantity)):
+            return "quantity"
+        return _kind(members[0]) if len(members) == 1 else ""
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        return "records" if _has_work(item) else ""
+    if hint is int:
+        return "integer"
+    return "record" if _has_work(hint) else ""
+
+
+def _has_work(hint: Any) -> bool:
+    if not isinstance(hint, type) or not issubclass(hint, Record):
+        return False
+    return hint in (LabelSelector, NodeSelectorTerm) or bool(_plan(hint))
+
+
+def _check_record(record: Record, path: str) -> None:
+    if isinstance(record, LabelSelector):
+        _check_selector(record, path)
+        return
+    if isinstance(record, NodeSelectorTerm):
+        _check_node_term(record, path)
+        return
+    prefix = f"{path}." if path else ""
+    for attribute, wire_name, kind in _plan(type(record)):
+        content = getattr(record, attribute)
+        if content is None:
+            continue
+        at = f"{prefix}{wire_name}"
+        if kind == "resources":
+            for name, quantity in content.items():
+                _check_quantity(quantity, f"{at}[{name}]")
+        elif kind == "quantity":
+            _check_quantity(content, at)
+        elif kind == "integer":
+            _check_integer(content, at, 64 if wire_name in _INT64_FIELDS else 32)
+        elif kind == "record":
+            _check_record(content, at)
+        else:
+            for i, item in enumerate(content):
+                _check_record(item, f"{at}[{i}]")
+
+
+def _check_quantity(quantity: Quantity, path: str) -> None:
+    try:
+        amount = parse_quantity(quantity)
+    except QuantityError as error:
+        raise error.at(field=path) from error.__cause__
+    if amount < 0:
+        raise QuantityError(_NEGATIVE.format(quantity=quantity), field=path)
+
+
+def _check_integer(number: int, path: str, bits: int) -> None:
+    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        raise DecodeError(_OUT_OF_RANGE.format(number=number, bits=bits), field=path)
+
+
+def _check_selector(selector: LabelSelector, path: str) -> None:
+    try:
+        compile_selector(selector)
+    except SelectorError as error:
+        raise error.at(field=path) from None
+
+
+def _check_node_term(term: NodeSelectorTerm, path: str) -> None:
+    """Refuse what an API server refuses. A bound that is no number passes there, and never matches."""
+    for i, expression in enumerate(term.match_expressions):
+        at = f"{path}.matchExpressions[{i}]"
+        if problems := label_key_problems(expression.key):
+            raise SelectorError("; ".join(problems), field=f"{at}.key")
+        _check_expression(expression, at, _OPERATORS)
+    for i, expression in enumerate(term.match_fields):
+        _check_expression(expression, f"{path}.matchFields[{i}]", _FIELD_OPERATORS)
+
+
+def _check_expression(expression: LabelSelectorRequirement, path: str, operators: frozenset[str]) -> None:
+    operator, values = expression.operator, len(expression.values)
+    if operator not in operators:
+        raise SelectorError(_NO_OPERATOR.format(operator=operator), field=f"{path}.operator")
+    problem = ""
+    if operators is _FIELD_OPERATORS or operator in (Operator.GT, Operator.LT):
+        problem = _NEEDS_ONE_VALUE if values != 1 else ""
+    elif operator in (Operator.IN, Operator.NOT_IN):
+        problem = _NEEDS_VALUES if not values else ""
+    elif values:
+        problem = _TAKES_NO_VALUES
+    if problem:
+        raise SelectorError(problem.format(operator=operator), field=f"{path}.values")

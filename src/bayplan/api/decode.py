@@ -1,0 +1,284 @@
+"""From the wire to records: one object, a list of them, or files full of them.
+
+Unknown fields and kinds are ignored, as Kubernetes demands of clients that are older than the server. What
+is wrong is a `DecodeError` or another `InputError` that names file, line, object and field, in our own words.
+
+Two ways in: `decode_json` for what an API server sends (fast, trusted), everything else for what people write
+(checked by `check.py`). Neither fills in defaults: see `defaults.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bayplan.api.check import check_object, object_key
+from bayplan.api.documents import Document, parse_documents, read_documents
+from bayplan.api.meta import DEFAULT_NAMESPACE, Object
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Pod
+from bayplan.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from bayplan.api.workloads import (
+    PodDisruptionBudget,
+    PriorityClass,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from bayplan.errors import DecodeError, InputError
+
+_GROUPS: Final[Mapping[str, tuple[type[Object], ...]]] = {
+    "": (Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service),
+    "apps": (ReplicaSet, StatefulSet),
+    "policy": (PodDisruptionBudget,),
+    "scheduling.k8s.io": (PriorityClass,),
+    "storage.k8s.io": (CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment),
+}
+
+KINDS: Final[dict[str, type[Object]]] = {
+    record.__name__: record for records in _GROUPS.values() for record in records
+}
+"""The kinds that scheduling reads, by name. A record's class has the name of its kind."""
+
+GROUP_OF: Final[Mapping[str, str]] = {
+    record.__name__: group for group, records in _GROUPS.items() for record in records
+}
+"""The API group of each kind: others have kinds of the same name (a Knative Service is not ours)."""
+
+_NULL_IN_MAP: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("allocatable", "allocatedResources", "capacity", "limits", "overhead", "requests"), "0"),
+    **dict.fromkeys(("annotations", "labels", "matchLabels", "nodeSelector"), ""),
+}
+"""What a null counts as in a map that users fill: a field that is null is absent, an entry is not."""
+
+_TYPE_NAMES: Final = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+_PYTHON_TYPES: Final = {"str": str, "int": int, "float": float, "bool": bool, "array": list, "object": dict}
+_TYPE_MISMATCH: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+
+_NOT_AN_OBJECT: Final = "expected an API object (a mapping with apiVersion and kind), got {actual}"
+_NO_KIND: Final = "it is missing"
+_EXPECTED: Final = "expected {expected}, got {actual}"
+_NOT_A_TIME: Final = "expected a time such as 2026-01-31T12:00:00Z"
+_BROKEN_JSON: Final = "broken JSON: {why}"
+_TWICE: Final = "the object stands twice; first {where}"
+
+
+def decode_object(raw: Mapping[str, Any], *, source: str = "", line: int | None = None) -> Object | None:
+    """The record of one object, checked; None for kinds that scheduling does not read.
+
+    Raises:
+        InputError: it is malformed; the error names the object and the field.
+    """
+    try:
+        record = _record_of(raw)
+        if record is None:
+            return None
+        obj = _convert(raw, record)
+        check_object(obj)
+    except InputError as error:
+        raise error.at(source=source, line=line) from error.__cause__
+    return obj
+
+
+def decode_all(raw: Any, *, source: str = "", line: int | None = None) -> list[Object]:
+    """The records of an object or, for a List, of its items; without those of unknown kind.
+
+    Raises:
+        InputError: one of them is malformed.
+    """
+    decoded = (decode_object(item, source=source, line=line) for _, item in _expand(raw, source, line))
+    return [obj for obj in decoded if obj is not None]
+
+
+def decode_json(kind: str, data: bytes | str) -> Object:
+    """The record of one object of a known kind from an API server's JSON, unchecked.
+
+    Raises:
+        KeyError: there is no such kind in `KINDS`.
+        DecodeError: it is malformed.
+    """
+    record = KINDS[kind]
+    try:
+        return _decoder(record).decode(data)
+    except msgspec.ValidationError:
+        # Mostly a null that stands for "absent". The slow way copes with it, or says what is wrong.
+        return _convert(json.loads(data), record)
+    except msgspec.DecodeError as error:
+        raise DecodeError(_BROKEN_JSON.format(why=error), object_key=kind) from error
+
+
+def read_objects(path: Path) -> list[Object]:
+    """The objects of a YAML or JSON file, or of all such files of a directory; `.gz` is unpacked.
+
+    Raises:
+        InputError: a file is missing or broken, or an object is malformed or stands twice.
+    """
+    return _objects_of(read_documents(path))
+
+
+def parse_objects(data: bytes, source: str = "", *, is_json: bool = False) -> list[Object]:
+    """The objects in YAML or JSON text, as `read_objects` gives them; `source` is for messages."""
+    return _objects_of(parse_documents(data, source, is_json=is_json))
+
+
+def _objects_of(documents: Iterable[Document]) -> list[Object]:
+    objects: list[Object] = []
+    first_seen: dict[tuple[type[Object], str, str], str] = {}
+    for document in documents:
+        for path, raw in _expand(document.content, document.source, document.line):
+            line = document.line_of(path)
+            try:
+                obj = decode_object(raw)
+                if obj is None:
+                    continue
+                where = f"{document.source}:{line}" if line is not None else document.source
+                identity = type(obj), obj.namespace or DEFAULT_NAMESPACE, obj.name
+                if obj.name and first_seen.setdefault(identity, where) is not where:
+                    raise DecodeError(_TWICE.format(where=first_seen[identity]), object_key=object_key(obj))
+            except InputError as error:
+                inside = f"{path}.{error.field}" if path else error.field
+                line = document.line_of(inside) if error.field else line
+                raise error.at(source=document.source, line=line) from error.__cause__
+            objects.append(obj)
+    return objects
+
+
+def _expand(raw: Any, source: str, line: int | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each object in `raw` with its path: `raw` itself, or what stands in a List."""
+    if raw is None:
+        return
+    if not isinstance(raw, Mapping):
+        actual = _TYPE_NAMES.get(_type_name(raw), "something else")
+        raise DecodeError(_NOT_AN_OBJECT.format(actual=actual), source=source, line=line)
+    kind = raw.get("kind")
+    items = raw.get("items")
+    if not isinstance(kind, str) or not kind.endswith("List") or "items" not in raw:
+        yield "", raw
+        return
+    if items is not None and not isinstance(items, list):
+        problem = _EXPECTED.format(
+            expected="a list", actual=_TYPE_NAMES.get(_type_name(items), "something else")
+        )
+        raise DecodeError(problem, object_key=kind, field="items", source=source, line=line)
+    for i, item in enumerate(items or ()):
+        if isinstance(item, Mapping) and "kind" not in item and kind != "List":
+            # In a PodList the items do not repeat what they are.
+            item = {"apiVersion": raw.get("apiVersion", ""), **item, "kind": kind.removesuffix("List")}
+        for _, inner in _expand(item, source, line):
+            yield f"items[{i}]", inner
+
+
+def _record_of(raw: Mapping[str, Any]) -> type[Object] | None:
+    kind, api_version = raw.get("kind"), raw.get("apiVersion")
+    if kind is None or kind == "":
+        raise DecodeError(_NO_KIND, object_key=_raw_key(raw), field="kind")
+    if not isinstance(kind, str):
+        raise DecodeError(_mismatch("str", _type_name(kind)), object_key=_raw_key(raw), field="kind")
+    if isinstance(api_version, str):
+        group = api_version.rpartition("/")[0]
+        if GROUP_OF.get(kind) != group:
+            return None
+    return KINDS.get(kind)
+
+
+def _convert(raw: Mapping[str, Any], record: type[Object]) -> Object:
+    try:
+        return msgspec.convert(raw, record)
+    except msgspec.ValidationError:
+        pass
+    cleaned = _without_nulls(raw)
+    try:
+        return msgspec.convert(cleaned, record)
+    except msgspec.ValidationError as error:
+        raise _explained(error, cleaned, record) from error
+
+
+@cache
+def _decoder(record: type[Object]) -> msgspec.json.Decoder[Object]:
+    return msgspec.json.Decoder(record)
+
+
+def _without_nulls(raw: Any, name: str = "") -> Any:
+    """`raw` without fields that are null, and with text for keys that YAML took for numbers or truth."""
+    if isinstance(raw, Mapping):
+        null = _NULL_IN_MAP.get(name)
+        return {
+            _key_text(key): null if content is None else _without_nulls(content, key)
+            for key, content in raw.items()
+            if content is not None or null is not None
+        }
+    if isinstance(raw, list):
+        return [_without_nulls(item) for item in raw]
+    return raw
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return str(key)
+
+
+def _explained(error: msgspec.ValidationError, raw: Mapping[str, Any], record: type[Object]) -> DecodeError:
+    """msgspec's complaint ("Expected `int`, got `str` - at `$.spec.x[0]`") in our words, with the field."""
+    problem, _, place = str(error).rpartition(" - at ")
+    field = place.strip("`").removeprefix("$").removeprefix(".")
+    mismatch = _TYPE_MISMATCH.match(problem or str(error))
+    if mismatch is not None:
+        expected, actual = mismatch.groups()
+        if field.endswith("[...]"):
+            field = f"{field[:-5]}[{_culprit(raw, field[:-5], actual)}]"
+        problem = _mismatch(expected, actual)
+    elif "RFC3339" in problem:
+        problem = _NOT_A_TIME
+    return DecodeError(problem or str(error), object_key=_raw_key(raw, record.__name__), field=field)
+
+
+def _mismatch(expected: str, actual: str) -> str:
+    wanted = [_TYPE_NAMES.get(name, name) for name in expected.split(" | ") if name != "null"]
+    if "a number" in wanted and "an integer" in wanted:
+        wanted.remove("an integer")
+    return _EXPECTED.format(expected=" or ".join(wanted), actual=_TYPE_NAMES.get(actual, actual))
+
+
+def _culprit(raw: Mapping[str, Any], path: str, actual: str) -> str:
+    """The key that msgspec leaves out (`[...]`): that of the first value of the wrong type in the map."""
+    content: Any = raw
+    for step in re.findall(r"[^.\[\]]+", path):
+        content = content[int(step)] if isinstance(content, list) else content[step]
+    wrong = _PYTHON_TYPES.get(actual, object)
+    return next((key for key, entry in content.items() if type(entry) is wrong), "...")
+
+
+def _type_name(raw: Any) -> str:
+    return next((name for name, python_type in _PYTHON_TYPES.items() if type(raw) is python_type), "null")
+
+
+def _raw_key(raw: Mapping[str, Any], kind: str = "") -> str:
+    """Kind, namespace and name of an object that may be malformed, as far as they can be read."""
+    metadata = raw.get("metadata")
+    parts = [metadata.get(part) for part in ("namespace", "name")] if isinstance(metadata, Mapping) else []
+    key = "/".join(part for part in parts if isinstance(part, str) and part)
+    return f"{kind} {key}".strip()

@@ -1,0 +1,199 @@
+"""What an API server adds to an object before the scheduler sees it, for objects that come from files.
+
+There are two kinds of additions. *Defaults* fill fields that were left out; the server adds them whenever it
+reads an object, so they are given to all objects here, and an object that has them stays as it is. What
+*admission* adds (priorities, tolerations, names) is added once, when an object is created, and may depend on
+other objects: it is in `admission.py`, and only for objects that have never been in a server.
+
+Fields are filled only where the server would: an absent `tolerations[].operator` or `nodeTaintsPolicy` stays
+absent there too, and the scheduler knows what that means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from bayplan.api.admission import PREEMPT_LOWER_PRIORITY, Admission
+from bayplan.api.meta import Object, Quantity, Record, ResourceList
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Container, ContainerPort, Pod, PodSpec, ResourceRequirements, Volume
+from bayplan.api.quantity import CPU, HUGEPAGES_PREFIX, MEMORY, MILLI, milli_units, parse_quantity
+from bayplan.api.requests import container_amounts
+from bayplan.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, StorageClass
+from bayplan.api.workloads import PriorityClass
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+DEFAULT_GRACE_PERIOD_SECONDS: Final = 30
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+_R = TypeVar("_R", bound=Record)
+_T = TypeVar("_T")
+
+
+def with_defaults(objects: Iterable[Object]) -> list[Object]:
+    """The objects as a scheduler would find them in an API server to which they had been sent.
+
+    Order and number stay. Doing it again changes nothing.
+
+    Raises:
+        InputError: a pod names a priority class that is not there.
+    """
+    objects = [_defaulted(obj) for obj in objects]
+    admit = Admission(objects).admit
+    return [admit(obj) for obj in objects]
+
+
+def _defaulted(obj: Object) -> Object:
+    default = _DEFAULTS.get(type(obj))
+    return obj if default is None else default(obj)
+
+
+def _pod(pod: Pod) -> Pod:
+    spec = pod.spec
+    containers = _each(spec.containers, lambda c: _container(c, spec.host_network))
+    init_containers = _each(spec.init_containers, lambda c: _container(c, spec.host_network))
+    spec = _with(
+        spec,
+        containers=containers,
+        init_containers=init_containers,
+        scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
+        overhead=_rounded(spec.overhead),
+        volumes=_each(spec.volumes, _volume),
+    )
+    spec = _with(spec, resources=_pod_level(spec))
+    if spec.termination_grace_period_seconds is None:
+        spec = _with(spec, termination_grace_period_seconds=DEFAULT_GRACE_PERIOD_SECONDS)
+    return _with(pod, spec=spec)
+
+
+def _container(container: Container, host_network: bool) -> Container:
+    resources = container.resources
+    # What is limited and not requested is requested up to the limit.
+    missing = {name: limit for name, limit in resources.limits.items() if name not in resources.requests}
+    requests = {**resources.requests, **missing} if missing else resources.requests
+    resources = _with(resources, requests=_rounded(requests), limits=_rounded(resources.limits))
+    ports = _each(container.ports, lambda port: _port(port, host_network))
+    return _with(container, resources=resources, ports=ports)
+
+
+def _port(port: ContainerPort, host_network: bool) -> ContainerPort:
+    # A pod in the node's own network takes the node's ports.
+    host_port = port.container_port if host_network and not port.host_port else port.host_port
+    return _with(port, protocol=port.protocol or "TCP", host_port=host_port)
+
+
+def _volume(volume: Volume) -> Volume:
+    if volume.rbd is None or volume.rbd.pool:
+        return volume
+    return _with(volume, rbd=_with(volume.rbd, pool="rbd"))
+
+
+def _pod_level(spec: PodSpec) -> ResourceRequirements | None:
+    """Requests for the pod as a whole: where it has limits as a whole, its containers' sum, or the limit."""
+    resources = spec.resources
+    if resources is None:
+        return None
+    requests = dict(resources.requests)
+    if resources.limits:
+        for name, nano in container_amounts(spec).items():
+            if name in (CPU, MEMORY):
+                requests.setdefault(name, _text(nano))
+        for name, limit in resources.limits.items():
+            if name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX):
+                requests.setdefault(name, limit)
+    filled = requests if len(requests) > len(resources.requests) else resources.requests
+    return _with(resources, requests=_rounded(filled), limits=_rounded(resources.limits))
+
+
+def _node(node: Node) -> Node:
+    status = node.status
+    allocatable = status.allocatable or status.capacity
+    status = _with(status, allocatable=_rounded(allocatable), capacity=_rounded(status.capacity))
+    return _with(node, status=status)
+
+
+def _namespace(namespace: Namespace) -> Namespace:
+    name = namespace.name
+    if not name or namespace.labels.get(NAMESPACE_NAME_LABEL) == name:
+        return namespace
+    labels = {**namespace.labels, NAMESPACE_NAME_LABEL: name}
+    return _with(namespace, metadata=_with(namespace.metadata, labels=labels))
+
+
+def _claim(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+    spec, status = claim.spec, claim.status
+    resources = _with(
+        spec.resources, requests=_rounded(spec.resources.requests), limits=_rounded(spec.resources.limits)
+    )
+    return _with(
+        claim,
+        spec=_with(spec, resources=resources, volume_mode=spec.volume_mode or "Filesystem"),
+        status=_with(status, phase=status.phase or "Pending"),
+    )
+
+
+def _persistent_volume(volume: PersistentVolume) -> PersistentVolume:
+    spec, status = volume.spec, volume.status
+    return _with(
+        volume,
+        spec=_with(spec, capacity=_rounded(spec.capacity), volume_mode=spec.volume_mode or "Filesystem"),
+        status=_with(status, phase=status.phase or "Pending"),
+    )
+
+
+def _storage_class(storage_class: StorageClass) -> StorageClass:
+    return _with(storage_class, volume_binding_mode=storage_class.volume_binding_mode or "Immediate")
+
+
+def _csi_driver(driver: CSIDriver) -> CSIDriver:
+    if driver.spec.storage_capacity is not None:
+        return driver
+    return _with(driver, spec=_with(driver.spec, storage_capacity=False))
+
+
+def _priority_class(priority_class: PriorityClass) -> PriorityClass:
+    policy = priority_class.preemption_policy or PREEMPT_LOWER_PRIORITY
+    return _with(priority_class, preemption_policy=policy)
+
+
+_DEFAULTS: Final[Mapping[type[Object], Callable[[Any], Object]]] = {
+    CSIDriver: _csi_driver,
+    Namespace: _namespace,
+    Node: _node,
+    PersistentVolume: _persistent_volume,
+    PersistentVolumeClaim: _claim,
+    Pod: _pod,
+    PriorityClass: _priority_class,
+    StorageClass: _storage_class,
+}
+
+
+def _rounded(resources: ResourceList) -> ResourceList:
+    """Amounts finer than a thousandth are rounded up to it, a promise of the API since its first version."""
+    fine = {name: nano for name, q in resources.items() if (nano := parse_quantity(q)) % MILLI}
+    if not fine:
+        return resources
+    return {**resources, **{name: f"{milli_units(nano)}m" for name, nano in fine.items()}}
+
+
+def _text(nano: int) -> Quantity:
+    """A quantity that reads back as this many nano units, in the largest unit without a fraction."""
+    for suffix, unit in (("", 10**9), ("m", 10**6), ("u", 10**3)):
+        if nano % unit == 0:
+            return f"{nano // unit}{suffix}"
+    return f"{nano}n"
+
+
+def _each(items: tuple[_T, ...], change: Callable[[_T], _T]) -> tuple[_T, ...]:
+    """The items changed, or the same tuple where none was."""
+    changed = tuple(map(change, items))
+    return items if all(new is old for new, old in zip(changed, items, strict=True)) else changed
+
+
+def _with(record: _R, **fields: object) -> _R:
+    """The record with other fields, or the same record where nothing differs."""
+    changes = {name: new for name, new in fields.items() if new is not getattr(record, name)}
+    return msgspec.structs.replace(record, **changes) if changes else record
