@@ -1,0 +1,64 @@
+"""Short builders of API objects, for tests: `make_pod("web", cpu="500m")` instead of forty lines of YAML.
+
+They fill in what an API server would (namespace, uid, scheduler name) and nothing a test would stumble over:
+a node has no labels or taints that the test did not give it. Uids are readable and follow from the name, so
+two objects of one name are the same object.
+"""
+
+from bayplan.testing.builders.metadata import make_owner
+from bayplan.testing.builders.nodes import make_namespace, make_node, make_taint
+from bayplan.testing.builders.pods import make_claim_volume, make_container, make_pod
+from bayplan.testing.builders.selectors import (
+    make_expression,
+    make_node_affinity,
+    make_node_term,
+    make_pod_affinity,
+    make_pod_term,
+    make_selector,
+    make_spread,
+    make_toleration,
+)
+from bayplan.testing.builders.storage import (
+    make_csi_capacity,
+    make_csi_driver,
+    make_csi_node,
+    make_pv,
+    make_pvc,
+    make_storage_class,
+    make_volume_attachment,
+)
+from bayplan.testing.builders.workloads import (
+    make_pdb,
+    make_priority_class,
+    make_replica_set,
+    make_service,
+)
+
+__all__ = [
+    "make_claim_volume",
+    "make_container",
+    "make_csi_capacity",
+    "make_csi_driver",
+    "make_csi_node",
+    "make_expression",
+    "make_namespace",
+    "make_node",
+    "make_node_affinity",
+    "make_node_term",
+    "make_owner",
+    "make_pdb",
+    "make_pod",
+    "make_pod_affinity",
+    "make_pod_term",
+    "make_priority_class",
+    "make_pv",
+    "make_pvc",
+    "make_replica_set",
+    "make_selector",
+    "make_service",
+    "make_spread",
+    "make_storage_class",
+    "make_taint",
+    "make_toleration",
+    "make_volume_attachment",
+]
