@@ -83,6 +83,7 @@ _NO_KIND: Final = "it is missing"
 _EXPECTED: Final = "expected {expected}, got {actual}"
 _NOT_A_TIME: Final = "expected a time such as 2026-01-31T12:00:00Z"
 _BROKEN_JSON: Final = "broken JSON: {why}"
+_IN_ITSELF: Final = "it is nested too deeply, or contains itself"
 _TWICE: Final = "the object stands twice; first {where}"
 
 
@@ -100,6 +101,8 @@ def decode_object(raw: Mapping[str, Any], *, source: str = "", line: int | None 
         check_object(obj)
     except InputError as error:
         raise error.at(source=source, line=line) from error.__cause__
+    except RecursionError as error:
+        raise DecodeError(_IN_ITSELF, source=source, line=line, object_key=_raw_key(raw)) from error
     return obj
 
 
@@ -204,12 +207,12 @@ def _record_of(raw: Mapping[str, Any]) -> type[Object] | None:
     return KINDS.get(kind)
 
 
-def _convert(raw: Mapping[str, Any], record: type[Object]) -> Object:
+def _convert(raw: Any, record: type[Object]) -> Object:
     try:
         return msgspec.convert(raw, record)
     except msgspec.ValidationError:
         pass
-    cleaned = _without_nulls(raw)
+    cleaned = _without_nulls(raw, "", {})
     try:
         return msgspec.convert(cleaned, record)
     except msgspec.ValidationError as error:
@@ -221,18 +224,25 @@ def _decoder(record: type[Object]) -> msgspec.json.Decoder[Object]:
     return msgspec.json.Decoder(record)
 
 
-def _without_nulls(raw: Any, name: str = "") -> Any:
-    """`raw` without fields that are null, and with text for keys that YAML took for numbers or truth."""
-    if isinstance(raw, Mapping):
-        null = _NULL_IN_MAP.get(name)
-        return {
-            _key_text(key): null if content is None else _without_nulls(content, key)
-            for key, content in raw.items()
-            if content is not None or null is not None
-        }
-    if isinstance(raw, list):
-        return [_without_nulls(item) for item in raw]
-    return raw
+def _without_nulls(raw: Any, name: str, done: dict[tuple[int, str], Any]) -> Any:
+    """`raw` without fields that are null, and with text for keys that YAML took for numbers or truth.
+
+    What YAML's aliases share is done once: a few lines of them can stand for billions of fields.
+    """
+    if not isinstance(raw, Mapping | list):
+        return raw
+    seen = id(raw), name
+    if seen not in done:
+        if isinstance(raw, list):
+            done[seen] = [_without_nulls(item, "", done) for item in raw]
+        else:
+            null = _NULL_IN_MAP.get(name)
+            done[seen] = {
+                _key_text(key): null if content is None else _without_nulls(content, _key_text(key), done)
+                for key, content in raw.items()
+                if content is not None or null is not None
+            }
+    return done[seen]
 
 
 def _key_text(key: Any) -> str:
@@ -241,11 +251,11 @@ def _key_text(key: Any) -> str:
     return str(key)
 
 
-def _explained(error: msgspec.ValidationError, raw: Mapping[str, Any], record: type[Object]) -> DecodeError:
+def _explained(error: msgspec.ValidationError, raw: Any, record: type[Object]) -> DecodeError:
     """msgspec's complaint ("Expected `int`, got `str` - at `$.spec.x[0]`") in our words, with the field."""
-    problem, _, place = str(error).rpartition(" - at ")
+    problem, _, place = str(error).partition(" - at ")
     field = place.strip("`").removeprefix("$").removeprefix(".")
-    mismatch = _TYPE_MISMATCH.match(problem or str(error))
+    mismatch = _TYPE_MISMATCH.match(problem)
     if mismatch is not None:
         expected, actual = mismatch.groups()
         if field.endswith("[...]"):
@@ -253,7 +263,7 @@ def _explained(error: msgspec.ValidationError, raw: Mapping[str, Any], record: t
         problem = _mismatch(expected, actual)
     elif "RFC3339" in problem:
         problem = _NOT_A_TIME
-    return DecodeError(problem or str(error), object_key=_raw_key(raw, record.__name__), field=field)
+    return DecodeError(problem, object_key=_raw_key(raw, record.__name__), field=field)
 
 
 def _mismatch(expected: str, actual: str) -> str:
@@ -276,9 +286,9 @@ def _type_name(raw: Any) -> str:
     return next((name for name, python_type in _PYTHON_TYPES.items() if type(raw) is python_type), "null")
 
 
-def _raw_key(raw: Mapping[str, Any], kind: str = "") -> str:
+def _raw_key(raw: Any, kind: str = "") -> str:
     """Kind, namespace and name of an object that may be malformed, as far as they can be read."""
-    metadata = raw.get("metadata")
+    metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
     parts = [metadata.get(part) for part in ("namespace", "name")] if isinstance(metadata, Mapping) else []
     key = "/".join(part for part in parts if isinstance(part, str) and part)
     return f"{kind} {key}".strip()

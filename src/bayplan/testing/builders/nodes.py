@@ -15,6 +15,7 @@ def make_node(
     cpu: Quantity = "4",
     memory: Quantity = "32Gi",
     pods: Quantity = 110,
+    resources: Mapping[str, Quantity] | None = None,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     taints: Iterable[Taint | str] = (),
@@ -26,10 +27,10 @@ def make_node(
 ) -> Node:
     """A node with room for pods, by default 4 cpus and 32 GiB.
 
-    Further keywords are further resources, with `_` for `-`: `ephemeral_storage="10Gi"`,
-    `**{"example.com/gpu": 2}`. Taints may be given as `key=value:Effect`, images as {name: bytes}.
+    Further resources are given by name, `resources={"example.com/gpu": 2}`, or as further keywords with `_`
+    for `-`, `ephemeral_storage="10Gi"`. Taints may be given as `key=value:Effect`, images as {name: bytes}.
     """
-    room: ResourceList = {"cpu": cpu, "memory": memory, "pods": pods}
+    room: ResourceList = {"cpu": cpu, "memory": memory, "pods": pods, **(resources or {})}
     room.update((resource.replace("_", "-"), amount) for resource, amount in allocatable.items())
     if isinstance(images, Mapping):
         images = [ContainerImage(names=(image,), size_bytes=size) for image, size in images.items()]
