@@ -1,0 +1,95 @@
+"""`bayplan config`: is this configuration right, and what does it mean with every default spelled out?
+
+Thin: `bayplan.config` does the work. Every file is looked at, also after a wrong one, and the exit status
+says whether one was wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from bayplan.cli.errors import FAILED
+from bayplan.config import completed, default_config, load_config, to_yaml
+from bayplan.errors import BayplanError, InputError
+
+_FILE = click.Path(path_type=str, allow_dash=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What came of one file: its complete configuration, or an error."""
+
+    file: str
+    result: dict[str, Any] | None = None
+    error: BayplanError | None = None
+
+    @property
+    def error_line(self) -> str:
+        """The error with the file in front, unless it names the file itself."""
+        return str(self.error) if isinstance(self.error, InputError) else f"{self.file}: {self.error}"
+
+
+@click.group()
+def config() -> None:
+    """Check or show a scheduler configuration."""
+
+
+@config.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@click.pass_context
+def check(ctx: click.Context, files: tuple[str, ...]) -> None:
+    """Say whether each FILE is a configuration that a scheduler can run with; - is standard input.
+
+    Checked are form, values, and whether the plugins of every profile exist, fit where they are enabled and
+    accept their arguments. Exits with status 2 if a file is wrong.
+    """
+    failed = False
+    for outcome in _outcomes(files):
+        failed |= outcome.error is not None
+        click.echo(f"{outcome.file}: ok" if outcome.error is None else outcome.error_line)
+    if failed:
+        ctx.exit(FAILED)
+
+
+@config.command()
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
+@click.option(
+    "--json", "as_json", is_flag=True, help='One line for each file: {"file", "result" or "error"}.'
+)
+@click.pass_context
+def show(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:
+    """Print each FILE with every default spelled out; without FILE, the defaults alone. - is standard input.
+
+    This is what kube-scheduler writes with --write-config-to. Exits with status 2 if a file is wrong.
+    """
+    outcomes = _outcomes(files) if files else iter([_Outcome("", result=completed(default_config()))])
+    failed = False
+    for i, outcome in enumerate(outcomes):
+        failed |= outcome.error is not None
+        if as_json:
+            click.echo(_json_line(outcome))
+        elif outcome.result is None:
+            click.echo(f"error: {outcome.error_line}", err=True)
+        else:
+            click.echo(f"{'---' + chr(10) if i else ''}{to_yaml(outcome.result)}", nl=False)
+    if failed:
+        ctx.exit(FAILED)
+
+
+def _outcomes(files: Iterable[str]) -> Iterator[_Outcome]:
+    for file in files:
+        try:
+            yield _Outcome(file, result=completed(load_config(file)))
+        except BayplanError as error:
+            yield _Outcome(file, error=error)
+
+
+def _json_line(outcome: _Outcome) -> str:
+    line: dict[str, Any] = {"file": outcome.file}
+    line |= {"error": str(outcome.error)} if outcome.result is None else {"result": outcome.result}
+    return json.dumps(line, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,144 @@
+"""From a configuration to what each profile runs.
+
+This is the last check: do the plugins exist, do they fit where they are listed, do they accept their
+arguments, does each profile have exactly one way to sort the queue and at least one to bind? The result
+names plugins; making them is for the framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog
+from bayplan.config.expansion import expand, weights
+from bayplan.config.extenders import apply_extenders
+from bayplan.config.model import KubeSchedulerConfiguration, Profile
+from bayplan.config.validation import validate
+from bayplan.errors import ConfigError
+from bayplan.framework.field_errors import aggregate, quoted
+from bayplan.framework.plugin_args import Gates, PluginArgs
+from bayplan.framework.points import Point
+
+_PREFIX: Final = "initializing profiles: "
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePlan:
+    """All that the framework has to know to set up one profile."""
+
+    scheduler_name: str
+    percentage_of_nodes_to_score: int
+    """The profile's own, or else that of the configuration; 0 where nobody says anything."""
+    plugins: dict[Point, tuple[str, ...]]
+    """For every point the names of its plugins, in the order in which they run."""
+    weights: dict[str, int]
+    """Of the plugins at Score."""
+    args: dict[str, object] = field(default_factory=dict)
+    """Arguments by plugin, decoded where their type is known; plugins without arguments are not here."""
+    placement_weights: dict[str, int] = field(default_factory=dict)
+    """Of the plugins at PlacementScore."""
+
+
+def build_profiles(
+    config: KubeSchedulerConfiguration, catalog: PluginCatalog = BUILTIN_CATALOG
+) -> tuple[ProfilePlan, ...]:
+    """What every profile of the configuration runs.
+
+    Raises:
+        ConfigError: the configuration makes no sense, or a profile cannot be built from it.
+    """
+    validate(config)
+    config = apply_extenders(config)
+    plans: list[ProfilePlan] = []
+    for profile in config.profiles:
+        try:
+            plan = _plan(profile, config, catalog)
+        except ConfigError as error:
+            place = f"creating profile for scheduler name {profile.scheduler_name}"
+            raise ConfigError(f"{_PREFIX}{place}: {error}") from None
+        _require_one_queue(plan, plans)
+        plans.append(plan)
+    return tuple(plans)
+
+
+def needed_plugins(profile: Profile) -> frozenset[str]:
+    """The plugins that a profile enables anywhere; only these are made, and only their arguments count."""
+    return frozenset(profile.plugins.enabled_names())
+
+
+def _plan(profile: Profile, config: KubeSchedulerConfiguration, catalog: PluginCatalog) -> ProfilePlan:
+    name = quoted(profile.scheduler_name)
+    args = _arguments(profile, catalog, config.gates)
+    plugins = expand(profile.plugins, catalog)
+    if len(plugins[Point.QUEUE_SORT]) != 1:
+        raise ConfigError(
+            f"only one queue sort plugin required for profile with scheduler name {name}, "
+            f"but got {len(plugins[Point.QUEUE_SORT])}"
+        )
+    if not plugins[Point.BIND]:
+        raise ConfigError(f"at least one bind plugin is needed for profile with scheduler name {name}")
+    if len(plugins[Point.PLACEMENT_GENERATE]) > 1:
+        raise ConfigError(
+            f"at most one placement generate plugin is allowed for profile with scheduler name {name}"
+        )
+    percentage = profile.percentage_of_nodes_to_score
+    return ProfilePlan(
+        scheduler_name=profile.scheduler_name,
+        percentage_of_nodes_to_score=config.percentage_of_nodes_to_score
+        if percentage is None
+        else percentage,
+        plugins=plugins,
+        weights=_weights(profile, Point.SCORE, plugins, catalog),
+        placement_weights=_weights(profile, Point.PLACEMENT_SCORE, plugins, catalog),
+        args=args,
+    )
+
+
+def _arguments(profile: Profile, catalog: PluginCatalog, gates: Gates) -> dict[str, object]:
+    """The arguments of the plugins that are used, each found acceptable by its plugin."""
+    given = {entry.name: entry.args for entry in profile.plugin_config if entry.args is not None}
+    needed = needed_plugins(profile)
+    used: dict[str, object] = {}
+    for name in catalog.names:
+        if name not in needed:
+            continue
+        args = given.get(name)
+        args_type = catalog.args_type(name)
+        if args is None and args_type is not None:
+            missing = ", ".join(f.encode_name for f in msgspec.structs.fields(args_type) if f.required)
+            raise ConfigError(f"initializing plugin {quoted(name)}: its arguments must be given: {missing}")
+        if isinstance(args, PluginArgs) and (text := aggregate(args.validate_for_build(gates))):
+            raise ConfigError(f"initializing plugin {quoted(name)}: {text}")
+        if args is not None:
+            used[name] = args
+    return used
+
+
+def _weights(
+    profile: Profile, point: Point, plugins: dict[Point, tuple[str, ...]], catalog: PluginCatalog
+) -> dict[str, int]:
+    try:
+        found = weights(profile.plugins, point, catalog)
+    except ConfigError as error:
+        prefix = "score plugins" if point is Point.SCORE else "placement score plugins"
+        raise ConfigError(f"{prefix}: {error}") from None
+    return {name: found[name] for name in plugins[point]}
+
+
+def _require_one_queue(plan: ProfilePlan, earlier: Sequence[ProfilePlan]) -> None:
+    """All profiles feed one queue: refuse a profile that would sort it in another way than the first."""
+    if not earlier:
+        return
+    (own,), (first,) = plan.plugins[Point.QUEUE_SORT], earlier[0].plugins[Point.QUEUE_SORT]
+    if own != first:
+        raise ConfigError(
+            f"{_PREFIX}different queue sort plugins for profile {quoted(plan.scheduler_name)}: "
+            f"{quoted(own)}, first: {quoted(first)}"
+        )
+    if plan.args.get(own) != earlier[0].args.get(first):
+        name = quoted(plan.scheduler_name)
+        raise ConfigError(f"{_PREFIX}different queue sort plugin args for profile {name}")

@@ -1,0 +1,162 @@
+"""Feature gates: the switches of kube-scheduler v1.36 that concern scheduling.
+
+`--feature-gates=A=true,B=false` is read with kube-scheduler's rules and texts. One rule is our own: a gate
+that is off by default guards something that is not built here yet, so turning it on is refused instead of
+being silently without effect. Turning off what is on by default is allowed where kube-scheduler allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from bayplan.errors import ConfigError
+from bayplan.framework.plugin_args import Gates
+
+
+class Stage(StrEnum):
+    """How far a feature has come; locked ones cannot be changed any more."""
+
+    ALPHA = "alpha"
+    BETA = "beta"
+    GA = "GA"
+    LOCKED = "GA locked"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    stage: Stage
+    enabled: bool
+    needs: tuple[str, ...] = ()
+    """Features that must be on while this one is."""
+
+
+def _on(stage: Stage, *needs: str) -> Feature:
+    return Feature(stage, True, needs)
+
+
+def _off(stage: Stage, *needs: str) -> Feature:
+    return Feature(stage, False, needs)
+
+
+FEATURES: Final[dict[str, Feature]] = {
+    "SchedulerQueueingHints": _on(Stage.LOCKED),
+    "SchedulerPopFromBackoffQ": _on(Stage.BETA),
+    "SchedulerAsyncPreemption": _on(Stage.BETA),
+    "SchedulerAsyncAPICalls": _off(Stage.BETA),
+    "OpportunisticBatching": _on(Stage.BETA),
+    "NominatedNodeNameForExpectation": _on(Stage.BETA),
+    "ClearingNominatedNodeNameAfterBinding": _on(Stage.BETA),
+    "NodeDeclaredFeatures": _on(Stage.BETA),
+    "TaintTolerationComparisonOperators": _off(Stage.ALPHA),
+    "MatchLabelKeysInPodTopologySpread": _on(Stage.BETA),
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": _on(Stage.BETA, "MatchLabelKeysInPodTopologySpread"),
+    "NodeInclusionPolicyInPodTopologySpread": _on(Stage.LOCKED),
+    "MatchLabelKeysInPodAffinity": _on(Stage.LOCKED),
+    "PodSchedulingReadiness": _on(Stage.LOCKED),
+    "SidecarContainers": _on(Stage.LOCKED),
+    "InPlacePodVerticalScaling": _on(Stage.LOCKED),
+    "PodObservedGenerationTracking": _on(Stage.LOCKED),
+    "PodLevelResources": _on(Stage.BETA),
+    "InPlacePodLevelResourcesVerticalScaling": _on(Stage.BETA, "NodeDeclaredFeatures", "PodLevelResources"),
+    "PodTopologyLabelsAdmission": _on(Stage.BETA),
+    "StorageCapacityScoring": _off(Stage.ALPHA),
+    "VolumeAttributesClass": _on(Stage.LOCKED),
+    "MutableCSINodeAllocatableCount": _on(Stage.LOCKED),
+    "VolumeLimitScaling": _off(Stage.ALPHA),
+    "DynamicResourceAllocation": _on(Stage.LOCKED),
+    "DRAAdminAccess": _on(Stage.LOCKED),
+    "DRAPrioritizedList": _on(Stage.GA),
+    "DRAPartitionableDevices": _on(Stage.BETA),
+    "DRAConsumableCapacity": _on(Stage.BETA),
+    "DRADeviceTaints": _on(Stage.BETA),
+    "DRADeviceTaintRules": _off(Stage.BETA, "DRADeviceTaints"),
+    "DRAExtendedResource": _on(Stage.BETA),
+    "DRAResourceClaimDeviceStatus": _on(Stage.BETA),
+    "DRADeviceBindingConditions": _on(Stage.BETA, "DRAResourceClaimDeviceStatus"),
+    "DRASchedulerFilterTimeout": _on(Stage.BETA),
+    "DRAResourceClaimGranularStatusAuthorization": _on(Stage.BETA),
+    "DRAListTypeAttributes": _off(Stage.ALPHA),
+    "DRANodeAllocatableResources": _off(Stage.ALPHA),
+    "DRAWorkloadResourceClaims": _off(Stage.ALPHA, "GenericWorkload"),
+    "GenericWorkload": _off(Stage.ALPHA),
+    "GangScheduling": _off(Stage.ALPHA, "GenericWorkload"),
+    "TopologyAwareWorkloadScheduling": _off(Stage.ALPHA, "GenericWorkload"),
+    "WorkloadAwarePreemption": _off(Stage.ALPHA, "GangScheduling"),
+    "CoordinatedLeaderElection": _off(Stage.BETA),
+    "ComponentStatusz": _on(Stage.BETA),
+    "ComponentFlagz": _on(Stage.BETA),
+    "WatchListClient": _on(Stage.BETA),
+}
+
+DEFAULT_GATES: Final[Gates] = frozenset(name for name, feature in FEATURES.items() if feature.enabled)
+
+_GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+_PREFIX: Final = "kube:"
+_MIXED_PREFIXES: Final = (
+    "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"
+)
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def parse_feature_gates(values: Iterable[str]) -> Gates:
+    """The gates that are on after one or more `--feature-gates` values, `A=true,B=false` each.
+
+    Raises:
+        ConfigError: with kube-scheduler's text, or because the gate is not built here.
+    """
+    settings = _parse_settings(values)
+    enabled = {name: feature.enabled for name, feature in FEATURES.items()}
+    for group, stage in _GROUPS.items():
+        if group in settings:
+            for name, feature in FEATURES.items():
+                if feature.stage is stage:
+                    enabled[name] = settings[group]
+    enabled |= {name: value for name, value in settings.items() if name not in _GROUPS}
+    _refuse_unbuilt(name for name, is_on in enabled.items() if is_on and not FEATURES[name].enabled)
+    errors = []
+    for name in sorted(enabled):
+        missing = [need for need in FEATURES[name].needs if not enabled[need]]
+        if enabled[name] and missing:
+            needs = " ".join(missing)
+            errors.append(f"{name} is enabled, but depends on features that are disabled: [{needs}]")
+    if errors:
+        raise ConfigError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+    return frozenset(name for name, is_on in enabled.items() if is_on)
+
+
+def _parse_settings(values: Iterable[str]) -> dict[str, bool]:
+    settings: dict[str, bool] = {}
+    prefixes: set[bool] = set()
+    for pair in _pairs(values):
+        prefixes.add(pair.startswith(_PREFIX))
+        if len(prefixes) > 1:
+            raise ConfigError(_MIXED_PREFIXES)
+        name, equals, text = (part.strip() for part in pair.removeprefix(_PREFIX).partition("="))
+        if not equals:
+            raise ConfigError(f"missing bool value for {name}")
+        if text not in _TRUE and text not in _FALSE:
+            raise ConfigError(
+                f'invalid value of {name}={text}, err: strconv.ParseBool: parsing "{text}": invalid syntax'
+            )
+        if name not in FEATURES and name not in _GROUPS:
+            raise ConfigError(f"unrecognized feature gate: {name}")
+        if name in FEATURES and FEATURES[name].stage is Stage.LOCKED and text in _FALSE:
+            raise ConfigError(f"cannot set feature gate {name} to false, feature is locked to true")
+        settings[name] = text in _TRUE
+    return settings
+
+
+def _pairs(values: Iterable[str]) -> Iterator[str]:
+    for value in values:
+        yield from (pair.strip() for pair in value.split(",") if pair.strip())
+
+
+def _refuse_unbuilt(names: Iterable[str]) -> None:
+    unbuilt = sorted(names)
+    if unbuilt:
+        what = "feature gate" if len(unbuilt) == 1 else "feature gates"
+        raise ConfigError(f"cannot turn on {what} {', '.join(unbuilt)}: not built into bayplan yet")

@@ -1,0 +1,140 @@
+"""Reading a configuration: file or text in, complete configuration out.
+
+Problems of form (broken YAML, unknown fields, wrong types) end here, as `DecodeError` with file, line and
+field. Problems of sense are not looked for: flags may still change the configuration before it is validated,
+which `build_profiles` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog
+from bayplan.config.decoding import Decoder
+from bayplan.config.defaults import (
+    FileConfiguration,
+    FilePluginConfig,
+    FileProfile,
+    complete,
+    default_arguments,
+)
+from bayplan.config.document import Value, parse_document
+from bayplan.config.features import DEFAULT_GATES
+from bayplan.config.model import API_VERSION, KIND, KubeSchedulerConfiguration, PluginConfig
+from bayplan.errors import DecodeError, InputError
+from bayplan.framework.args import BUILTIN_ARGS
+from bayplan.framework.field_errors import at
+from bayplan.framework.plugin_args import Gates, PluginArgs
+
+STDIN: Final = "-"
+_TYPE_KEYS: Final = ("apiVersion", "kind")
+
+
+def load_config(
+    path: str | Path, catalog: PluginCatalog = BUILTIN_CATALOG, gates: Gates = DEFAULT_GATES
+) -> KubeSchedulerConfiguration:
+    """Read a file; `-` is standard input.
+
+    Raises:
+        InputError: there is no such file.
+        DecodeError: it is no configuration.
+    """
+    source = str(path)
+    try:
+        data = sys.stdin.buffer.read() if source == STDIN else Path(path).read_bytes()
+    except OSError as error:
+        raise InputError((error.strerror or "cannot be read").lower(), source=source) from None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DecodeError("this is not UTF-8", source=source, line=line) from None
+    return parse_config(text, source, catalog, gates)
+
+
+def parse_config(
+    text: str,
+    source: str = "",
+    catalog: PluginCatalog = BUILTIN_CATALOG,
+    gates: Gates = DEFAULT_GATES,
+) -> KubeSchedulerConfiguration:
+    """Read a text; `source` is what errors call it.
+
+    Raises:
+        DecodeError: the text is no configuration.
+    """
+    document = parse_document(text, source)
+    _require_kind(document, source)
+    decoder = Decoder()
+    file = decoder.decode(document, FileConfiguration)
+    decoder.raise_problems(source)
+    assert file is not None
+    arguments = tuple(
+        _decode_arguments(profile, at("profiles", i, "pluginConfig"), decoder, catalog, gates)
+        for i, profile in enumerate(file.profiles)
+    )
+    decoder.raise_problems(source)
+    return complete(file, arguments, catalog, gates)
+
+
+def default_config(
+    catalog: PluginCatalog = BUILTIN_CATALOG, gates: Gates = DEFAULT_GATES
+) -> KubeSchedulerConfiguration:
+    """The configuration of a scheduler that was given none."""
+    return complete(FileConfiguration(), (), catalog, gates)
+
+
+def _require_kind(document: Value, source: str) -> None:
+    """Refuse anything that does not say it is a configuration of the one version there is."""
+    if not isinstance(document.content, dict):
+        raise DecodeError(
+            f"expected a mapping with apiVersion and kind {KIND}", source=source, line=document.line
+        )
+    for key, expected in zip(_TYPE_KEYS, (API_VERSION, KIND), strict=True):
+        value = document.content.get(key)
+        if value is None or value.content in (None, ""):
+            problem = f"missing; it should be {expected}"
+            raise DecodeError(problem, source=source, line=document.line, field=key)
+        if value.content != expected:
+            problem = f"{value.plain()!r} is not known; it should be {expected}"
+            raise DecodeError(problem, source=source, line=value.line, field=key)
+
+
+def _decode_arguments(
+    profile: FileProfile, path: str, decoder: Decoder, catalog: PluginCatalog, gates: Gates
+) -> tuple[PluginConfig, ...]:
+    decoded: list[PluginConfig] = []
+    for i, entry in enumerate(profile.plugin_config):
+        args = _decode_entry(entry, at(path, i, "args"), decoder, catalog, gates)
+        decoded.append(PluginConfig(entry.name, args))
+    return tuple(decoded)
+
+
+def _decode_entry(
+    entry: FilePluginConfig, path: str, decoder: Decoder, catalog: PluginCatalog, gates: Gates
+) -> object:
+    """The arguments of one entry: typed if the plugin is known to have some, else as they stand."""
+    if entry.args is None:
+        return default_arguments(entry.name, catalog, gates)
+    args_type = catalog.args_type(entry.name)
+    if args_type is None:
+        return entry.args.plain()
+    if entry.name in BUILTIN_ARGS:
+        _check_args_kind(entry.args, path, args_type.__name__, decoder)
+    args = decoder.decode(entry.args, args_type, path, ignore=_TYPE_KEYS)
+    return args.completed(gates) if isinstance(args, PluginArgs) else args
+
+
+def _check_args_kind(value: Value, path: str, kind: str, decoder: Decoder) -> None:
+    if not isinstance(value.content, dict):
+        return
+    wanted: Sequence[tuple[str, str]] = (("apiVersion", API_VERSION), ("kind", kind))
+    for key, expected in wanted:
+        given = value.content.get(key)
+        if given is not None and given.content not in (None, "", expected):
+            decoder.report(
+                given, at(path, key), f"{given.plain()!r} is not known here; it should be {expected}"
+            )

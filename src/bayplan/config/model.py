@@ -1,0 +1,170 @@
+"""The configuration as the scheduler reads it: complete, with every default filled in.
+
+`KubeSchedulerConfiguration` is made from a file by `load.py`, which fills in what the file leaves out
+(`defaults.py`); whether its values make sense is judged by `validation.py` and `build.py`. The parts that a
+file and the complete configuration have in common are decoded straight into the records here.
+
+https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from bayplan.config.decoding import Float32
+from bayplan.framework.duration import Duration
+from bayplan.framework.plugin_args import Int32, Int64
+from bayplan.framework.points import Point
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+KIND: Final = "KubeSchedulerConfiguration"
+ALL: Final = "*"
+"""As a disabled plugin: all that the defaults would enable."""
+
+
+class ConfigRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the records here: frozen, camelCase in the file."""
+
+
+class ClientConnection(ConfigRecord, frozen=True):
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = ""
+    qps: Float32 = 0.0
+    """Requests a second; negative means no limit."""
+    burst: Int32 = 0
+
+
+class LeaderElection(ConfigRecord, frozen=True):
+    leader_elect: bool = True
+    lease_duration: Duration = Duration()
+    renew_deadline: Duration = Duration()
+    retry_period: Duration = Duration()
+    resource_lock: str = ""
+    resource_name: str = ""
+    resource_namespace: str = ""
+
+
+class ExtenderTLSConfig(ConfigRecord, frozen=True):
+    """How to speak TLS to an extender; data beats file."""
+
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: bytes = b""
+    key_data: bytes = b""
+    ca_data: bytes = b""
+
+
+class ManagedResource(ConfigRecord, frozen=True):
+    """An extended resource; pods that ask for none of an extender's do not concern it."""
+
+    name: str = ""
+    ignored_by_scheduler: bool = False
+
+
+class Extender(ConfigRecord, frozen=True):
+    """A webhook that takes part in decisions; an empty verb is one it does not know."""
+
+    url_prefix: str = ""
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    weight: Int64 = 0
+    bind_verb: str = ""
+    enable_https: bool = msgspec.field(default=False, name="enableHTTPS")
+    tls_config: ExtenderTLSConfig | None = None
+    http_timeout: Duration = msgspec.field(default=Duration(), name="httpTimeout")
+    node_cache_capable: bool = False
+    managed_resources: tuple[ManagedResource, ...] = ()
+    ignorable: bool = False
+
+
+class PluginRef(ConfigRecord, frozen=True):
+    """A plugin in a list; a weight of 0 stands for "none given"."""
+
+    name: str = ""
+    weight: Int32 = 0
+
+
+class PluginSet(ConfigRecord, frozen=True):
+    """What a profile says about one extension point."""
+
+    enabled: tuple[PluginRef, ...] = ()
+    disabled: tuple[PluginRef, ...] = ()
+
+    @property
+    def disabled_names(self) -> frozenset[str]:
+        return frozenset(plugin.name for plugin in self.disabled)
+
+
+class Plugins(ConfigRecord, frozen=True):
+    """The sets of a profile, by extension point; `multi_point` speaks for all points at once."""
+
+    pre_enqueue: PluginSet = PluginSet()
+    queue_sort: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+    post_filter: PluginSet = PluginSet()
+    pre_score: PluginSet = PluginSet()
+    score: PluginSet = PluginSet()
+    reserve: PluginSet = PluginSet()
+    permit: PluginSet = PluginSet()
+    pre_bind: PluginSet = PluginSet()
+    bind: PluginSet = PluginSet()
+    post_bind: PluginSet = PluginSet()
+    multi_point: PluginSet = PluginSet()
+    placement_generate: PluginSet = PluginSet()
+    placement_score: PluginSet = PluginSet()
+
+    def at(self, point: Point) -> PluginSet:
+        """The set of one extension point."""
+        plugin_set = getattr(self, point.name.lower())
+        assert isinstance(plugin_set, PluginSet)
+        return plugin_set
+
+    def enabled_names(self) -> Iterator[str]:
+        """Every plugin that is enabled anywhere, possibly several times."""
+        for name in self.__struct_fields__:
+            for plugin in getattr(self, name).enabled:
+                yield plugin.name
+
+
+class PluginConfig(msgspec.Struct, frozen=True):
+    """The arguments of one plugin: decoded where their type is known, else as the file has them."""
+
+    name: str
+    args: object
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """One scheduler among those that share the process, chosen by a pod's `schedulerName`."""
+
+    scheduler_name: str
+    percentage_of_nodes_to_score: int | None = None
+    """None: that of the whole configuration."""
+    plugins: Plugins
+    plugin_config: tuple[PluginConfig, ...] = ()
+
+
+class KubeSchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole configuration, complete but not yet judged."""
+
+    parallelism: int
+    leader_election: LeaderElection
+    client_connection: ClientConnection
+    enable_profiling: bool
+    enable_contention_profiling: bool
+    percentage_of_nodes_to_score: int
+    pod_initial_backoff_seconds: int
+    pod_max_backoff_seconds: int
+    profiles: tuple[Profile, ...]
+    extenders: tuple[Extender, ...]
+    delay_cache_until_active: bool
+    gates: frozenset[str]
+    """The feature gates it was completed for; not part of the file."""
