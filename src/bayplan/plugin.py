@@ -17,6 +17,7 @@ from bayplan.api.meta import (
 )
 from bayplan.api.node import Namespace, Node, Taint
 from bayplan.api.node_selectors import (
+    NAME_FIELD,
     CompiledTerm,
     PreferredTerm,
     RequiredNodeAffinity,
@@ -36,7 +37,14 @@ from bayplan.api.pod import (
     TopologySpreadConstraint,
     Volume,
 )
-from bayplan.api.quantity import is_extended_resource, is_scalar_resource, milli_value, parse_quantity, value
+from bayplan.api.quantity import (
+    is_extended_resource,
+    is_scalar_resource,
+    is_tracked_resource,
+    milli_value,
+    parse_quantity,
+    value,
+)
 from bayplan.api.requests import (
     balance_requests,
     fit_requests,
@@ -62,9 +70,24 @@ from bayplan.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from bayplan.api.tolerations import any_tolerates, count_untolerated_preferences, tolerates, untolerated_taint
+from bayplan.api.tolerations import (
+    PREFER_NO_SCHEDULE,
+    any_tolerates,
+    count_untolerated_preferences,
+    tolerates,
+    untolerated_taint,
+)
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet
 from bayplan.errors import SelectorError
+from bayplan.framework.args import (
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    RequestedToCapacityRatioParam,
+    ResourceSpec,
+    ScoringStrategy,
+    UtilizationShapePoint,
+)
 from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
 from bayplan.framework.handle import Handle
 from bayplan.framework.outcome import (
@@ -86,13 +109,26 @@ from bayplan.framework.plugin_api import (
     normalize_default,
     reject,
 )
+from bayplan.framework.scoring_args import (
+    LEAST_ALLOCATED,
+    MAX_SHAPE_SCORE,
+    MOST_ALLOCATED,
+    REQUESTED_TO_CAPACITY_RATIO,
+)
 from bayplan.framework.state import CycleState, NotInStateError
 from bayplan.framework.status import SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.domains import DomainSums
-from bayplan.snapshot.interning import IdColumn, Lookup
+from bayplan.snapshot.interning import IdColumn, Interner, Lookup
 from bayplan.snapshot.label_sets import PodQuery, PodSelector
 from bayplan.snapshot.node_info import NodeInfo
+from bayplan.snapshot.node_matching import (
+    preference_of_rows,
+    rows_matching,
+    rows_matching_selector,
+    rows_matching_term,
+    rows_matching_terms,
+)
 from bayplan.snapshot.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
 from bayplan.snapshot.terms import AffinityTerm, CarriedTerm, TermCarriers, TermKind, parse_terms, pod_terms
 from bayplan.snapshot.view import BoolColumn, IntColumn, LabelValues, NodeColumns
@@ -102,9 +138,15 @@ __all__ = [
     "CPU",
     "EPHEMERAL_STORAGE",
     "EVERYTHING",
+    "LEAST_ALLOCATED",
     "MAX_SCORE",
+    "MAX_SHAPE_SCORE",
     "MEMORY",
+    "MOST_ALLOCATED",
+    "NAME_FIELD",
     "NOTHING",
+    "PREFER_NO_SCHEDULE",
+    "REQUESTED_TO_CAPACITY_RATIO",
     "SKIP",
     "SUCCESS",
     "Action",
@@ -130,16 +172,20 @@ __all__ = [
     "Hypothesis",
     "IdColumn",
     "IntColumn",
+    "Interner",
     "LabelSelector",
     "LabelValues",
     "Lookup",
     "Namespace",
     "Node",
     "NodeAffinity",
+    "NodeAffinityArgs",
     "NodeColumns",
     "NodeInfo",
     "NodeNames",
     "NodePlugin",
+    "NodeResourcesBalancedAllocationArgs",
+    "NodeResourcesFitArgs",
     "NodeSelector",
     "NodeSelectorTerm",
     "Nomination",
@@ -163,9 +209,12 @@ __all__ = [
     "Reject",
     "ReplicaSet",
     "ReplicationController",
+    "RequestedToCapacityRatioParam",
     "RequiredNodeAffinity",
     "Requirement",
     "Resource",
+    "ResourceSpec",
+    "ScoringStrategy",
     "Selector",
     "SelectorError",
     "Service",
@@ -177,6 +226,7 @@ __all__ = [
     "TermKind",
     "Toleration",
     "TopologySpreadConstraint",
+    "UtilizationShapePoint",
     "Volume",
     "VolumeAttachment",
     "Wait",
@@ -195,6 +245,7 @@ __all__ = [
     "host_ports",
     "is_extended_resource",
     "is_scalar_resource",
+    "is_tracked_resource",
     "milli_value",
     "nonzero_requests",
     "normalize_default",
@@ -204,8 +255,13 @@ __all__ = [
     "placed_requests",
     "pod_images",
     "pod_terms",
+    "preference_of_rows",
     "reject",
     "required_node_affinity",
+    "rows_matching",
+    "rows_matching_selector",
+    "rows_matching_term",
+    "rows_matching_terms",
     "scoring_requests",
     "selector_from_map",
     "term_matches",

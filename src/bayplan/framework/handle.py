@@ -6,6 +6,7 @@ import logging
 import random
 from typing import Protocol
 
+from bayplan.api.pod import Pod
 from bayplan.snapshot.cluster import Cluster
 
 
@@ -25,3 +26,6 @@ class Handle(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch, by the scheduler's clock."""
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Tells the API server that the pod goes to this node. Raises where that did not work."""

@@ -1,0 +1,41 @@
+"""ImageLocality: a node that already has the pod's images starts it sooner.
+
+The more bytes of its images a node has, the better. An image that few nodes have counts for less, so that a
+new image does not draw all pods to the one node that pulled it first.
+
+https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import numpy as np
+
+from bayplan.plugin import MAX_SCORE, CycleState, IntColumn, NodeColumns, Plugin, Pod, Reads, pod_images
+
+MIB: Final = 1024 * 1024
+LEAST_BYTES: Final = 23 * MIB
+"""Less than this is not worth a preference."""
+MOST_BYTES: Final = 1000 * MIB
+"""More than this, for each container, makes no difference any more."""
+
+
+class ImageLocality(Plugin):
+    """Prefers nodes that have the pod's images."""
+
+    name: ClassVar = "ImageLocality"
+    reads: ClassVar = Reads.of("images", images=True)
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        here = np.zeros(len(nodes), dtype=np.int64)
+        cluster = nodes.cluster
+        for name in pod_images(pod):
+            image = cluster.nodes.images.get(name)
+            if image is not None:
+                share = len(image.rows) / cluster.node_count
+                here[nodes.positions_of(image.rows)] += int(image.size_bytes * share)
+        # Volumes made of images count above, but do not raise the limit.
+        most = MOST_BYTES * (len(pod.spec.init_containers) + len(pod.spec.containers))
+        scores: IntColumn = MAX_SCORE * (here.clip(LEAST_BYTES, most) - LEAST_BYTES) // (most - LEAST_BYTES)
+        return scores

@@ -1,0 +1,165 @@
+"""NodeAffinity: a pod goes only to nodes whose labels (or name) it asks for, and rather to those it prefers.
+
+What it asks for stands in nodeSelector and in the required node affinity; a profile can add an affinity of
+its own to every pod (`addedAffinity`). A term of a pod that does not parse matches no node but spoils nothing
+else; in the profile's own terms, and among preferences, it is an error.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import ClassVar, Final
+
+from bayplan.plugin import (
+    NAME_FIELD,
+    SKIP,
+    Action,
+    CompiledTerm,
+    CycleState,
+    Handle,
+    IntColumn,
+    Node,
+    NodeAffinityArgs,
+    NodeColumns,
+    NodeNames,
+    NodeSelectorTerm,
+    Operator,
+    Plugin,
+    Pod,
+    PreferredTerm,
+    Reads,
+    Reject,
+    RequiredNodeAffinity,
+    Resource,
+    SelectorError,
+    Status,
+    Wake,
+    compile_preferred,
+    compile_terms_strict,
+    failure,
+    normalize_default,
+    preference_of_rows,
+    required_node_affinity,
+    rows_matching,
+    rows_matching_terms,
+    terms_match,
+    unresolvable,
+    wake,
+)
+
+REASON_POD: Final = "node(s) didn't match Pod's node affinity/selector"
+REASON_ADDED: Final = "node(s) didn't match scheduler-enforced node affinity"
+REASON_CONFLICT: Final = "pod affinity terms conflict"
+
+REQUIRED: Final = ("NodeAffinity", "required")
+PREFERRED: Final = ("NodeAffinity", "preferred")
+
+
+class NodeAffinity(Plugin):
+    """Rejects nodes that the pod, or the profile, does not ask for; scores by preferences."""
+
+    name: ClassVar = "NodeAffinity"
+    args_type: ClassVar = NodeAffinityArgs
+    reads: ClassVar = Reads.of("node_selector", "node_affinity")
+
+    args: NodeAffinityArgs
+
+    def __init__(self, args: NodeAffinityArgs | None = None, handle: Handle | None = None) -> None:
+        super().__init__(args or NodeAffinityArgs(), handle)
+
+    @cached_property
+    def _added_terms(self) -> tuple[CompiledTerm, ...] | None:
+        """What the profile requires, or None where it requires nothing."""
+        added = self.args.added_affinity
+        if added is None or added.required is None:
+            return None
+        return compile_terms_strict(added.required.node_selector_terms)
+
+    @cached_property
+    def _added_preferences(self) -> tuple[PreferredTerm, ...]:
+        added = self.args.added_affinity
+        return () if added is None else compile_preferred(added.preferred)
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, self.node_change_helps)]
+
+    def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
+        """A node came that matches, or one that did not match the pod does now."""
+        if self._added_terms is not None and not terms_match(self._added_terms, new.labels, new.name):
+            return False
+        required = required_node_affinity(pod)
+        if not required.matches(new.labels, new.name):
+            return _is_undecided(required, new)
+        return old is None or not required.matches(old.labels, old.name)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames | None:
+        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+        required = affinity.required if affinity is not None else None
+        if required is None and pod.spec.node_selector is None and self._added_terms is None:
+            return SKIP
+        state.write(REQUIRED, required_node_affinity(pod))
+        if required is None:
+            return None
+        names = _names_asked_for(required.node_selector_terms)
+        if names is None:
+            return None
+        return NodeNames(names) if names else unresolvable(REASON_CONFLICT)
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        matching = rows_matching(nodes, state.read(REQUIRED))
+        # Evicting pods never labels a node.
+        if self._added_terms is None:
+            yield Reject(~matching, REASON_POD, unresolvable=True)
+        else:
+            enforced = rows_matching_terms(nodes, self._added_terms)
+            yield Reject(~enforced, REASON_ADDED, unresolvable=True)
+            yield Reject(enforced & ~matching, REASON_POD, unresolvable=True)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+        preferred = affinity.preferred if affinity is not None else ()
+        added = self.args.added_affinity
+        if not preferred and (added is None or not added.preferred):
+            return SKIP
+        try:
+            preferences = compile_preferred(preferred)
+        except SelectorError as error:
+            return failure(error.problem)
+        state.write(PREFERRED, (*self._added_preferences, *preferences))
+        return None
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return preference_of_rows(nodes, state.read(PREFERRED))
+
+    def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+        return normalize_default(scores)
+
+
+def _names_asked_for(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
+    """The nodes that the terms ask for by name, or None where a node of another name may do.
+
+    The terms are read as they are written: one that does not parse can still narrow the search.
+    """
+    if not terms:
+        return None
+    names: frozenset[str] = frozenset()
+    for term in terms:
+        asked = [
+            frozenset(field.values)
+            for field in term.match_fields
+            if field.key == NAME_FIELD and field.operator == Operator.IN
+        ]
+        if not asked:
+            return None
+        names |= frozenset.intersection(*asked)
+    return names
+
+
+def _is_undecided(required: RequiredNodeAffinity, node: Node) -> bool:
+    """Whether a node that matches no term was never asked about some of them, as they do not parse."""
+    if required.selector is not None and not required.selector.matches(node.labels):
+        return False
+    return any(term.error is not None for term in required.terms or ())

@@ -1,0 +1,80 @@
+"""NodeDeclaredFeatures: a pod that needs a feature of the kubelet goes where the kubelet has it.
+
+While a cluster is being upgraded its nodes run different versions. Nodes declare what their kubelet can do
+beyond what every supported version can, and a pod needs what its fields make use of.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-declared-features/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from bayplan.plugin import (
+    SKIP,
+    Action,
+    CycleState,
+    Node,
+    NodeColumns,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    Status,
+    Wake,
+    wake,
+)
+
+REASON: Final = "node(s) didn't match Pod's required features"
+
+RESTART_ALL_CONTAINERS: Final = "RestartAllContainersOnContainerExits"
+USER_NAMESPACES_ON_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
+
+
+class NodeDeclaredFeatures(Plugin):
+    """Rejects nodes that lack a feature which the pod makes use of."""
+
+    name: ClassVar = "NodeDeclaredFeatures"
+    reads: ClassVar = Reads.of("host", "restart_rules")
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [
+            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, self.node_change_helps),
+            wake(Resource.POD, Action.UPDATE, self.pod_change_helps),
+        ]
+
+    def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
+        return old is None or old.status.declared_features != new.status.declared_features
+
+    def pod_change_helps(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
+        if new.uid != pod.uid:
+            return False
+        return old is None or required_features(old) != required_features(new)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        required = required_features(pod)
+        if not required:
+            return SKIP
+        state.write(self.name, nodes.feature_lookup(required.issubset))
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        # Evicting pods never upgrades a kubelet.
+        yield Reject(nodes.features(state.read(self.name)) == 0, REASON, unresolvable=True)
+
+
+def required_features(pod: Pod) -> frozenset[str]:
+    """The features that the pod's fields make use of."""
+    spec = pod.spec
+    required = set()
+    if any(
+        rule.action == "RestartAllContainers"
+        for container in (*spec.init_containers, *spec.containers)
+        for rule in container.restart_policy_rules
+    ):
+        required.add(RESTART_ALL_CONTAINERS)
+    if spec.host_network and spec.host_users is False:
+        required.add(USER_NAMESPACES_ON_HOST_NETWORK)
+    return frozenset(required)

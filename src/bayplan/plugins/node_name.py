@@ -1,0 +1,41 @@
+"""NodeName: a pod that names its node goes there or nowhere.
+
+Such a pod is usually bound already and never comes here. It does where an extender or a what-if question asks
+about a pod that names a node.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from bayplan.plugin import (
+    Action,
+    CycleState,
+    NodeColumns,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    Wake,
+    wake,
+)
+
+REASON: Final = "node(s) didn't match the requested node name"
+
+
+class NodeName(Plugin):
+    """Rejects all nodes but the one that the pod names."""
+
+    name: ClassVar = "NodeName"
+    reads: ClassVar = Reads.of("node_name")
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [wake(Resource.NODE, Action.ADD)]
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        if pod.spec.node_name:
+            yield Reject(~nodes.is_named(pod.spec.node_name), REASON, unresolvable=True)

@@ -1,0 +1,69 @@
+"""NodePorts: two pods cannot have the same port of one node.
+
+A port is taken for an address; 0.0.0.0 stands for all of them, so it clashes with every address. Few nodes
+use any one port, so only those are looked at.
+
+https://kubernetes.io/docs/concepts/configuration/overview/#services (why host ports are best avoided)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+
+from bayplan.plugin import (
+    SKIP,
+    Action,
+    CycleState,
+    HostPort,
+    NodeColumns,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    Status,
+    Wake,
+    conflicts,
+    host_ports,
+    wake,
+)
+
+REASON: Final = "node(s) didn't have free ports for the requested pod ports"
+
+
+class NodePorts(Plugin):
+    """Rejects nodes where a port that the pod wants is taken."""
+
+    name: ClassVar = "NodePorts"
+    reads: ClassVar = Reads.of("ports", usage=True)
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [
+            wake(Resource.POD, Action.DELETE, self.deleted_pod_helps),
+            wake(Resource.NODE, Action.ADD),
+        ]
+
+    def deleted_pod_helps(self, pod: Pod, old: Pod, new: None) -> bool:
+        """A pod went that had, or was promised, a node and used one of the ports."""
+        if not old.spec.node_name and not old.status.nominated_node_name:
+            return False
+        return conflicts(host_ports(pod), host_ports(old))
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        wanted = host_ports(pod)
+        if not wanted:
+            return SKIP
+        state.write(self.name, wanted)
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        wanted: tuple[HostPort, ...] = state.read(self.name)
+        taken = np.zeros(len(nodes), dtype=np.bool_)
+        for want in wanted:
+            for position in nodes.positions_using_port(want.protocol, want.port):
+                if not taken[position]:
+                    taken[position] = conflicts((want,), nodes.used_ports(position))
+        yield Reject(taken, REASON)

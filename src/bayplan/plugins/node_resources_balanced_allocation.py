@@ -1,0 +1,105 @@
+"""NodeResourcesBalancedAllocation: prefer nodes whose resources the pod brings into balance.
+
+A node that is out of memory while half its cpus idle wastes those cpus. A node is in balance when the used
+shares of its resources are equal; the score is how much nearer to (or further from) balance the pod brings
+it: above 75 it improves the balance, below 75 it spoils it. Unlike NodeResourcesFit this counts requests as
+they are, without defaults.
+
+`score` is a formula over arrays or over the plain numbers of one row, see `node_resources_fit.py`.
+
+https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from bayplan.plugin import (
+    MAX_SCORE,
+    SKIP,
+    CycleState,
+    Handle,
+    NodeColumns,
+    NodeResourcesBalancedAllocationArgs,
+    Plugin,
+    Pod,
+    Reads,
+    Status,
+    balance_requests,
+    is_scalar_resource,
+    is_tracked_resource,
+)
+
+
+class NodeResourcesBalancedAllocation(Plugin):
+    """Prefers nodes that the pod brings into balance."""
+
+    name: ClassVar = "NodeResourcesBalancedAllocation"
+    args_type: ClassVar = NodeResourcesBalancedAllocationArgs
+    reads: ClassVar = Reads.of("resources", usage=True)
+    elementwise: ClassVar = True
+
+    args: NodeResourcesBalancedAllocationArgs
+
+    def __init__(
+        self, args: NodeResourcesBalancedAllocationArgs | None = None, handle: Handle | None = None
+    ) -> None:
+        super().__init__(args or NodeResourcesBalancedAllocationArgs(), handle)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        requests = balance_requests(pod)
+        asked = [(spec.name, requests.get(spec.name, 0)) for spec in self.args.resources]
+        if not any(amount for _, amount in asked):
+            return SKIP
+        state.write(
+            self.name,
+            [
+                (resource, amount)
+                for resource, amount in asked
+                # Nobody minds how much is used of a special resource that the pod does not want.
+                if is_tracked_resource(resource) and (amount or not is_scalar_resource(resource))
+            ],
+        )
+        return None
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
+        counted, before, after = [], [], []
+        for resource, amount in state.read(self.name):
+            allocatable = nodes.allocatable(resource)
+            used = nodes.requested(resource)
+            size = nodes.maximum(allocatable, 1)
+            counted.append(allocatable > 0)
+            before.append(nodes.minimum(used / size, 1.0))
+            after.append(nodes.minimum((used + amount) / size, 1.0))
+        deviation = _deviation_of_two if len(counted) == 2 else _deviation
+        balance_before = nodes.trunc((1 - deviation(nodes, counted, before)) * MAX_SCORE)
+        balance_after = nodes.trunc((1 - deviation(nodes, counted, after)) * MAX_SCORE)
+        half = MAX_SCORE // 2
+        return half + nodes.trunc((half + balance_after - balance_before) / 2)
+
+
+def _deviation_of_two(nodes: NodeColumns, counted: Sequence[Any], shares: Sequence[Any]) -> Any:
+    """The standard deviation of two shares; 0 where the node lacks one of the resources."""
+    return nodes.where(counted[0] & counted[1], abs(shares[0] - shares[1]) / 2, 0.0)
+
+
+def _deviation(nodes: NodeColumns, counted: Sequence[Any], shares: Sequence[Any]) -> Any:
+    """The standard deviation of those shares that count."""
+    number: Any = 0
+    total: Any = 0.0
+    highest: Any = 0.0
+    lowest: Any = 1.0
+    for counts, share in zip(counted, shares, strict=True):
+        share_or_none = nodes.where(counts, share, 0.0)
+        number = number + nodes.where(counts, 1, 0)
+        total = total + share_or_none
+        highest = nodes.maximum(highest, share_or_none)
+        lowest = nodes.minimum(lowest, nodes.where(counts, share, 1.0))
+    number = nodes.maximum(number, 1)
+    mean = total / number
+    squares: Any = 0.0
+    for counts, share in zip(counted, shares, strict=True):
+        squares = squares + nodes.where(counts, (share - mean) * (share - mean), 0.0)
+    # Two shares have a formula of their own upstream; its last bit can decide where the score is cut.
+    return nodes.where(number == 2, (highest - lowest) / 2, nodes.sqrt(squares / number))

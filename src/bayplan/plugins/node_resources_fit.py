@@ -1,0 +1,283 @@
+"""NodeResourcesFit: a pod goes only where its requests are free, and rather where much (or little) is left.
+
+The filter compares what the pod requests with what is allocatable less what the pods there request, whatever
+they really use. The score looks at the same amounts by one of three strategies: spread pods over nodes
+(LeastAllocated, the default), fill nodes up (MostAllocated), or follow a curve of one's own
+(RequestedToCapacityRatio). For scoring, a container that requests no cpu or memory counts with a small
+default, because pods that ask for nothing would otherwise all land on one node.
+
+Upstream leaves extended resources that a DeviceClass offers to DynamicResources. There are no device classes
+here yet, so every extended resource is judged by what nodes say they have.
+
+`filter` and `score` are formulas over whatever the columns return: arrays, or plain numbers for the one row
+that changed. They are called for every pod that is placed, so all that follows from the pod alone is worked
+out in `pre_filter` and `pre_score`.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from operator import attrgetter, methodcaller
+from typing import Any, ClassVar, Final, NamedTuple
+
+from bayplan.plugin import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    LEAST_ALLOCATED,
+    MAX_SCORE,
+    MAX_SHAPE_SCORE,
+    MEMORY,
+    MOST_ALLOCATED,
+    Action,
+    CycleState,
+    Handle,
+    Interner,
+    Lookup,
+    Node,
+    NodeColumns,
+    NodeResourcesFitArgs,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    UtilizationShapePoint,
+    Wake,
+    fit_requests,
+    is_extended_resource,
+    is_scalar_resource,
+    is_tracked_resource,
+    milli_value,
+    placed_requests,
+    scoring_requests,
+    value,
+    wake,
+)
+
+REASON_PODS: Final = "Too many pods"
+REASON_RESOURCE: Final = "Insufficient {resource}"
+
+NEEDED: Final = ("NodeResourcesFit", "needed")
+SCORED: Final = ("NodeResourcesFit", "scored")
+
+IMPLICIT_DEVICE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+"""With the name of a DeviceClass: the extended resource that it always offers."""
+
+
+class Needed(NamedTuple):
+    """What must be free of one resource."""
+
+    resource: str
+    amount: int
+    reason: str
+
+
+class Scored(NamedTuple):
+    """One resource of the score."""
+
+    resource: str
+    used: Callable[[NodeColumns], Any]
+    amount: int
+    weight: int
+
+
+Scorer = Callable[[NodeColumns, Sequence[Scored]], Any]
+
+
+class NodeResourcesFit(Plugin):
+    """Rejects nodes without room for the pod, and scores by how much room there is."""
+
+    name: ClassVar = "NodeResourcesFit"
+    args_type: ClassVar = NodeResourcesFitArgs
+    reads: ClassVar = Reads.of("resources", usage=True)
+    elementwise: ClassVar = True
+
+    args: NodeResourcesFitArgs
+
+    def __init__(self, args: NodeResourcesFitArgs | None = None, handle: Handle | None = None) -> None:
+        super().__init__(args or NodeResourcesFitArgs(), handle)
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [
+            wake(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, self.pod_change_helps),
+            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, self.node_change_helps),
+            wake(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, self.device_class_helps),
+        ]
+
+    def pod_change_helps(self, pod: Pod, old: Pod, new: Pod | None) -> bool:
+        """A pod went that had, or was promised, a node; or one shrank in what this pod requests."""
+        if new is None:
+            return bool(old.spec.node_name or old.status.nominated_node_name)
+        if new.uid == pod.uid:
+            return True
+        if not new.spec.node_name:
+            return False
+        before, after = placed_requests(old), placed_requests(new)
+        return any(
+            amount and before.get(resource, 0) > after.get(resource, 0)
+            for resource, amount in placed_requests(pod).items()
+        )
+
+    def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
+        """The pod would fit the node if it were empty, and something that it needs is new or has grown."""
+        needed = {resource: amount for resource, amount in fit_requests(pod).items() if amount}
+        allowed = value(new.status.allocatable.get("pods"))
+        if allowed < 1 or any(amount > _allocatable(new, resource) for resource, amount in needed.items()):
+            return False
+        if old is None or allowed > value(old.status.allocatable.get("pods")):
+            return True
+        return any(_allocatable(new, resource) > _allocatable(old, resource) for resource in needed)
+
+    def device_class_helps(self, pod: Pod, old: Any, new: Any) -> bool:
+        """A class of devices came, or got a new name as a resource, under which the pod requests it."""
+        named = new.spec.extended_resource_name
+        if old is None:
+            offered = {named, IMPLICIT_DEVICE_PREFIX + new.name}
+        elif old.spec.extended_resource_name != named:
+            offered = {named}
+        else:
+            return False
+        return any(amount and resource in offered for resource, amount in fit_requests(pod).items())
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
+        requests = fit_requests(pod)
+        plain = [resource for resource in (CPU, MEMORY, EPHEMERAL_STORAGE) if resource in requests]
+        others = sorted(requests.keys() - set(plain))
+        state.write(
+            NEEDED,
+            [
+                Needed(resource, requests[resource], REASON_RESOURCE.format(resource=resource))
+                for resource in (*plain, *others)
+                if requests[resource] and not self._ignores(resource)
+            ],
+        )
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+        rejects = []
+        full = nodes.pod_count >= nodes.allowed_pods
+        if nodes.any(full):
+            rejects.append(Reject(full, REASON_PODS))
+        for resource, amount, reason in state.read(NEEDED):
+            allocatable = nodes.allocatable(resource)
+            short = amount > allocatable - nodes.requested(resource)
+            if nodes.any(short):
+                # Where even the empty node would be too small, evicting pods does not help.
+                rejects.append(Reject(short & (amount <= allocatable), reason))
+                rejects.append(Reject(short & (amount > allocatable), reason, unresolvable=True))
+        return rejects
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
+        requests = scoring_requests(pod)
+        state.write(
+            SCORED,
+            [
+                Scored(spec.name, _used(spec.name), requests.get(spec.name, 0), spec.weight)
+                for spec in self.args.scoring_strategy.resources
+                # Nobody minds how much there is of a special resource that the pod does not want.
+                if is_tracked_resource(spec.name)
+                and (requests.get(spec.name) or not is_scalar_resource(spec.name))
+            ],
+        )
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
+        return self._scorer(nodes, state.read(SCORED))
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        strategy = self.args.scoring_strategy
+        if strategy.type == LEAST_ALLOCATED:
+            return least_allocated
+        if strategy.type == MOST_ALLOCATED:
+            return most_allocated
+        ratio = strategy.requested_to_capacity_ratio
+        return requested_to_capacity_ratio(ratio.shape if ratio is not None else ())
+
+    def _ignores(self, resource: str) -> bool:
+        """Whether the configuration leaves this resource to somebody else, such as an extender."""
+        if not is_extended_resource(resource):
+            return False
+        group = resource.partition("/")[0]
+        return resource in self.args.ignored_resources or group in self.args.ignored_resource_groups
+
+
+def least_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
+    """The more is left, the better: free share in percent, averaged by weight."""
+    total, weights = _nothing(nodes), 0
+    for resource, used, amount, weight in resources:
+        allocatable = nodes.allocatable(resource)
+        free = nodes.maximum(allocatable - used(nodes) - amount, 0)
+        total = total + weight * (free * MAX_SCORE // nodes.maximum(allocatable, 1))
+        weights = weights + nodes.where(allocatable > 0, weight, 0)
+    return total // nodes.maximum(weights, 1)
+
+
+def most_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
+    """The less is left, the better: used share in percent, averaged by weight."""
+    total, weights = _nothing(nodes), 0
+    for resource, used, amount, weight in resources:
+        allocatable = nodes.allocatable(resource)
+        taken = nodes.minimum(used(nodes) + amount, allocatable)
+        total = total + weight * (taken * MAX_SCORE // nodes.maximum(allocatable, 1))
+        weights = weights + nodes.where(allocatable > 0, weight, 0)
+    return total // nodes.maximum(weights, 1)
+
+
+def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Scorer:
+    """A score that follows a curve over the used share in percent.
+
+    There are only 101 such shares, so the curve is a table. A resource that scores 0 does not count, not even
+    with its weight, and the average is rounded half up.
+    """
+    points = [(point.utilization, point.score * (MAX_SCORE // MAX_SHAPE_SCORE)) for point in shape]
+    percents: Interner[int] = Interner()
+    for percent in range(101):
+        percents.intern(percent)
+    curve = Lookup(percents, lambda percent: broken_linear(points, percent))
+
+    def score(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
+        total, weights = _nothing(nodes), 0
+        for resource, used, amount, weight in resources:
+            allocatable = nodes.allocatable(resource)
+            taken = nodes.minimum(used(nodes) + amount, allocatable)
+            on_curve = curve(taken * 100 // nodes.maximum(allocatable, 1))
+            counts = nodes.where((allocatable > 0) & (on_curve > 0), weight, 0)
+            total = total + on_curve * counts
+            weights = weights + counts
+        return (2 * total + weights) // nodes.maximum(2 * weights, 1)
+
+    return score
+
+
+def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
+    """The value at `at` of the straight lines through the points, cut towards zero as Go divides."""
+    x0, y0 = points[0]
+    if at <= x0:
+        return y0
+    for x1, y1 in points[1:]:
+        if at <= x1:
+            rise = abs(y1 - y0) * (at - x0) // (x1 - x0)
+            return y0 + rise if y1 >= y0 else y0 - rise
+        x0, y0 = x1, y1
+    return y0
+
+
+def _nothing(nodes: NodeColumns) -> Any:
+    """0 for each row; a sum that starts with it has the right shape even where nothing is added."""
+    return nodes.pod_count * 0
+
+
+def _used(resource: str) -> Callable[[NodeColumns], Any]:
+    """How to read what is used: with defaults for pods that ask for no cpu or memory."""
+    if resource == CPU:
+        return attrgetter("nonzero_cpu_milli")
+    if resource == MEMORY:
+        return attrgetter("nonzero_memory_bytes")
+    return methodcaller("requested", resource)
+
+
+def _allocatable(node: Node, resource: str) -> int:
+    quantity = node.status.allocatable.get(resource)
+    return milli_value(quantity) if resource == CPU else value(quantity)

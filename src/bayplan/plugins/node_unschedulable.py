@@ -1,0 +1,56 @@
+"""NodeUnschedulable: a cordoned node takes no new pods.
+
+Except pods that tolerate the cordon. DaemonSet pods carry that toleration, so draining a node for repair does
+not also strip it of its agents.
+
+https://kubernetes.io/docs/concepts/architecture/nodes/#manual-node-administration
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from bayplan.plugin import (
+    Action,
+    CycleState,
+    Node,
+    NodeColumns,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    Taint,
+    Wake,
+    any_tolerates,
+    wake,
+)
+
+REASON: Final = "node(s) were unschedulable"
+CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+class NodeUnschedulable(Plugin):
+    """Rejects cordoned nodes."""
+
+    name: ClassVar = "NodeUnschedulable"
+    reads: ClassVar = Reads.of("tolerations")
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [
+            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self.node_change_helps),
+            wake(Resource.POD, Action.UPDATE_POD_TOLERATION, self.toleration_helps),
+        ]
+
+    def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
+        """A node came that is not cordoned, or a cordon was lifted."""
+        return not new.spec.unschedulable and (old is None or old.spec.unschedulable)
+
+    def toleration_helps(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
+        return new.uid == pod.uid and any_tolerates(new.spec.tolerations, CORDON)
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        if not any_tolerates(pod.spec.tolerations, CORDON):
+            # Evicting pods never uncordons a node, so preemption is no help here.
+            yield Reject(nodes.unschedulable, REASON, unresolvable=True)

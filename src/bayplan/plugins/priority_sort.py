@@ -1,0 +1,22 @@
+"""PrioritySort: pods with a higher priority are tried first, among equals the one that waits longest.
+
+It waits since it entered the queue, not since it was created: a pod that comes back from a failed attempt
+stands behind those that have not been tried yet.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from bayplan.plugin import Plugin, Pod
+
+
+class PrioritySort(Plugin):
+    """Orders the queue."""
+
+    name: ClassVar = "PrioritySort"
+
+    def sort_key(self, pod: Pod, timestamp: float) -> tuple[int, float]:
+        return -pod.priority, timestamp

@@ -1,0 +1,34 @@
+"""SchedulingGates: a pod with gates is not tried before they are all gone.
+
+Whoever knows that a pod cannot run yet (a quota, a queue of jobs) puts a gate on it, so that the scheduler
+does not try in vain. Gates can only be taken away, each by the controller that owns it.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from bayplan.plugin import Action, Plugin, Pod, Resource, Status, Wake, unresolvable, wake
+
+REASON: Final = "waiting for scheduling gates: [{gates}]"
+
+
+class SchedulingGates(Plugin):
+    """Keeps gated pods out of the queue."""
+
+    name: ClassVar = "SchedulingGates"
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [wake(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self.is_itself)]
+
+    def is_itself(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
+        return new.uid == pod.uid
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        gates = pod.spec.scheduling_gates
+        if not gates:
+            return None
+        return unresolvable(REASON.format(gates=" ".join(gate.name for gate in gates)))

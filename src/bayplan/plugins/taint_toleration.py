@@ -1,0 +1,85 @@
+"""TaintToleration: a tainted node takes only pods that tolerate its taints.
+
+Taints with the effects NoSchedule and NoExecute keep a pod away; each PreferNoSchedule taint that it does not
+tolerate makes a node less attractive. Nodes share few distinct lists of taints, so tolerations are compared
+once for each list.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from bayplan.plugin import (
+    PREFER_NO_SCHEDULE,
+    Action,
+    CycleState,
+    IntColumn,
+    Lookup,
+    Node,
+    NodeColumns,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    Taint,
+    Wake,
+    count_untolerated_preferences,
+    normalize_default,
+    untolerated_taint,
+    wake,
+)
+
+REASON: Final = "node(s) had untolerated taint(s)"
+
+KEEPS_AWAY: Final = ("TaintToleration", "keeps away")
+UNLIKED: Final = ("TaintToleration", "unliked")
+
+
+class TaintToleration(Plugin):
+    """Rejects nodes with taints that the pod does not tolerate, and prefers those it has nothing against."""
+
+    name: ClassVar = "TaintToleration"
+    reads: ClassVar = Reads.of("tolerations")
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [
+            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self.node_change_helps),
+            wake(Resource.POD, Action.UPDATE_POD_TOLERATION, self.is_itself),
+        ]
+
+    def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
+        """A node came that the pod tolerates, or one stopped keeping it away."""
+        tolerations = pod.spec.tolerations
+        if untolerated_taint(new.spec.taints, tolerations) is not None:
+            return False
+        return old is None or untolerated_taint(old.spec.taints, tolerations) is not None
+
+    def is_itself(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
+        return new.uid == pod.uid
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        def keeps_away(taints: tuple[Taint, ...]) -> bool:
+            return untolerated_taint(taints, pod.spec.tolerations) is not None
+
+        lookup = state.once(KEEPS_AWAY, lambda: nodes.taint_lookup(keeps_away))
+        # Evicting pods never takes a taint away.
+        yield Reject(nodes.taints(lookup) != 0, REASON, unresolvable=True)
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
+        tolerations = [t for t in pod.spec.tolerations if t.effect in ("", PREFER_NO_SCHEDULE)]
+
+        def unliked(taints: tuple[Taint, ...]) -> int:
+            return count_untolerated_preferences(taints, tolerations)
+
+        state.write(UNLIKED, nodes.taint_lookup(unliked))
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        lookup: Lookup[tuple[Taint, ...]] = state.read(UNLIKED)
+        return nodes.taints(lookup)
+
+    def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+        return normalize_default(scores, reverse=True)
