@@ -21,7 +21,7 @@ from bayplan.api.meta import Object, Quantity, Record, ResourceList
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Container, ContainerPort, Pod, PodSpec, ResourceRequirements, Volume
 from bayplan.api.quantity import CPU, HUGEPAGES_PREFIX, MEMORY, MILLI, milli_units, parse_quantity
-from bayplan.api.requests import container_amounts
+from bayplan.api.requests import container_limits, container_requests
 from bayplan.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, StorageClass
 from bayplan.api.workloads import PriorityClass
 
@@ -92,20 +92,30 @@ def _volume(volume: Volume) -> Volume:
 
 
 def _pod_level(spec: PodSpec) -> ResourceRequirements | None:
-    """Requests for the pod as a whole: where it has limits as a whole, its containers' sum, or the limit."""
+    """Resources for the pod as a whole, where it has any.
+
+    Limits on huge pages follow from the containers'. A pod with limits gets the requests that it lacks: the
+    sum of its containers' or, where they say nothing, the limit.
+    """
     resources = spec.resources
     if resources is None:
         return None
-    requests = dict(resources.requests)
-    if resources.limits:
-        for name, nano in container_amounts(spec).items():
+    limits, requests = dict(resources.limits), dict(resources.requests)
+    for name, nano in container_limits(spec).items():
+        if name.startswith(HUGEPAGES_PREFIX):
+            limits.setdefault(name, _text(nano))
+    if limits:
+        for name, nano in container_requests(spec).items():
             if name in (CPU, MEMORY):
                 requests.setdefault(name, _text(nano))
-        for name, limit in resources.limits.items():
+        for name, limit in limits.items():
             if name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX):
                 requests.setdefault(name, limit)
-    filled = requests if len(requests) > len(resources.requests) else resources.requests
-    return _with(resources, requests=_rounded(filled), limits=_rounded(resources.limits))
+    return _with(
+        resources,
+        requests=_rounded(requests if len(requests) > len(resources.requests) else resources.requests),
+        limits=_rounded(limits if len(limits) > len(resources.limits) else resources.limits),
+    )
 
 
 def _node(node: Node) -> Node:

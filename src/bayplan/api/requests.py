@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from bayplan.api.meta import ResourceList
-from bayplan.api.pod import Container, ContainerStatus, Pod, PodSpec
+from bayplan.api.pod import Container, ContainerStatus, Pod, PodSpec, ResourceRequirements
 from bayplan.api.quantity import (
     CPU,
     HUGEPAGES_PREFIX,
@@ -90,9 +92,20 @@ def pod_requests(pod: Pod, *, status: bool, pod_level: bool, defaults: bool = Fa
     return {name: resource_units(name, amount) for name, amount in total.items()}
 
 
-def container_amounts(spec: PodSpec) -> dict[str, int]:
+def container_requests(spec: PodSpec) -> dict[str, int]:
     """What the containers ask for together, in nano units, before anything said for the pod as a whole."""
     return _containers(spec, {}, False, _NO_DEFAULTS)
+
+
+def container_limits(spec: PodSpec) -> dict[str, int]:
+    """The limits of the containers together, in nano units: added up the way requests are."""
+
+    def as_requests(container: Container) -> Container:
+        return replace(container, resources=ResourceRequirements(requests=container.resources.limits))
+
+    containers = tuple(map(as_requests, spec.containers))
+    init_containers = tuple(map(as_requests, spec.init_containers))
+    return container_requests(replace(spec, containers=containers, init_containers=init_containers))
 
 
 def _requests(pod: Pod, *, status: bool, pod_level: bool, defaults: Mapping[str, int]) -> _Amounts:
