@@ -61,6 +61,15 @@ from bayplan.api.selectors import (
     compile_selector,
     selector_from_map,
 )
+from bayplan.api.spread import (
+    DO_NOT_SCHEDULE,
+    HOSTNAME,
+    SCHEDULE_ANYWAY,
+    SYSTEM_DEFAULTS,
+    SpreadConstraint,
+    default_constraints,
+    own_constraints,
+)
 from bayplan.api.storage import (
     CSIDriver,
     CSINode,
@@ -80,9 +89,12 @@ from bayplan.api.tolerations import (
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet
 from bayplan.errors import SelectorError
 from bayplan.framework.args import (
+    DefaultPreemptionArgs,
+    InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
     RequestedToCapacityRatioParam,
     ResourceSpec,
     ScoringStrategy,
@@ -117,6 +129,8 @@ from bayplan.framework.scoring_args import (
 )
 from bayplan.framework.state import CycleState, NotInStateError
 from bayplan.framework.status import SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
+from bayplan.preemption.evaluation import Evaluation, Sampling, evaluate, preemption_errors, why_not
+from bayplan.preemption.victims import DryRun
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.domains import DomainSums
 from bayplan.snapshot.interning import IdColumn, Interner, Lookup
@@ -130,14 +144,17 @@ from bayplan.snapshot.node_matching import (
     rows_matching_terms,
 )
 from bayplan.snapshot.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
+from bayplan.snapshot.owners import OWNER_KINDS, owner_selector
 from bayplan.snapshot.terms import AffinityTerm, CarriedTerm, TermCarriers, TermKind, parse_terms, pod_terms
 from bayplan.snapshot.view import BoolColumn, IntColumn, LabelValues, NodeColumns
 from bayplan.snapshot.what_if import Hypothesis
 
 __all__ = [
     "CPU",
+    "DO_NOT_SCHEDULE",
     "EPHEMERAL_STORAGE",
     "EVERYTHING",
+    "HOSTNAME",
     "LEAST_ALLOCATED",
     "MAX_SCORE",
     "MAX_SHAPE_SCORE",
@@ -145,10 +162,13 @@ __all__ = [
     "MOST_ALLOCATED",
     "NAME_FIELD",
     "NOTHING",
+    "OWNER_KINDS",
     "PREFER_NO_SCHEDULE",
     "REQUESTED_TO_CAPACITY_RATIO",
+    "SCHEDULE_ANYWAY",
     "SKIP",
     "SUCCESS",
+    "SYSTEM_DEFAULTS",
     "Action",
     "Affinity",
     "AffinityTerm",
@@ -162,8 +182,11 @@ __all__ = [
     "Code",
     "CompiledTerm",
     "CycleState",
+    "DefaultPreemptionArgs",
     "Diagnosis",
     "DomainSums",
+    "DryRun",
+    "Evaluation",
     "Eviction",
     "FilterOutcome",
     "Handle",
@@ -172,6 +195,7 @@ __all__ = [
     "Hypothesis",
     "IdColumn",
     "IntColumn",
+    "InterPodAffinityArgs",
     "Interner",
     "LabelSelector",
     "LabelValues",
@@ -203,6 +227,7 @@ __all__ = [
     "PodDisruptionBudget",
     "PodQuery",
     "PodSelector",
+    "PodTopologySpreadArgs",
     "PostFilterResult",
     "PreferredTerm",
     "Reads",
@@ -214,10 +239,12 @@ __all__ = [
     "Requirement",
     "Resource",
     "ResourceSpec",
+    "Sampling",
     "ScoringStrategy",
     "Selector",
     "SelectorError",
     "Service",
+    "SpreadConstraint",
     "StatefulSet",
     "Status",
     "StorageClass",
@@ -239,6 +266,8 @@ __all__ = [
     "compile_terms_strict",
     "conflicts",
     "count_untolerated_preferences",
+    "default_constraints",
+    "evaluate",
     "failure",
     "fit_error",
     "fit_requests",
@@ -250,11 +279,14 @@ __all__ = [
     "nonzero_requests",
     "normalize_default",
     "normalized_image_name",
+    "own_constraints",
+    "owner_selector",
     "parse_quantity",
     "parse_terms",
     "placed_requests",
     "pod_images",
     "pod_terms",
+    "preemption_errors",
     "preference_of_rows",
     "reject",
     "required_node_affinity",
@@ -272,4 +304,5 @@ __all__ = [
     "untolerated_taint",
     "value",
     "wake",
+    "why_not",
 ]

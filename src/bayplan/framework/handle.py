@@ -29,3 +29,6 @@ class Handle(Protocol):
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Tells the API server that the pod goes to this node. Raises where that did not work."""
+
+    def is_preempting(self, uid: str) -> bool:
+        """Whether victims of this pod are being evicted right now."""

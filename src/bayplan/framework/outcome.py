@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -140,7 +140,9 @@ class FilterOutcome:
     diagnosis: Diagnosis
     judge: Callable[[Hypothesis], Verdicts]
     """What the filters, nominated pods included, say about rows with other pods on them."""
-    kept: dict[object, object]
-    """A place for what may be reused for pods with the same signature, see `CycleState.kept`."""
+    kept: dict[Any, Any]
+    """A place for what may be reused for pods with the same signature."""
+    pre_filtered: Set[str]
+    """The plugins whose PreFilter was run in this cycle."""
     row_local: bool
     """Whether the verdicts on a row follow from that row alone, for this pod."""

@@ -29,11 +29,12 @@ Why = NDArray[np.int64]
 class Reasons:
     """The reasons that one plugin has given so far, each with a bit."""
 
-    __slots__ = ("_bits", "_statuses", "entries", "plugin")
+    __slots__ = ("_bits", "_statuses", "entries", "has_errors", "plugin")
 
     def __init__(self, plugin: str) -> None:
         self.plugin = plugin
         self.entries: list[tuple[str, Code]] = []
+        self.has_errors = False
         self._bits: dict[tuple[str, Code], int] = {}
         self._statuses: dict[int, Status] = {}
 
@@ -47,6 +48,7 @@ class Reasons:
                 )
             found = self._bits[key] = 1 << len(self.entries)
             self.entries.append(key)
+            self.has_errors = self.has_errors or reject.error
         return found
 
     def status(self, why: int) -> Status:
@@ -102,6 +104,11 @@ class Verdicts:
     def passing(self) -> NDArray[np.bool_]:
         passing: NDArray[np.bool_] = self.who == PASS
         return passing
+
+    @property
+    def may_have_errors(self) -> bool:
+        """Whether some plugin has ever answered that it broke."""
+        return any(reasons.has_errors for reasons in self._reasons.values())
 
     def status(self, position: int) -> Status | None:
         """Why a row was rejected; None where it was not."""

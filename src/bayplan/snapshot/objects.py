@@ -17,9 +17,10 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 class Lister(Generic[ObjectT]):
     """All objects of one kind, in the order in which they came."""
 
-    __slots__ = ("_by_key", "version")
+    __slots__ = ("_all", "_by_key", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, all_kinds: Objects) -> None:
+        self._all = all_kinds
         self._by_key: dict[tuple[str, str], ObjectT] = {}
         self.version = 0
 
@@ -34,23 +35,28 @@ class Lister(Generic[ObjectT]):
 
     def put(self, item: ObjectT) -> None:
         self._by_key[item.namespace, item.name] = item
-        self.version += 1
+        self._changed()
 
     def remove(self, item: ObjectT) -> None:
         if self._by_key.pop((item.namespace, item.name), None) is not None:
-            self.version += 1
+            self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._all.version += 1
 
 
 class Objects:
-    """A lister for each kind."""
+    """A lister for each kind. `version` grows with every change of any of them."""
 
     def __init__(self) -> None:
+        self.version = 0
         self._listers: dict[type[Object], Lister[Object]] = {}
 
     def of(self, kind: type[ObjectT]) -> Lister[ObjectT]:
         found = self._listers.get(kind)
         if found is None:
-            found = self._listers[kind] = Lister()
+            found = self._listers[kind] = Lister(self)
         return cast("Lister[ObjectT]", found)
 
     def put(self, item: Object) -> None:

@@ -191,6 +191,10 @@ class NodeColumns:
         """How many more times the pods of each row carry the term than in the cluster."""
         return 0
 
+    def added_terms(self) -> tuple[CarriedTerm, ...]:
+        """The (anti-)affinity terms of pods that are only supposed to be there."""
+        return ()
+
     # The same operations for columns and for one node
 
     @staticmethod

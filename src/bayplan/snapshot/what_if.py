@@ -113,3 +113,8 @@ class Hypothesis(NodeColumns):
     def carried_change(self, carried: CarriedTerm) -> IntColumn:
         times = self.cluster.term_sets.multiplicity(carried)
         return self.change(times.take(self.cluster.pods.terms.array.take(self.slots)))
+
+    def added_terms(self) -> tuple[CarriedTerm, ...]:
+        ids = self.cluster.pods.terms.array.take(self.slots[self.signs > 0])
+        found = (self.cluster.term_sets.all[terms_id] for terms_id in np.unique(ids))
+        return tuple(dict.fromkeys(carried for terms in found for carried in terms))

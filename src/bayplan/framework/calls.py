@@ -1,0 +1,131 @@
+"""Calling plugins: every call that may raise goes through here.
+
+An exception in a plugin fails the attempt of that one pod and names the plugin; it never reaches the loop.
+The texts are upstream's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from bayplan.api.pod import Pod
+from bayplan.errors import BayplanError
+from bayplan.framework.plugin_api import MAX_SCORE, NodeNames, Reject
+from bayplan.framework.profile import Step
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.framework.verdicts import Reasons, Why, collect
+from bayplan.snapshot.view import IntColumn, NodeColumns
+
+
+class AttemptError(BayplanError):
+    """The attempt to schedule a pod broke. `plugin` is whose fault it was, where that is known."""
+
+    def __init__(self, message: str, plugin: str = "") -> None:
+        super().__init__(message)
+        self.plugin = plugin
+
+
+def describe(error: BaseException) -> str:
+    """What an exception says, or at least what it is."""
+    return str(error) or type(error).__name__
+
+
+_PRE_FILTER_CODES: Final = (Code.SUCCESS, Code.SKIP, Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
+
+
+def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
+    try:
+        answer = plugin.pre_filter(state, pod, nodes)
+    except Exception as error:
+        raise AttemptError(
+            f'running PreFilter plugin "{plugin.name}": {describe(error)}', plugin.name
+        ) from error
+    if answer is None:
+        return SUCCESS
+    if isinstance(answer, NodeNames):
+        return answer
+    if isinstance(answer, Status) and answer.code in _PRE_FILTER_CODES:
+        return answer.by(plugin.name) if answer.is_rejection else answer
+    text = answer.message if isinstance(answer, Status) else f"PreFilter gave {answer!r}"
+    raise AttemptError(f'running PreFilter plugin "{plugin.name}": {text}', plugin.name)
+
+
+def rejections(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+    """What a Filter yields, for rows given one at a time as plain numbers."""
+    try:
+        yield from step.plugin.filter(state, pod, nodes) or ()
+    except Exception as error:
+        raise filter_error(step.name, describe(error)) from error
+
+
+def filter_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons) -> Why | None:
+    """A plugin's reasons for each row, or None where it rejects nothing."""
+    try:
+        return collect(step.plugin.filter(state, pod, nodes) or (), reasons, len(nodes))
+    except Exception as error:
+        raise filter_error(step.name, describe(error)) from error
+
+
+def filter_error(plugin: str, text: str) -> AttemptError:
+    return AttemptError(f'running "{plugin}" filter plugin: {text}', plugin)
+
+
+def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> bool:
+    """False where the plugin says that there is nothing to score."""
+    try:
+        answer = plugin.pre_score(state, pod, nodes)
+    except Exception as error:
+        raise AttemptError(
+            f'running PreScore plugin "{plugin.name}": {describe(error)}', plugin.name
+        ) from error
+    if answer is None or answer.is_success:
+        return True
+    if answer.code is Code.SKIP:
+        return False
+    raise AttemptError(f'running PreScore plugin "{plugin.name}": {answer.message}', plugin.name)
+
+
+def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+    try:
+        scores = np.asarray(step.plugin.score(state, pod, nodes))
+        if scores.shape != (len(nodes),):
+            raise ValueError(f"Score gave an array of shape {scores.shape} for {len(nodes)} nodes")
+        if scores.dtype.kind not in "iub":
+            raise ValueError(f"Score gave {scores.dtype}, not whole numbers")
+        return scores.astype(np.int64, copy=False)
+    except Exception as error:
+        raise AttemptError(
+            f'running Score plugins: plugin "{step.name}" failed with: {describe(error)}', step.name
+        ) from error
+
+
+def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+    """Scores between 0 and 100, by the plugin's own rule where it has one."""
+    if step.normalizes:
+        try:
+            scores = np.asarray(step.plugin.normalize(state, pod, nodes, scores))
+            if scores.shape != (len(nodes),):
+                raise ValueError(
+                    f"NormalizeScore gave an array of shape {scores.shape} for {len(nodes)} nodes"
+                )
+        except Exception as error:
+            raise AttemptError(
+                f'running Normalize on Score plugins: plugin "{step.name}" failed with: {describe(error)}',
+                step.name,
+            ) from error
+    check_range(step, scores)
+    return scores
+
+
+def check_range(step: Step, scores: IntColumn) -> None:
+    if len(scores) and (scores.min() < 0 or scores.max() > MAX_SCORE):
+        wrong = scores[(scores < 0) | (scores > MAX_SCORE)][0]
+        raise AttemptError(
+            f'applying score defaultWeights on Score plugins: plugin "{step.name}" returns an invalid score '
+            f"{wrong}, it should in the range of [0, {MAX_SCORE}] after normalizing",
+            step.name,
+        )

@@ -1,0 +1,520 @@
+"""One pod, all nodes: PreFilter, Filter, PreScore, Score, and which node is best.
+
+`Framework.find` is a plain function of cluster and pod. Plugins that declare what they read are answered from
+the pod's `Standing`; the others are asked here, in every cycle. If only kept plugins have a say, the best
+node is read off the Standing; otherwise the feasible rows are put together and scored here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.pod import Pod
+from bayplan.framework import calls
+from bayplan.framework.outcome import Diagnosis
+from bayplan.framework.plugin_api import NodeNames
+from bayplan.framework.profile import Profile, Step
+from bayplan.framework.signature import SignatureOf
+from bayplan.framework.standing import Standing
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import Code, Status
+from bayplan.framework.ties import pick
+from bayplan.framework.verdicts import PASS, Verdicts, Who, Why
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.facts import PodFacts
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.snapshot.what_if import Hypothesis
+
+MIN_FEASIBLE: Final = 100
+"""Sampling never stops before so many nodes fit."""
+
+MOST_STANDINGS: Final = 4096
+"""Signatures kept at most; the older half goes when there are more."""
+
+
+@dataclass(slots=True)
+class SearchStart:
+    """Where the next search begins in the node list. Shared by all profiles."""
+
+    index: int = 0
+
+
+@dataclass(slots=True)
+class Search:
+    """One pod's search in one cycle: what later steps of the cycle need to know of it."""
+
+    pod: Pod
+    facts: PodFacts
+    state: CycleState
+    standing: Standing
+    skipped: set[str] = field(default_factory=set)
+    """Plugins without Filter for this pod, besides those that the Standing skips."""
+    node_set: frozenset[str] | None = None
+    node_set_by: list[str] = field(default_factory=list)
+    pre_filtered: set[str] = field(default_factory=set)
+    """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node for the pod. `evaluated` nodes were looked at, of which `feasible` fit."""
+
+    search: Search
+    row: int
+    node_name: str
+    feasible: int
+    evaluated: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """No node fits; `diagnosis` says why."""
+
+    search: Search
+    diagnosis: Diagnosis
+
+
+class Framework:
+    """The plugins of one profile at work on one cluster."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        cluster: Cluster,
+        *,
+        keep: bool = True,
+        percentage_of_nodes_to_score: int = 0,
+        start: SearchStart | None = None,
+    ) -> None:
+        self.profile = profile
+        self.cluster = cluster
+        self._keep = keep
+        own = profile.percentage_of_nodes_to_score
+        self._percentage = percentage_of_nodes_to_score if own is None else own
+        self._start = SearchStart() if start is None else start
+        self._signature_of = SignatureOf(profile.kept_pod_fields())
+        self._standings: dict[bytes, Standing] = {}
+        self._asked_filters = tuple(step for step in profile.filters if not step.kept)
+        self._asked_scores = tuple(step for step in profile.scores if not step.kept)
+        self._asked_pre_filters = tuple(p for p in profile.pre_filters if p.reads is None)
+        self._asked_pre_scores = tuple(p for p in profile.pre_scores if p.reads is None)
+        self._kept_pre_filters = frozenset(p.name for p in profile.pre_filters if p.reads is not None)
+        self._nodes = NodeColumns(cluster)
+        self._rows_computed = 0
+
+    @property
+    def rows_computed(self) -> int:
+        """How many rows kept plugins were asked about, over all attempts."""
+        return self._rows_computed + sum(s.rows_computed for s in self._standings.values())
+
+    # Search
+
+    def begin(self, pod: Pod) -> Search:
+        facts = self.cluster.templates.facts(pod)
+        if not self._keep:
+            return Search(pod, facts, CycleState({}), Standing(self.profile, self.cluster))
+        mine = facts.kept.get(self)
+        if mine is None:
+            mine = facts.kept[self] = (self._standing(pod), {})
+        standing, kept = mine
+        if self._signature_of.per_pod or pod.spec.node_name:
+            standing = self._standing(pod)
+        return Search(pod, facts, CycleState(kept), standing)
+
+    def _standing(self, pod: Pod) -> Standing:
+        signature = self._signature_of(pod)
+        found = self._standings.get(signature)
+        if found is None:
+            if len(self._standings) >= MOST_STANDINGS:
+                for old in list(self._standings)[: MOST_STANDINGS // 2]:
+                    self._rows_computed += self._standings.pop(old).rows_computed
+            found = self._standings[signature] = Standing(self.profile, self.cluster)
+        return found
+
+    def find(self, pod: Pod) -> Found | NotFound:
+        """The best node for the pod, or why there is none. Raises AttemptError where a plugin broke."""
+        search = self.begin(pod)
+        rejected = self.pre_filter(search)
+        if rejected is not None:
+            return NotFound(search, rejected)
+        search.standing.sync(pod)
+        nominated = self._nominated_first(search)
+        if nominated is not None:
+            return nominated
+        asked = self._active_filters(search)
+        cluster = self.cluster
+        if (
+            not asked
+            and not cluster.nominated
+            and search.node_set is None
+            and not 0 < self._percentage < 100
+            and self.profile.scores
+        ):
+            return self._best_kept(search)
+        verdicts = self.verdicts(search)
+        return self._choose(search, verdicts)
+
+    def _active_filters(self, search: Search) -> list[Step]:
+        return [step for step in self._asked_filters if step.name not in search.skipped]
+
+    # PreFilter
+
+    def pre_filter(self, search: Search) -> Diagnosis | None:
+        """Runs PreFilter. A Diagnosis means that no node has to be looked at."""
+        standing, pod = search.standing, search.pod
+        plugins = self._asked_pre_filters if standing.settled else self.profile.pre_filters
+        remembered: Status | None = None
+        search.node_set = None
+        for plugin in plugins:
+            if plugin.reads is None:
+                answer = calls.pre_filter(plugin, search.state, pod, self._nodes)
+                if isinstance(answer, Status) and answer.code is Code.SKIP:
+                    search.skipped.add(plugin.name)
+            else:
+                answer = standing.pre_filter(plugin, pod, self._nodes)
+            search.pre_filtered.add(plugin.name)
+            if isinstance(answer, NodeNames):
+                rejected = self._narrow(search, plugin.name, answer)
+                if rejected is not None:
+                    return rejected
+            elif answer.code is Code.UNRESOLVABLE:
+                return self._rejected_by_pre_filter(answer, {answer.plugin})
+            elif answer.code is Code.UNSCHEDULABLE:
+                remembered = answer
+        if plugins is self._asked_pre_filters:
+            search.pre_filtered |= self._kept_pre_filters
+        if remembered is not None:
+            return self._rejected_by_pre_filter(remembered, {remembered.plugin, *search.node_set_by})
+        if search.node_set is None:
+            standing.settle()
+        return None
+
+    def _narrow(self, search: Search, plugin: str, answer: NodeNames) -> Diagnosis | None:
+        search.node_set_by.append(plugin)
+        search.node_set = answer.names if search.node_set is None else search.node_set & answer.names
+        if search.node_set:
+            return None
+        names = sorted(search.node_set_by)
+        reason = (
+            f"node(s) didn't satisfy plugin {names[0]}"
+            if len(names) == 1
+            else f"node(s) didn't satisfy plugin(s) [{' '.join(names)}] simultaneously"
+        )
+        return self._rejected_by_pre_filter(Status(Code.UNRESOLVABLE, (reason,)), set(names))
+
+    def _rejected_by_pre_filter(self, status: Status, plugins: set[str]) -> Diagnosis:
+        return Diagnosis(
+            cluster=self.cluster,
+            node_count=self.cluster.node_count,
+            looked_at=np.zeros(0, dtype=np.intp),
+            verdicts=None,
+            absent=status,
+            pre_filter_message=status.message,
+            rejecting_plugins={plugin for plugin in plugins if plugin},
+        )
+
+    # Filter
+
+    def verdicts(self, search: Search) -> Verdicts:
+        """What the filters say about every row, pods nominated there included."""
+        standing = search.standing
+        asked = self._active_filters(search)
+        who, why = standing.who, standing.why
+        if asked:
+            who, why = who.copy(), why.copy()
+            self._ask(search, asked, self._nodes, who, why)
+        if self.cluster.nominated:
+            hypothesis = self._with_nominated(search.pod, None)
+            if hypothesis is not None:
+                if not asked:
+                    who, why = who.copy(), why.copy()
+                there = self.judge_plainly(search, hypothesis)
+                failing = (there.who != PASS).nonzero()[0]
+                rows = hypothesis.rows.take(failing)
+                who[rows], why[rows] = there.who.take(failing), there.why.take(failing)
+        return Verdicts(who, why, standing.reasons)
+
+    def judge(self, search: Search, hypothesis: Hypothesis) -> Verdicts:
+        """What the filters would say if other pods were on these rows, pods nominated there included."""
+        plain = self.judge_plainly(search, hypothesis)
+        if self.cluster.nominated:
+            joined = self._with_nominated(search.pod, hypothesis)
+            if joined is not None:
+                there = self.judge_plainly(search, joined)
+                # Where nominated pods change the verdict, theirs is the one that was reached first.
+                at = np.searchsorted(hypothesis.rows, joined.rows) if len(joined.rows) else joined.rows
+                at = _positions(hypothesis.rows, joined.rows)
+                failing = (there.who != PASS).nonzero()[0]
+                plain.who[at[failing]] = there.who[failing]
+                plain.why[at[failing]] = there.why[failing]
+        return plain
+
+    def judge_plainly(self, search: Search, view: NodeColumns) -> Verdicts:
+        """What the filters say about these rows as they are given."""
+        who = np.full(len(view), PASS, dtype=np.int8)
+        why = np.zeros(len(view), dtype=np.int64)
+        skipped = search.standing.skipped | search.skipped
+        self._ask(search, [step for step in self.profile.filters if step.name not in skipped], view, who, why)
+        return Verdicts(who, why, search.standing.reasons)
+
+    def _ask(self, search: Search, steps: list[Step], view: NodeColumns, who: Who, why: Why) -> None:
+        """Writes the verdicts of these plugins into `who` and `why`, where nobody before them spoke."""
+        for step in steps:
+            if step.one_node_at_a_time:
+                left = (who > step.index).nonzero()[0]
+                if view is self._nodes:
+                    left = left[self.cluster.nodes.exists.read.take(left)]
+            else:
+                left = None
+            bits = self._reasons_of(search, step, view, left)
+            if bits is None:
+                continue
+            if left is not None:
+                all_bits = np.zeros(len(view), dtype=np.int64)
+                all_bits[left] = bits
+                bits = all_bits
+            first = (bits != 0) & (who > step.index)
+            who[first] = step.index
+            why[first] = bits[first]
+
+    def _reasons_of(self, search: Search, step: Step, view: NodeColumns, left: IdColumn | None) -> Why | None:
+        reasons = search.standing.reasons[step.index]
+        state = search.standing.state if step.kept else search.state
+        if isinstance(view, Hypothesis):
+            view = view if left is None else view.subset(left)
+            if hasattr(step.plugin, "add_pod"):
+                return self._ask_each_row(search, step, view)
+        elif left is not None:
+            view = NodeColumns(self.cluster, view.rows.take(left))
+        return calls.filter_rows(step, state, search.pod, view, reasons)
+
+    def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Why:
+        """For plugins with AddPod and RemovePod: each row has a state of its own."""
+        bits = np.zeros(len(view), dtype=np.int64)
+        for position in range(len(view)):
+            state = search.state.clone()
+            gone, added = view.changed_pods(position)
+            node = view.node_info(position)
+            for verb, method, pods in (
+                ("RemovePod", step.plugin.remove_pod, gone),
+                ("AddPod", step.plugin.add_pod, added),
+            ):
+                for other in pods:
+                    try:
+                        answer = method(state, search.pod, other, node)
+                    except Exception as error:
+                        answer = Status(Code.ERROR, (calls.describe(error),))
+                        raise calls.AttemptError(
+                            f'running {verb} on PreFilter plugin "{step.name}": {answer.message}', step.name
+                        ) from error
+                    if answer is not None and not answer.is_success:
+                        raise calls.AttemptError(
+                            f'running {verb} on PreFilter plugin "{step.name}": {answer.message}', step.name
+                        )
+            row = view.subset(np.array([position], dtype=np.intp))
+            found = calls.filter_rows(step, state, search.pod, row, search.standing.reasons[step.index])
+            if found is not None:
+                bits[position] = found[0]
+        return bits
+
+    def _with_nominated(self, pod: Pod, base: Hypothesis | None) -> Hypothesis | None:
+        """Rows with nominated pods that go first, with those pods added. None where there are none."""
+        cluster, pods = self.cluster, self.cluster.pods
+        rows: list[int] = []
+        added: list[list[int]] = []
+        wanted = None if base is None else set(base.rows.tolist())
+        for row, slots in cluster.nominated.items():
+            if not cluster.nodes.exists.cell[row] or (wanted is not None and row not in wanted):
+                continue
+            first = [
+                slot
+                for slot in slots
+                if pods.priority.cell[slot] >= pod.priority and _uid(pods.pod[slot]) != pod.uid
+            ]
+            if first:
+                rows.append(row)
+                added.append(first)
+        if not rows:
+            return None
+        if base is None:
+            return _hypothesis(cluster, rows, added, None)
+        return _hypothesis(cluster, rows, added, base)
+
+    # The nominated node first
+
+    def _nominated_first(self, search: Search) -> Found | None:
+        """A pod that was promised a node gets it if it fits there, and no other node is looked at."""
+        name = search.pod.status.nominated_node_name
+        if not name:
+            return None
+        row = self.cluster.nodes.row_of.get(name)
+        if row is None or not self.cluster.nodes.exists.cell[row]:
+            return None
+        rows = np.array([row], dtype=np.intp)
+        nothing = np.zeros(0, dtype=np.int64)
+        alone = Hypothesis(self.cluster, rows, rows[:0], np.zeros(2, dtype=np.intp), nothing)
+        try:
+            verdicts = self.judge(search, alone)
+        except calls.AttemptError:
+            return None
+        if verdicts.who[0] != PASS:
+            return None
+        return Found(search, row, name, 1, 1)
+
+    # Choosing
+
+    def _best_kept(self, search: Search) -> Found | NotFound:
+        """Only kept plugins have a say in filtering, and all nodes count."""
+        standing, cluster, start = search.standing, self.cluster, self._start.index
+        rows = standing.feasible_rows(start)
+        if len(rows) < 2:
+            return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
+        standing.prepare_scores(search.pod)
+        asked = self._asked_scorers(search, rows)
+        if asked:
+            row = self._best_of(search, rows, asked)
+        else:
+            row = standing.best_row(search.pod, start)
+        return Found(search, row, cluster.nodes.name[row], len(rows), cluster.node_count)
+
+    def _choose(self, search: Search, verdicts: Verdicts) -> Found | NotFound:
+        """Takes candidates in order, stops early where sampling says so, scores what fits."""
+        cluster = self.cluster
+        candidates, absent, by = self._candidates(search)
+        passing = verdicts.who.take(candidates) == PASS
+        looked_at, feasible = self._sample(candidates, passing)
+        error = self._first_error(verdicts, looked_at)
+        total = cluster.node_count
+        self._start.index = (self._start.index + len(looked_at)) % total if total else 0
+        if error is not None:
+            raise error
+        if len(feasible) == 0:
+            diagnosis = Diagnosis(
+                cluster=cluster, node_count=total, looked_at=looked_at, verdicts=verdicts, absent=absent
+            )
+            diagnosis.rejecting_plugins.update(by)
+            diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
+            return NotFound(search, diagnosis)
+        if len(feasible) == 1:
+            row = int(feasible[0])
+        elif not self.profile.scores:
+            row = int(feasible[pick(np.ones(len(feasible), dtype=np.int64))])
+        else:
+            search.standing.prepare_scores(search.pod)
+            row = self._best_of(search, feasible, self._asked_scorers(search, feasible))
+        return Found(search, row, cluster.nodes.name[row], len(feasible), len(looked_at))
+
+    def _candidates(self, search: Search) -> tuple[IdColumn, Status, list[str]]:
+        """The rows to look at, in order, and what holds for all others."""
+        cluster, start = self.cluster, self._start.index
+        order, absent = cluster.order, Status(Code.UNRESOLVABLE)
+        if search.node_set is not None:
+            names = sorted(search.node_set_by)
+            absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
+            row_of, exists = cluster.nodes.row_of, cluster.nodes.exists.cell
+            named = {row_of[name] for name in search.node_set if name in row_of}
+            wanted = np.zeros(cluster.nodes.high, dtype=np.bool_)
+            wanted[[row for row in named if exists[row]]] = True
+            order = order[wanted.take(order)]
+            start = start % len(order) if len(order) else 0
+        if start:
+            order = np.concatenate((order[start:], order[:start]))
+        return order, absent, search.node_set_by
+
+    def _sample(self, candidates: IdColumn, passing: NDArray[np.bool_]) -> tuple[IdColumn, IdColumn]:
+        """The rows that a search looks at before it has found enough, and those of them that fit."""
+        count = len(candidates)
+        wanted = self._nodes_to_find(count)
+        fitting = passing.nonzero()[0]
+        if len(fitting) <= wanted:
+            return candidates, candidates.take(fitting)
+        return candidates[: fitting[wanted]], candidates.take(fitting[:wanted])
+
+    def _nodes_to_find(self, count: int) -> int:
+        if not self.profile.scores:
+            return 1
+        if count < MIN_FEASIBLE or not 0 < self._percentage < 100:
+            return count
+        return max(MIN_FEASIBLE, count * self._percentage // 100)
+
+    @staticmethod
+    def _first_error(verdicts: Verdicts, looked_at: IdColumn) -> calls.AttemptError | None:
+        if not verdicts.may_have_errors:
+            return None
+        for row in looked_at:
+            status = verdicts.status(int(row))
+            if status is not None and status.code is Code.ERROR:
+                return calls.filter_error(status.plugin, status.message)
+        return None
+
+    # Score
+
+    def _asked_scorers(self, search: Search, rows: IdColumn) -> list[Step]:
+        """The plugins whose scores are not kept and that have something to say about this pod."""
+        view = NodeColumns(self.cluster, rows)
+        silent = {
+            plugin.name
+            for plugin in self._asked_pre_scores
+            if not calls.pre_score(plugin, search.state, search.pod, view)
+        }
+        return [step for step in self._asked_scores if step.name not in silent]
+
+    def _best_of(self, search: Search, rows: IdColumn, asked: list[Step]) -> int:
+        totals = search.standing.totals(search.pod, rows)
+        for step, scores in self.asked_scores(search, rows, asked):
+            totals += step.weight * scores
+        return int(rows[pick(totals)])
+
+    def asked_scores(
+        self, search: Search, rows: IdColumn, asked: list[Step]
+    ) -> Iterator[tuple[Step, IntColumn]]:
+        """Normalised scores of plugins that are asked in every cycle."""
+        view = NodeColumns(self.cluster, rows)
+        for step in asked:
+            raw = calls.score_rows(step, search.state, search.pod, view)
+            yield step, calls.normalized(step, search.state, search.pod, view, raw)
+
+
+def _uid(pod: Pod | None) -> str:
+    assert pod is not None
+    return pod.uid
+
+
+def _positions(rows: IdColumn, wanted: IdColumn) -> IdColumn:
+    """Where in `rows` each of `wanted` stands."""
+    order = rows.argsort(kind="stable")
+    return order.take(np.searchsorted(rows.take(order), wanted))
+
+
+def _hypothesis(
+    cluster: Cluster, rows: list[int], added: list[list[int]], base: Hypothesis | None
+) -> Hypothesis:
+    """`base` (or the cluster as it is) on the given rows, with pods added to each."""
+    slots: list[int] = []
+    signs: list[int] = []
+    starts = [0]
+    at = None if base is None else _positions(base.rows, np.array(rows, dtype=np.intp))
+    for place, (_, more) in enumerate(zip(rows, added, strict=True)):
+        if base is not None and at is not None:
+            here = slice(base.starts[at[place]], base.starts[at[place] + 1])
+            slots.extend(base.slots[here].tolist())
+            signs.extend(base.signs[here].tolist())
+        slots.extend(more)
+        signs.extend([1] * len(more))
+        starts.append(len(slots))
+    return Hypothesis(
+        cluster,
+        np.array(rows, dtype=np.intp),
+        np.array(slots, dtype=np.intp),
+        np.array(starts, dtype=np.intp),
+        np.array(signs, dtype=np.int64),
+    )
+
+
+__all__ = ["Any", "Found", "Framework", "NotFound", "Search", "SearchStart"]

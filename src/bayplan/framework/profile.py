@@ -1,0 +1,105 @@
+"""A profile: the plugins of one scheduler name, in order, ready to be called.
+
+A plugin's extension points are the methods it has. `Step` is one plugin at one point, with what the runtime
+needs to know about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bayplan.framework.plugin_api import NodePlugin, Plugin
+from bayplan.framework.points import Point
+
+METHODS: Final[dict[Point, str]] = {
+    Point.PRE_ENQUEUE: "pre_enqueue",
+    Point.QUEUE_SORT: "sort_key",
+    Point.PRE_FILTER: "pre_filter",
+    Point.FILTER: "filter",
+    Point.POST_FILTER: "post_filter",
+    Point.PRE_SCORE: "pre_score",
+    Point.SCORE: "score",
+    Point.RESERVE: "reserve",
+    Point.PERMIT: "permit",
+    Point.PRE_BIND: "pre_bind",
+    Point.BIND: "bind",
+    Point.POST_BIND: "post_bind",
+}
+"""The method that makes a plugin take part in a point."""
+
+
+def points_of(plugin: type[Plugin]) -> frozenset[Point]:
+    """The points that a plugin class implements."""
+    return frozenset(point for point, method in METHODS.items() if callable(getattr(plugin, method, None)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One plugin at Filter or Score (with the PreFilter or PreScore that belongs to it)."""
+
+    index: int
+    """Its place among the steps of its point: the lower one speaks first."""
+    plugin: Any
+    name: str
+    kept: bool
+    """Its results follow from pod and row, so they are kept and brought up to date."""
+    usage: bool
+    """They follow from what runs on the row, too."""
+    one_node_at_a_time: bool
+    weight: int = 0
+    normalizes: bool = False
+
+
+def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
+    return Step(
+        index=index,
+        plugin=plugin,
+        name=plugin.name,
+        kept=plugin.reads is not None,
+        usage=plugin.reads is not None and plugin.reads.usage,
+        one_node_at_a_time=isinstance(plugin, NodePlugin),
+        weight=weight,
+        normalizes=hasattr(plugin, "normalize"),
+    )
+
+
+class Profile:
+    """Plugins by point, in order, with their weights."""
+
+    def __init__(
+        self,
+        scheduler_name: str,
+        plugins: Mapping[Point, Sequence[Plugin]],
+        weights: Mapping[str, int],
+        percentage_of_nodes_to_score: int | None = None,
+    ) -> None:
+        self.scheduler_name = scheduler_name
+        self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
+        self.plugins: dict[Point, tuple[Any, ...]] = {
+            point: tuple(plugins.get(point, ())) for point in METHODS
+        }
+        self.filters = tuple(_step(i, plugin) for i, plugin in enumerate(self.plugins[Point.FILTER]))
+        self.scores = tuple(
+            _step(i, plugin, weights.get(plugin.name) or 1)
+            for i, plugin in enumerate(self.plugins[Point.SCORE])
+        )
+        self.pre_filters = self.plugins[Point.PRE_FILTER]
+        self.pre_scores = self.plugins[Point.PRE_SCORE]
+
+    def all_plugins(self) -> tuple[Plugin, ...]:
+        """Every plugin once."""
+        found: dict[int, Plugin] = {}
+        for plugins in self.plugins.values():
+            for plugin in plugins:
+                found.setdefault(id(plugin), plugin)
+        return tuple(found.values())
+
+    def kept_pod_fields(self) -> frozenset[str]:
+        """The pod fields that kept results depend on."""
+        fields: set[str] = set()
+        for plugin in self.all_plugins():
+            if plugin.reads is not None:
+                fields |= plugin.reads.pod
+        return frozenset(fields)

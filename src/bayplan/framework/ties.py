@@ -1,0 +1,38 @@
+"""Which of several equally good nodes is taken.
+
+Upstream puts the feasible nodes on a binary heap and takes its root. With equal scores that is not the first
+node and not a random one: it is the first maximum in the heap's pre-order (index 0, then the subtree of 1,
+then that of 2). Pods would land elsewhere with any other rule, so this one is kept. How two positions compare
+does not depend on how long the list is, so one table serves all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_rank: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+
+
+def heap_rank(length: int) -> NDArray[np.int64]:
+    """For each position of a list of at least this length: its place in pre-order."""
+    global _rank
+    if len(_rank) < length:
+        depth = max(length, 1024).bit_length()
+        rank = np.zeros(2**depth - 1, dtype=np.int64)
+        for level in range(depth - 1):
+            first, size = 2**level - 1, 2**level
+            parents = rank[first : first + size]
+            children = rank[first + size : first + 3 * size].reshape(size, 2)
+            children[:, 0] = parents + 1
+            children[:, 1] = parents + 2 ** (depth - level - 1)
+        _rank = rank
+    return _rank
+
+
+def pick(totals: NDArray[np.int64]) -> int:
+    """The position of the winner among feasible nodes, given in the order in which they were found."""
+    best = (totals == totals.max()).nonzero()[0]
+    if len(best) == 1:
+        return int(best[0])
+    return int(best[heap_rank(len(totals)).take(best).argmin()])

@@ -1,0 +1,79 @@
+"""DefaultPreemption: a pod that fits nowhere may take the place of pods with lower priority.
+
+PostFilter looks for the node where evicting costs least (`bayplan.preemption`), nominates the pod to it and
+says who has to go. Carrying that out is the scheduler's business; while it is under way PreEnqueue keeps the
+pod out of the queue.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from bayplan.plugin import (
+    SUCCESS,
+    Action,
+    CycleState,
+    DefaultPreemptionArgs,
+    FilterOutcome,
+    Handle,
+    Nomination,
+    Plugin,
+    Pod,
+    PostFilterResult,
+    Resource,
+    Sampling,
+    Status,
+    Wake,
+    evaluate,
+    failure,
+    preemption_errors,
+    unresolvable,
+    unschedulable,
+    wake,
+    why_not,
+)
+
+PREFIX: Final = "preemption: "
+UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
+
+
+class DefaultPreemption(Plugin):
+    """Makes room by evicting pods of lower priority."""
+
+    args_type: ClassVar = DefaultPreemptionArgs
+
+    def __init__(self, args: DefaultPreemptionArgs | None = None, handle: Handle | None = None) -> None:
+        super().__init__(args or DefaultPreemptionArgs(), handle)
+
+    def wakes_on(self) -> Sequence[Wake]:
+        # Whether a deleted pod makes room is for the plugin to say that rejected the pod.
+        return (wake(Resource.POD, Action.DELETE, lambda pod, old, new: False),)
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        if self.handle is not None and self.handle.is_preempting(pod.uid):
+            return unresolvable(UNDER_WAY)
+        return None
+
+    def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
+        evaluation = evaluate(pod, outcome, self._sampling())
+        if evaluation.ineligible:
+            return PostFilterResult(unschedulable(PREFIX + evaluation.ineligible))
+        eviction = evaluation.eviction(outcome.cluster)
+        if eviction is not None:
+            return PostFilterResult(SUCCESS, Nomination(eviction.node_name), eviction)
+        broken = preemption_errors(evaluation)
+        if broken:
+            text = broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]"
+            return PostFilterResult(failure(PREFIX + text), Nomination(""))
+        return PostFilterResult(unschedulable(PREFIX + why_not(evaluation, outcome)), Nomination(""))
+
+    def _sampling(self) -> Sampling | None:
+        """None, and so all candidates, unless the configuration asks for something else than the defaults."""
+        args = self.args
+        if args == DefaultPreemptionArgs():
+            return None
+        offset = self.handle.random.random() if self.handle is not None else 0.0
+        return Sampling(args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute, offset)

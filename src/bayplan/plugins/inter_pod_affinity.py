@@ -1,0 +1,432 @@
+"""InterPodAffinity: pods that want to be near certain pods, or far from them.
+
+Four kinds of terms, of the incoming pod and of the pods already there: required and preferred, affinity and
+anti-affinity. A term names pods (a selector, in some namespaces) and a label whose equal values mean "near".
+
+Upstream asks every running pod. Here the incoming pod's terms are queries whose counts are columns of the
+snapshot, and the terms that running pods carry are columns too (`snapshot/terms.py`), found by the labels of
+the incoming pod. What remains are sums over domains and gathers over the nodes.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from bayplan.plugin import (
+    MAX_SCORE,
+    SKIP,
+    Action,
+    AffinityTerm,
+    BoolColumn,
+    CarriedTerm,
+    Cluster,
+    CycleState,
+    DomainSums,
+    Handle,
+    IntColumn,
+    InterPodAffinityArgs,
+    Namespace,
+    Node,
+    NodeColumns,
+    Plugin,
+    Pod,
+    PodQuery,
+    PodSelector,
+    Reject,
+    Resource,
+    SelectorError,
+    Status,
+    TermCarriers,
+    TermKind,
+    Wake,
+    failure,
+    parse_terms,
+    pod_terms,
+    unresolvable,
+    wake,
+)
+
+AFFINITY: Final = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
+EXISTING_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+PREFIXES: Final = {
+    TermKind.REQUIRED_AFFINITY: "requiredAffinityTerms",
+    TermKind.REQUIRED_ANTI_AFFINITY: "requiredAntiAffinityTerms",
+    TermKind.PREFERRED_AFFINITY: "preferredAffinityTerms",
+    TermKind.PREFERRED_ANTI_AFFINITY: "preferredAntiAffinityTerms",
+}
+
+WeightedTerms = tuple[tuple[int, AffinityTerm], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTerms:
+    """The incoming pod's terms, parsed; `problem` where one of them cannot be."""
+
+    terms: Mapping[TermKind, WeightedTerms]
+    problem: str = ""
+
+    def required(self, kind: TermKind) -> list[AffinityTerm]:
+        return [term for _, term in self.terms[kind]]
+
+    @property
+    def has_preferences(self) -> bool:
+        return bool(self.terms[TermKind.PREFERRED_AFFINITY] or self.terms[TermKind.PREFERRED_ANTI_AFFINITY])
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """How many counted pods are in each domain of a key. `totals` is indexed by the id of the label value."""
+
+    topology_key: str
+    totals: IntColumn
+    query: PodQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A required anti-affinity term of pods already there that keeps the incoming pod away."""
+
+    topology_key: str
+    totals: IntColumn
+    carried: CarriedTerm
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What filtering looks at in this cycle."""
+
+    affinity: tuple[Near, ...]
+    anti_affinity: tuple[Near, ...]
+    existing: tuple[Existing, ...]
+    matched_anywhere: int
+    """Pods, in any domain, that satisfy all of the pod's affinity terms."""
+    satisfies_itself: bool
+
+
+class InterPodAffinity(Plugin):
+    """Keeps pods near to, or away from, other pods."""
+
+    args_type: ClassVar = InterPodAffinityArgs
+
+    def __init__(self, args: InterPodAffinityArgs | None = None, handle: Handle | None = None) -> None:
+        super().__init__(args or InterPodAffinityArgs(), handle)
+
+    def wakes_on(self) -> Sequence[Wake]:
+        pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
+        return (
+            wake(Resource.POD, pods, self.pod_may_help),
+            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, self.node_may_help),
+        )
+
+    # Filtering
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        cluster = nodes.cluster
+        own = self._own_terms(state, pod, cluster)
+        if own.problem:
+            return unresolvable(f"parsing pod: {own.problem}")
+        existing = self._carriers(pod, cluster, TermKind.REQUIRED_ANTI_AFFINITY)
+        affinity = own.required(TermKind.REQUIRED_AFFINITY)
+        anti_affinity = own.required(TermKind.REQUIRED_ANTI_AFFINITY)
+        sums = self._sums(state, cluster)
+        kept_away = tuple(
+            Existing(carriers.carried.term.topology_key, totals, carriers.carried)
+            for carriers in existing
+            if (totals := sums.of_carriers(carriers)).any()
+        )
+        if not affinity and not anti_affinity and not kept_away:
+            return SKIP
+        near_all = [Near(key, *sums.of_query(_all_of(affinity), key)) for key in _keys(affinity)]
+        state.write(
+            self.name,
+            Demands(
+                affinity=tuple(near_all),
+                anti_affinity=tuple(
+                    Near(term.topology_key, *sums.of_query(_all_of([term]), term.topology_key))
+                    for term in anti_affinity
+                ),
+                existing=kept_away,
+                matched_anywhere=sum(int(near.totals.sum()) for near in near_all),
+                satisfies_itself=all(_means(term, pod) for term in affinity),
+            ),
+        )
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        demands: Demands = state.read(self.name)
+        refused: BoolColumn | None = None
+        if demands.affinity:
+            refused = self._too_far(demands, nodes)
+            yield Reject(refused, AFFINITY, unresolvable=True)
+        if demands.anti_affinity:
+            too_near = self._any_near(
+                nodes, [(near, nodes.matching_change(near.query)) for near in demands.anti_affinity]
+            )
+            if refused is not None:
+                too_near = too_near & ~refused
+            yield Reject(too_near, ANTI_AFFINITY)
+            refused = too_near if refused is None else refused | too_near
+        kept_away = self._kept_away(pod, demands, nodes)
+        if kept_away is not None:
+            yield Reject(kept_away if refused is None else kept_away & ~refused, EXISTING_ANTI_AFFINITY)
+
+    def _too_far(self, demands: Demands, nodes: NodeColumns) -> BoolColumn:
+        """Rows without a pod that satisfies all terms in each term's domain, or without the label itself."""
+        lacks_key = np.zeros(len(nodes), dtype=np.bool_)
+        unmet = np.zeros(len(nodes), dtype=np.bool_)
+        matched: Any = demands.matched_anywhere
+        for near in demands.affinity:
+            domain = nodes.label(near.topology_key).ids
+            present = domain >= 0
+            change = nodes.matching_change(near.query)
+            if not isinstance(change, int):
+                matched = matched + change * present
+            lacks_key |= ~present
+            unmet |= near.totals.take(domain) + change <= 0
+        if demands.satisfies_itself:
+            # The first pod of a group that wants to be near its own kind may go anywhere.
+            unmet &= matched != 0
+        return lacks_key | unmet
+
+    @staticmethod
+    def _any_near(nodes: NodeColumns, found: Iterable[tuple[Near | Existing, Any]]) -> BoolColumn:
+        result = np.zeros(len(nodes), dtype=np.bool_)
+        for near, change in found:
+            domain = nodes.label(near.topology_key).ids
+            result |= (near.totals.take(domain) + change > 0) & (domain >= 0)
+        return result
+
+    def _kept_away(self, pod: Pod, demands: Demands, nodes: NodeColumns) -> BoolColumn | None:
+        existing = list(demands.existing)
+        known = {term.carried for term in existing}
+        for carried in nodes.added_terms():
+            # Pods that are only supposed to be there may bring terms that nobody carries yet.
+            if carried.kind is TermKind.REQUIRED_ANTI_AFFINITY and carried not in known:
+                labels = nodes.cluster.namespace_labels(pod.namespace)
+                if carried.term.matches(pod.namespace, pod.labels, labels):
+                    key = carried.term.topology_key
+                    nobody = np.zeros(len(nodes.cluster.nodes.label(key).values) + 1, dtype=np.int64)
+                    existing.append(Existing(key, nobody, carried))
+        if not existing:
+            return None
+        return self._any_near(nodes, [(term, nodes.carried_change(term.carried)) for term in existing])
+
+    # Scoring
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        cluster = nodes.cluster
+        own = self._own_terms(state, pod, cluster)
+        if self.args.ignore_preferred_terms_of_existing_pods and not own.has_preferences:
+            return SKIP
+        if own.problem:
+            return failure(own.problem)
+        sums = self._sums(state, cluster)
+        tables: dict[str, IntColumn] = {}
+        for weight, key, totals in self._pulls(pod, cluster, own, sums):
+            if totals.any():
+                table = tables.get(key)
+                tables[key] = totals * weight if table is None else table + totals * weight
+        if not tables:
+            return SKIP
+        state.write((self.name, "scores"), tables)
+        return None
+
+    def _pulls(
+        self, pod: Pod, cluster: Cluster, own: OwnTerms, sums: Sums
+    ) -> Iterator[tuple[int, str, IntColumn]]:
+        """Weight, key and counts by domain of everything that draws the pod to a domain or away from it."""
+        signs = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1))
+        for kind, sign in signs:
+            for weight, term in own.terms[kind]:
+                totals, _ = sums.of_query(_all_of([term]), term.topology_key)
+                yield sign * weight, term.topology_key, totals
+        hard_weight = self.args.hard_pod_affinity_weight
+        if hard_weight > 0:
+            for carriers in self._carriers(pod, cluster, TermKind.REQUIRED_AFFINITY):
+                yield hard_weight, carriers.carried.term.topology_key, sums.of_carriers(carriers)
+        for kind, sign in signs:
+            for carriers in self._carriers(pod, cluster, kind):
+                weight = sign * carriers.carried.weight
+                yield weight, carriers.carried.term.topology_key, sums.of_carriers(carriers)
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        total = np.zeros(len(nodes), dtype=np.int64)
+        for key, table in state.read((self.name, "scores")).items():
+            total += table.take(nodes.label(key).ids)
+        return total
+
+    def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+        lowest, highest = int(scores.min()), int(scores.max())
+        if lowest == highest:
+            return np.zeros(len(scores), dtype=np.int64)
+        share = (scores - lowest) / float(highest - lowest)
+        normal: IntColumn = (MAX_SCORE * share).astype(np.int64)
+        return normal
+
+    # Terms and counts
+
+    def _own_terms(self, state: CycleState, pod: Pod, cluster: Cluster) -> OwnTerms:
+        """The pod's terms with their namespaces resolved: names of namespaces instead of selectors."""
+        if pod.spec.affinity is None:
+            return _NO_TERMS
+        version = cluster.objects.of(Namespace).version
+        known = state.kept.get((self.name, "own"))
+        if known is None or known[0] != version:
+            known = state.kept[self.name, "own"] = (version, _parse(pod, cluster))
+        own: OwnTerms = known[1]
+        return own
+
+    @staticmethod
+    def _carriers(pod: Pod, cluster: Cluster, kind: TermKind) -> list[TermCarriers]:
+        """Terms of pods already there that mean the incoming pod."""
+        if not len(cluster.terms):
+            return []
+        label_set = cluster.label_sets.intern(pod.namespace, pod.labels)
+        matching = cluster.terms.matching(label_set, cluster.namespace_labels(pod.namespace))
+        return [carriers for carriers in matching if carriers.carried.kind is kind]
+
+    def _sums(self, state: CycleState, cluster: Cluster) -> Sums:
+        known: Sums | None = state.kept.get((self.name, "sums"))
+        if known is None or known.topology_version != cluster.topology_version:
+            known = state.kept[self.name, "sums"] = Sums(cluster)
+        return known
+
+    # Hints
+
+    def pod_may_help(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+        itself = new is not None and new.uid == pod.uid
+        if old is not None and new is not None:
+            if itself:
+                return True
+            if not _placed(new):
+                return False
+            affinity = _hint_terms(pod, TermKind.REQUIRED_AFFINITY)
+            anti = _hint_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
+            starts = not _means_by_all(affinity, old) and _means_by_all(affinity, new)
+            stops = _means_by_all(anti, old) and not _means_by_all(anti, new)
+            return starts or stops
+        if new is not None:
+            return _placed(new) and _means_by_all(_hint_terms(pod, TermKind.REQUIRED_AFFINITY), new)
+        assert old is not None
+        return _placed(old) and (
+            _means_by_all(_hint_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY), old)
+            or _means_by_all(_hint_terms(old, TermKind.REQUIRED_ANTI_AFFINITY), pod)
+        )
+
+    def node_may_help(self, pod: Pod, old: Node | None, new: Node | None) -> bool:
+        assert new is not None
+        affinity = _hint_terms(pod, TermKind.REQUIRED_AFFINITY)
+        anti = _hint_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
+        if old is None:
+            return any(term.topology_key in new.labels for term in affinity) or bool(anti)
+        appeared = any(
+            term.topology_key in new.labels
+            and new.labels[term.topology_key] != old.labels.get(term.topology_key)
+            for term in affinity
+        )
+        vanished = any(
+            term.topology_key in old.labels
+            and old.labels[term.topology_key] != new.labels.get(term.topology_key)
+            for term in anti
+        )
+        return appeared or vanished
+
+
+_NO_TERMS: Final = OwnTerms(dict.fromkeys(TermKind, ()))
+
+
+class Sums:
+    """Sums over domains for a pod's template, until a node comes, goes or changes its labels."""
+
+    __slots__ = ("_by_carriers", "_by_query", "_cluster", "topology_version")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.topology_version = cluster.topology_version
+        self._by_query: dict[tuple[PodQuery, str], tuple[object, DomainSums]] = {}
+        self._by_carriers: dict[TermCarriers, DomainSums] = {}
+
+    def of_query(self, query: PodQuery, key: str) -> tuple[IntColumn, PodQuery]:
+        column = self._cluster.count(query).column
+        known = self._by_query.get((query, key))
+        if known is None or known[0] is not column:
+            cluster = self._cluster
+            made = DomainSums(cluster.nodes, cluster.usage_log, column, cluster.nodes.label(key))
+            known = self._by_query[query, key] = (column, made)
+        known[1].refresh()
+        return known[1].sums, query
+
+    def of_carriers(self, carriers: TermCarriers) -> IntColumn:
+        known = self._by_carriers.get(carriers)
+        if known is None:
+            cluster, key = self._cluster, carriers.carried.term.topology_key
+            known = DomainSums(cluster.nodes, cluster.usage_log, carriers.column, cluster.nodes.label(key))
+            self._by_carriers[carriers] = known
+        known.refresh()
+        return known.sums
+
+
+def _parse(pod: Pod, cluster: Cluster) -> OwnTerms:
+    terms: dict[TermKind, WeightedTerms] = {}
+    problems = []
+    for kind in TermKind:
+        try:
+            parsed = parse_terms(pod_terms(pod, kind), pod.namespace)
+            terms[kind] = tuple((weight, _resolved(term, cluster)) for weight, term in parsed)
+        except SelectorError as error:
+            terms[kind] = ()
+            problems.append(f"{PREFIXES[kind]}: {error}")
+    problem = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
+    return OwnTerms(terms, problem)
+
+
+def _resolved(term: AffinityTerm, cluster: Cluster) -> AffinityTerm:
+    """Namespaces found by a selector are added by name; the selector still speaks where there are no labels.
+
+    So a selector that is satisfied by no labels at all means every namespace, as upstream has it.
+    """
+    selector = term.namespace_selector
+    if selector.is_nothing or selector.is_empty:
+        return term
+    names = {ns.name for ns in cluster.objects.of(Namespace) if selector.matches(ns.labels)}
+    return AffinityTerm(term.topology_key, term.namespaces | names, selector, term.selector)
+
+
+def _pod_selector(term: AffinityTerm) -> PodSelector:
+    everywhere = term.namespace_selector.matches({})
+    return PodSelector(None if everywhere else term.namespaces, term.selector)
+
+
+def _all_of(terms: Iterable[AffinityTerm]) -> PodQuery:
+    """Pods that all of these terms mean."""
+    return PodQuery(tuple(_pod_selector(term) for term in terms))
+
+
+def _keys(terms: Iterable[AffinityTerm]) -> list[str]:
+    return list(dict.fromkeys(term.topology_key for term in terms))
+
+
+def _means(term: AffinityTerm, pod: Pod) -> bool:
+    return _pod_selector(term).matches(pod.namespace, pod.labels)
+
+
+def _placed(pod: Pod) -> bool:
+    return bool(pod.spec.node_name or pod.status.nominated_node_name)
+
+
+def _hint_terms(pod: Pod, kind: TermKind) -> list[AffinityTerm]:
+    """Terms as written: hints do not look up namespaces."""
+    return [term for _, term in parse_terms(pod_terms(pod, kind), pod.namespace)]
+
+
+def _means_by_all(terms: list[AffinityTerm], pod: Pod) -> bool:
+    """Whether every term means the pod. Of no terms, none does."""
+    return bool(terms) and all(_means(term, pod) for term in terms)

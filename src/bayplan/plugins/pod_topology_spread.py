@@ -1,0 +1,400 @@
+"""PodTopologySpread: pods of a kind are spread over hosts, zones or other domains.
+
+A constraint names a label (the kind of domain), a selector (which pods count) and a skew: how many more
+matching pods a domain may hold than the emptiest one. DoNotSchedule makes it a filter, ScheduleAnyway a
+score.
+Pods without constraints of their own get the defaults, with the selector by which their owners know them.
+
+Counts of matching pods are columns of the snapshot; per-domain sums follow the rows that changed. What a pod
+costs here are a few gathers over the nodes.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.plugin import (
+    DO_NOT_SCHEDULE,
+    MAX_SCORE,
+    OWNER_KINDS,
+    SCHEDULE_ANYWAY,
+    SKIP,
+    SYSTEM_DEFAULTS,
+    Action,
+    BoolColumn,
+    Cluster,
+    CycleState,
+    DomainSums,
+    Handle,
+    IntColumn,
+    Node,
+    NodeColumns,
+    Plugin,
+    Pod,
+    PodQuery,
+    PodSelector,
+    PodTopologySpreadArgs,
+    Reject,
+    Resource,
+    SpreadConstraint,
+    Status,
+    Wake,
+    default_constraints,
+    own_constraints,
+    owner_selector,
+    required_node_affinity,
+    rows_matching,
+    untolerated_taint,
+    wake,
+)
+
+MISSING_LABEL: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
+SKEWED: Final = "node(s) didn't match pod topology spread constraints"
+UNBOUNDED: Final = np.iinfo(np.int64).max
+
+
+def counted(pod: Pod, constraint: SpreadConstraint) -> PodQuery | None:
+    """The pods that a constraint counts. The empty selector counts none of those already there."""
+    if constraint.selector.is_empty:
+        return None
+    return PodQuery((PodSelector(frozenset((pod.namespace,)), constraint.selector),), alive=True)
+
+
+def moved(pod: Pod, constraint: SpreadConstraint) -> PodQuery:
+    """The pods whose coming and going a hypothesis counts: also those being deleted, as upstream does."""
+    return PodQuery((PodSelector(frozenset((pod.namespace,)), constraint.selector),))
+
+
+@dataclass(slots=True)
+class Domains:
+    """The domains of one constraint: which nodes count, and how many matching pods each domain holds."""
+
+    constraint: SpreadConstraint
+    eligible: BoolColumn
+    sums: DomainSums | None
+    known: NDArray[np.intp]
+    """Ids of the domains that have an eligible node."""
+
+    def refresh(self) -> None:
+        if self.sums is not None:
+            self.sums.refresh()
+
+    def totals(self, values: int) -> IntColumn:
+        """Matching pods by domain id; the entry behind the last is for nodes without the label."""
+        return np.zeros(values + 1, dtype=np.int64) if self.sums is None else self.sums.sums
+
+
+@dataclass(slots=True)
+class Counts:
+    """What is kept for a pod's template while no node comes, goes or changes its labels or taints."""
+
+    topology_version: int
+    owners: tuple[int, ...]
+    columns: tuple[object, ...]
+    domains: tuple[Domains, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One hard constraint in this cycle: counts by domain, and the smallest of them."""
+
+    domains: Domains
+    totals: IntColumn
+    smallest: int
+    smallest_of_others: int
+    """The smallest count once an emptiest domain is left out."""
+    itself: int
+    """1 where the pod matches its own selector."""
+    change: PodQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """One soft constraint in this cycle."""
+
+    constraint: SpreadConstraint
+    weight: float
+    by_row: IntColumn | None
+    """Matching pods on each row of the table, for spreading over hosts."""
+    totals: IntColumn | None
+    """Matching pods by domain, for everything else."""
+
+
+class PodTopologySpread(Plugin):
+    """Keeps pods of a kind apart."""
+
+    args_type: ClassVar = PodTopologySpreadArgs
+
+    def __init__(self, args: PodTopologySpreadArgs | None = None, handle: Handle | None = None) -> None:
+        super().__init__(args or PodTopologySpreadArgs(), handle)
+        self._system_defaults = self.args.defaulting_type == "System"
+        self._defaults = SYSTEM_DEFAULTS if self._system_defaults else self.args.default_constraints
+
+    def wakes_on(self) -> Sequence[Wake]:
+        pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE
+        nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
+        return (
+            wake(Resource.POD, pods, self.pod_may_help),
+            wake(Resource.NODE, nodes, self.node_may_help),
+        )
+
+    # Filtering
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        counts = self._counts(state, pod, nodes, DO_NOT_SCHEDULE)
+        if counts is None:
+            return SKIP
+        limits = []
+        for domains in counts.domains:
+            domains.refresh()
+            limits.append(self._limit(pod, domains, nodes.cluster))
+        state.write(self.name, tuple(limits))
+        return None
+
+    def _limit(self, pod: Pod, domains: Domains, cluster: Cluster) -> Limit:
+        constraint = domains.constraint
+        totals = domains.totals(len(cluster.nodes.label(constraint.topology_key).values))
+        of_known = totals.take(domains.known)
+        smallest = others = 0
+        if len(of_known) >= constraint.min_domains:
+            smallest, others = int(of_known.min()), UNBOUNDED
+            if len(of_known) > 1:
+                others = int(np.partition(of_known, 1)[1])
+        return Limit(
+            domains=domains,
+            totals=totals,
+            smallest=smallest,
+            smallest_of_others=others,
+            itself=int(constraint.selector.matches(pod.labels)),
+            change=moved(pod, constraint),
+        )
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        refused: BoolColumn | None = None
+        for limit in state.read(self.name):
+            domain = nodes.label(limit.domains.constraint.topology_key).ids
+            missing = domain < 0
+            skewed = self._skewed(limit, nodes, domain) & ~missing
+            if refused is not None:
+                # A node is told only about the first constraint it breaks.
+                missing, skewed = missing & ~refused, skewed & ~refused
+            yield Reject(missing, MISSING_LABEL, unresolvable=True)
+            yield Reject(skewed, SKEWED)
+            refused = missing | skewed if refused is None else refused | missing | skewed
+
+    def _skewed(self, limit: Limit, nodes: NodeColumns, domain: NDArray[np.intp]) -> Any:
+        constraint = limit.domains.constraint
+        count = limit.totals.take(domain)
+        change = nodes.matching_change(limit.change)
+        if isinstance(change, int):
+            return count + (limit.itself - limit.smallest) > constraint.max_skew
+        # A hypothesis changes the count of the node's own domain, and with it perhaps the smallest one.
+        change = change * nodes.gather(limit.domains.eligible)
+        hypothetical = count + change
+        enough = len(limit.domains.known) >= constraint.min_domains
+        alone = (count == limit.smallest) & (limit.smallest_of_others != limit.smallest)
+        others = np.where(alone, limit.smallest_of_others, limit.smallest)
+        smallest = np.where(change != 0, np.minimum(others, hypothetical), limit.smallest) if enough else 0
+        return hypothetical + limit.itself - smallest > constraint.max_skew
+
+    # Scoring
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        counts = self._counts(state, pod, nodes, SCHEDULE_ANYWAY)
+        if counts is None or not len(nodes):
+            return SKIP
+        present = [nodes.label(domains.constraint.topology_key).ids >= 0 for domains in counts.domains]
+        ignored: BoolColumn | None = None
+        if self._requires_all_keys(pod):
+            ignored = ~np.logical_and.reduce(present)
+        preferences = []
+        for domains in counts.domains:
+            domains.refresh()
+            preferences.append(self._preference(pod, domains, nodes, ignored))
+        state.write((self.name, "scores"), (tuple(preferences), ignored))
+        return None
+
+    def _preference(
+        self, pod: Pod, domains: Domains, nodes: NodeColumns, ignored: BoolColumn | None
+    ) -> Preference:
+        constraint, cluster = domains.constraint, nodes.cluster
+        if constraint.by_host:
+            size = len(nodes) if ignored is None else int(np.count_nonzero(~ignored))
+            query = counted(pod, constraint)
+            by_row = np.zeros(cluster.nodes.high, dtype=np.int64)
+            if query is not None:
+                by_row = cluster.count(query).column.read
+            return Preference(constraint, math.log(size + 2), by_row, None)
+        label = cluster.nodes.label(constraint.topology_key)
+        domain = nodes.label(constraint.topology_key).ids
+        here = domain if ignored is None else domain[~ignored]
+        seen = np.zeros(len(label.values) + 1, dtype=np.bool_)
+        seen[here] = True
+        totals = domains.totals(len(label.values))
+        unnamed = label.values.find("")
+        if unnamed >= 0 and seen[-1]:
+            # A node without the label counts as one whose label is empty.
+            without = domains.eligible & (label.column.read < 0) & cluster.nodes.exists.read
+            query = counted(pod, constraint)
+            if query is not None:
+                totals = totals.copy()
+                totals[unnamed] += int(cluster.count(query).column.read[without].sum())
+            seen[-1] = not seen[unnamed]
+        return Preference(constraint, math.log(int(np.count_nonzero(seen)) + 2), None, totals)
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        preferences, ignored = state.read((self.name, "scores"))
+        total = np.zeros(len(nodes), dtype=np.float64)
+        for preference in preferences:
+            domain = nodes.label(preference.constraint.topology_key).ids
+            if preference.by_row is not None:
+                count = nodes.gather(preference.by_row)
+            else:
+                count = preference.totals.take(domain)
+            scored = count * preference.weight
+            scored += preference.constraint.max_skew - 1
+            if (domain < 0).any():
+                scored[domain < 0] = 0.0
+            total += scored
+        whole = np.trunc(total)
+        rounded: IntColumn = (whole + (total - whole >= 0.5)).astype(np.int64)
+        if ignored is not None:
+            rounded[ignored] = 0
+        return rounded
+
+    def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+        _, ignored = state.read((self.name, "scores"))
+        considered = scores if ignored is None else scores[~ignored]
+        if not len(considered):
+            return np.zeros(len(scores), dtype=np.int64)
+        lowest, highest = int(considered.min()), int(considered.max())
+        if highest == 0:
+            result = np.full(len(scores), MAX_SCORE, dtype=np.int64)
+        else:
+            result = MAX_SCORE * (highest + lowest - scores) // highest
+        if ignored is not None:
+            result[ignored] = 0
+        return result
+
+    # Counting
+
+    def _requires_all_keys(self, pod: Pod) -> bool:
+        return bool(pod.spec.topology_spread_constraints) or not self._system_defaults
+
+    def _constraints(self, pod: Pod, cluster: Cluster, action: str) -> tuple[SpreadConstraint, ...]:
+        if pod.spec.topology_spread_constraints:
+            return own_constraints(pod.spec.topology_spread_constraints, action, pod.labels)
+        if not any(constraint.when_unsatisfiable == action for constraint in self._defaults):
+            return ()
+        selector = owner_selector(pod, cluster.objects)
+        return () if selector.is_empty else default_constraints(self._defaults, action, selector)
+
+    def _counts(self, state: CycleState, pod: Pod, nodes: NodeColumns, action: str) -> Counts | None:
+        """The counts for the pod's constraints with this action; None where it has none."""
+        cluster = nodes.cluster
+        by_default = not pod.spec.topology_spread_constraints
+        owners = cluster.objects.versions(OWNER_KINDS) if by_default else ()
+        known: Counts | None = state.kept.get((self.name, action))
+        if known is not None and known.owners == owners:
+            if not known.domains:
+                return None
+            if known.topology_version == cluster.topology_version and known.columns == self._columns(
+                cluster, pod, [domains.constraint for domains in known.domains]
+            ):
+                return known
+        constraints = self._constraints(pod, cluster, action)
+        made = Counts(
+            topology_version=cluster.topology_version,
+            owners=owners,
+            columns=self._columns(cluster, pod, constraints),
+            domains=self._domains(pod, cluster, constraints, action),
+        )
+        state.kept[self.name, action] = made
+        return made if made.domains else None
+
+    @staticmethod
+    def _columns(cluster: Cluster, pod: Pod, constraints: Sequence[SpreadConstraint]) -> tuple[object, ...]:
+        """The columns that the sums follow. One that nobody asked for long is dropped and made anew."""
+        queries = (counted(pod, constraint) for constraint in constraints)
+        return tuple(None if query is None else cluster.count(query).column for query in queries)
+
+    def _domains(
+        self, pod: Pod, cluster: Cluster, constraints: Sequence[SpreadConstraint], action: str
+    ) -> tuple[Domains, ...]:
+        if not constraints:
+            return ()
+        nodes = NodeColumns(cluster)
+        common = nodes.exists.copy()
+        filtering = action == DO_NOT_SCHEDULE
+        if filtering or self._requires_all_keys(pod):
+            for constraint in constraints:
+                common &= nodes.label(constraint.topology_key).exists()
+        found = []
+        for constraint in constraints:
+            eligible = common
+            if constraint.honors_node_affinity:
+                eligible = eligible & rows_matching(nodes, required_node_affinity(pod))
+            if constraint.honors_taints:
+                untolerated = nodes.taint_lookup(
+                    lambda taints: untolerated_taint(taints, pod.spec.tolerations) is not None
+                )
+                eligible = eligible & (nodes.taints(untolerated) == 0)
+            label = cluster.nodes.label(constraint.topology_key)
+            query = counted(pod, constraint)
+            sums = None
+            if query is not None and (filtering or not constraint.by_host):
+                # Scores by host look at the node itself, not at a domain.
+                sums = DomainSums(
+                    cluster.nodes, cluster.usage_log, cluster.count(query).column, label, eligible
+                )
+            ids = label.column.read[eligible]
+            found.append(Domains(constraint, eligible, sums, np.unique(ids[ids >= 0])))
+        return tuple(found)
+
+    # Hints
+
+    def _hard(self, pod: Pod) -> tuple[SpreadConstraint, ...]:
+        if not pod.spec.topology_spread_constraints and self.handle is not None:
+            return self._constraints(pod, self.handle.cluster, DO_NOT_SCHEDULE)
+        return own_constraints(pod.spec.topology_spread_constraints, DO_NOT_SCHEDULE, pod.labels)
+
+    def pod_may_help(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+        if not all(other is None or self._concerns(pod, other) for other in (old, new)):
+            return False
+        constraints = self._hard(pod)
+        if old is not None and new is not None:
+            itself = new.uid == pod.uid
+            if itself and old.spec.tolerations != new.spec.tolerations:
+                return any(constraint.honors_taints for constraint in constraints)
+            return any(
+                constraint.selector.matches(old.labels) != constraint.selector.matches(new.labels)
+                for constraint in constraints
+            )
+        other = new or old
+        assert other is not None
+        return any(constraint.selector.matches(other.labels) for constraint in constraints)
+
+    @staticmethod
+    def _concerns(pod: Pod, other: Pod) -> bool:
+        placed = bool(other.spec.node_name or other.status.nominated_node_name)
+        return other.uid == pod.uid or (placed and other.namespace == pod.namespace)
+
+    def node_may_help(self, pod: Pod, old: Node | None, new: Node | None) -> bool:
+        keys = [constraint.topology_key for constraint in self._hard(pod)]
+        had = old is not None and all(key in old.labels for key in keys)
+        has = new is not None and all(key in new.labels for key in keys)
+        if old is None or new is None:
+            return had or has
+        if had != has:
+            return True
+        return has and (
+            any(old.labels[key] != new.labels[key] for key in keys) or old.spec.taints != new.spec.taints
+        )

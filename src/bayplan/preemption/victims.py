@@ -1,0 +1,178 @@
+"""The dry run: on each node, which pods of lower priority would have to go for the pod to fit.
+
+All of them are taken away first, on every node at once. Where the pod then fits, they are given back one by
+one, most important first (those whose eviction would violate a budget before all others), and whoever can no
+longer stay is a victim. The loop is over ranks, not over nodes: in each round every node gives back one pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.framework.status import Code, Status
+from bayplan.framework.verdicts import Verdicts
+from bayplan.preemption.budgets import violating
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.what_if import Hypothesis
+
+NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",))
+
+FEW_ROWS: Final = 32
+"""Up to so many rows their pods are collected from the lists of the rows instead of from the whole table."""
+
+PRIORITY_OFFSET: Final = 2**31
+"""Added to each victim's priority when priorities are summed, so that more victims never look better."""
+
+Judge = Callable[[Hypothesis], Verdicts]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The result for some rows. All arrays have one entry a row, but `victims`."""
+
+    rows: IdColumn
+    fits: NDArray[np.bool_]
+    """Whether evicting helps."""
+    status_id: NDArray[np.int64]
+    """Why it does not: an index into `statuses`, -1 where it does."""
+    statuses: tuple[Status, ...]
+    victims: IdColumn
+    """Slots of all victims: those of row i are `victims[starts[i]:starts[i + 1]]`, most important first."""
+    starts: IdColumn
+    violations: NDArray[np.int64]
+    highest_priority: NDArray[np.int64]
+    priority_sum: NDArray[np.int64]
+    victim_count: NDArray[np.int64]
+    earliest_start: NDArray[np.int64]
+    """Of the victims with the highest priority."""
+
+    def status(self, index: int) -> Status | None:
+        status_id = int(self.status_id[index])
+        return None if status_id < 0 else self.statuses[status_id]
+
+    def status_counts(self) -> list[tuple[Status, int]]:
+        """Each reason why evicting does not help, and on how many rows."""
+        counts = np.bincount(self.status_id[self.status_id >= 0], minlength=len(self.statuses))
+        return [(status, int(count)) for status, count in zip(self.statuses, counts, strict=True) if count]
+
+    def victims_of(self, index: int) -> IdColumn:
+        return self.victims[self.starts[index] : self.starts[index + 1]]
+
+
+def dry_run(cluster: Cluster, priority: int, rows: IdColumn, judge: Judge) -> DryRun:
+    """Who would have to go from each of these rows for a pod of this priority."""
+    everybody = _lower_priority(cluster, priority, rows)
+    lengths = everybody.starts[1:] - everybody.starts[:-1]
+    statuses = [NO_VICTIMS]
+    status_id = np.zeros(len(rows), dtype=np.int64)
+    helped = inhabited = lengths.nonzero()[0]
+    if len(inhabited):
+        verdicts = judge(everybody if len(inhabited) == len(rows) else everybody.subset(inhabited))
+        for status, positions in verdicts.statuses():
+            status_id[inhabited.take(positions)] = len(statuses)
+            statuses.append(status)
+        helped = inhabited.take(verdicts.passing.nonzero()[0])
+        status_id[helped] = -1
+    return _summary(everybody, helped, status_id, tuple(statuses), judge)
+
+
+def _summary(
+    everybody: Hypothesis,
+    helped: IdColumn,
+    status_id: NDArray[np.int64],
+    statuses: tuple[Status, ...],
+    judge: Judge,
+) -> DryRun:
+    rows = everybody.rows
+    count = len(rows)
+    evicted = everybody.subset(helped)
+    breaks_budget = violating(evicted)
+    _reprieve(evicted, breaks_budget, judge)
+    gone = evicted.signs < 0
+    pods = evicted.cluster.pods
+    slots = evicted.slots[gone]
+    starts = np.zeros(count + 1, dtype=np.intp)
+    per_row = np.zeros(count, dtype=np.intp)
+    ones = np.ones(len(evicted.slots), dtype=np.int64)
+    per_row[helped] = -evicted.change(ones)
+    np.cumsum(per_row, out=starts[1:])
+    priorities = pods.priority.array.take(slots)
+    start_times = pods.start.array.take(slots)
+    nothing = np.zeros(count, dtype=np.int64)
+    result = DryRun(
+        rows=rows,
+        fits=per_row > 0,
+        status_id=status_id,
+        statuses=statuses,
+        victims=slots,
+        starts=starts,
+        violations=nothing.copy(),
+        highest_priority=nothing.copy(),
+        priority_sum=nothing.copy(),
+        victim_count=per_row.astype(np.int64),
+        earliest_start=nothing.copy(),
+    )
+    if len(slots):
+        with_victims = per_row.nonzero()[0]
+        first = starts[:-1].take(with_victims)
+        highest = priorities.take(first)
+        result.highest_priority[with_victims] = highest
+        result.priority_sum[with_victims] = np.add.reduceat(priorities + PRIORITY_OFFSET, first)
+        among_highest = priorities == np.repeat(highest, per_row.take(with_victims))
+        latest = np.iinfo(np.int64).max
+        result.earliest_start[with_victims] = np.minimum.reduceat(
+            np.where(among_highest, start_times, latest), first
+        )
+        result.violations[with_victims] = np.add.reduceat(breaks_budget[gone].astype(np.int64), first)
+    return result
+
+
+def _reprieve(evicted: Hypothesis, breaks_budget: NDArray[np.bool_], judge: Judge) -> None:
+    """Gives pods back where the newcomer still fits. Works on the signs of the hypothesis in place."""
+    starts, lengths = evicted.starts[:-1], evicted.starts[1:] - evicted.starts[:-1]
+    if not len(lengths):
+        return
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    turn = np.lexsort((~breaks_budget, row)) if breaks_budget.any() else np.arange(len(row))
+    for rank in range(int(lengths.max(initial=0))):
+        still = (lengths > rank).nonzero()[0]
+        given_back = turn.take(starts.take(still) + rank)
+        evicted.signs[given_back] = 0
+        there = evicted if len(still) == len(lengths) else evicted.subset(still)
+        refused = given_back[~judge(there).passing]
+        evicted.signs[refused] = -1
+
+
+def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothesis:
+    """All pods of lower priority gone from these rows, ordered by importance within each row."""
+    pods = cluster.pods
+    if len(rows) <= FEW_ROWS:
+        slots = np.array([slot for row in rows for slot in cluster.row_pods[row]], dtype=np.intp)
+        lengths = [len(cluster.row_pods[row]) for row in rows]
+        where = np.repeat(np.arange(len(rows)), lengths)
+        lower = pods.priority.array.take(slots) < priority
+        slots, where = slots[lower], where[lower]
+    else:
+        at = np.full(cluster.nodes.high, -1, dtype=np.intp)
+        at[rows] = np.arange(len(rows))
+        slots = (pods.placed.read & (pods.priority.read < priority)).nonzero()[0]
+        where = at.take(pods.row.read.take(slots))
+        slots, where = slots[where >= 0], where[where >= 0]
+    order = np.lexsort(
+        (
+            pods.position.array.take(slots),
+            pods.start.array.take(slots),
+            -pods.priority.array.take(slots),
+            where,
+        )
+    )
+    slots, where = slots.take(order), where.take(order)
+    starts = np.zeros(len(rows) + 1, dtype=np.intp)
+    np.cumsum(np.bincount(where, minlength=len(rows)), out=starts[1:])
+    return Hypothesis(cluster, rows, slots, starts, np.full(len(slots), -1, dtype=np.int64))
