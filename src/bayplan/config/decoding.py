@@ -177,7 +177,7 @@ class Decoder:
             return self._mismatch(value, path, "an integer")
         if base is float and not is_number:
             return self._mismatch(value, path, "a number")
-        if isinstance(content, int) and content not in _INT64:
+        if base is int and content not in _INT64:
             return self._mismatch(value, path, "a number that fits into 64 bits")
         try:
             return msgspec.convert(value.plain(), hint)
@@ -197,10 +197,10 @@ def shortest_float32(number: float) -> float:
     Raises:
         OverflowError: 32 bits do not hold it.
     """
-    narrow = struct.pack("f", number)
-    candidates = (float(f"{number:.{digits}g}") for digits in range(1, 10))
-    exact: float = struct.unpack("f", narrow)[0]
-    return next((candidate for candidate in candidates if struct.pack("f", candidate) == narrow), exact)
+    narrow = struct.pack("<f", number)
+    exact: float = struct.unpack("<f", narrow)[0]
+    candidates = (float(f"{exact:.{digits}g}") for digits in range(1, 10))
+    return next((candidate for candidate in candidates if struct.pack("<f", candidate) == narrow), exact)
 
 
 def _is_record(hint: Any) -> bool:

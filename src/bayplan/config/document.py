@@ -164,7 +164,10 @@ class _Reader:
 
 
 def resolve_plain(text: str, *, keep_floats: bool = False, line: int | None = None) -> Scalar:
-    """What an unquoted word means. A float without fraction is an integer, as JSON made of YAML has it."""
+    """What an unquoted word means.
+
+    A float without fraction is an integer, unless it is so large that JSON made of YAML writes an exponent.
+    """
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:
@@ -179,7 +182,7 @@ def resolve_plain(text: str, *, keep_floats: bool = False, line: int | None = No
             number = float(digits)
             if math.isinf(number):
                 raise DecodeError(f"the number {text} is too large", line=line)
-            return int(number) if number.is_integer() and not keep_floats else number
+            return int(number) if number.is_integer() and abs(number) < 1e21 and not keep_floats else number
     return text
 
 

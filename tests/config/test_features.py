@@ -1,0 +1,72 @@
+"""--feature-gates as kube-scheduler reads it; what is not built here cannot be turned on."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.config import DEFAULT_GATES, parse_feature_gates
+from bayplan.config.features import FEATURES, Stage
+from bayplan.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("values", "changed"),
+    [
+        pytest.param([], set(), id="nothing said"),
+        pytest.param(["SchedulerAsyncPreemption=false"], {"SchedulerAsyncPreemption"}, id="off"),
+        pytest.param(["kube:SchedulerAsyncPreemption=F"], {"SchedulerAsyncPreemption"}, id="prefix"),
+        pytest.param(["GangScheduling=false,SchedulerQueueingHints=true"], set(), id="what is so anyway"),
+        pytest.param(["DRADeviceTaints=false", "DRADeviceTaints=true"], set(), id="the last one counts"),
+        pytest.param(["AllAlpha=false"], set(), id="group"),
+        pytest.param(
+            ["DRADeviceBindingConditions=0, DRAResourceClaimDeviceStatus=0"],
+            {"DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"},
+            id="together with what depends on it",
+        ),
+    ],
+)
+def test_gates(values: list[str], changed: set[str]) -> None:
+    assert parse_feature_gates(values) ^ DEFAULT_GATES == changed
+
+
+def test_all_beta_off() -> None:
+    beta = {name for name, feature in FEATURES.items() if feature.stage is Stage.BETA}
+    assert parse_feature_gates(["AllBeta=false"]) == DEFAULT_GATES - beta
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("Foo=true", "unrecognized feature gate: Foo"),
+        ("Foo", "missing bool value for Foo"),
+        ("Foo=y", 'invalid value of Foo=y, err: strconv.ParseBool: parsing "y": invalid syntax'),
+        (
+            "SchedulerQueueingHints=false",
+            "cannot set feature gate SchedulerQueueingHints to false, feature is locked to true",
+        ),
+        (
+            "PodLevelResources=false",
+            "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: "
+            "[PodLevelResources]",
+        ),
+        (
+            "MatchLabelKeysInPodTopologySpread=false,DRAResourceClaimDeviceStatus=false",
+            "[DRADeviceBindingConditions is enabled, but depends on features that are disabled: "
+            "[DRAResourceClaimDeviceStatus], MatchLabelKeysInPodTopologySpreadSelectorMerge is enabled, but "
+            "depends on features that are disabled: [MatchLabelKeysInPodTopologySpread]]",
+        ),
+        (
+            "kube:DRADeviceTaints=true,OpportunisticBatching=true",
+            "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use",
+        ),
+        ("GangScheduling=true", "cannot turn on feature gate GangScheduling: not built into bayplan yet"),
+        (
+            "GenericWorkload=1,GangScheduling=1",
+            "cannot turn on feature gates GangScheduling, GenericWorkload: not built into bayplan yet",
+        ),
+    ],
+)
+def test_errors(value: str, error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_feature_gates([value])
+    assert str(caught.value) == error
