@@ -2,10 +2,69 @@
 
 from __future__ import annotations
 
-from bayplan.bench.errors import BenchError
-from bayplan.bench.protocol import CoreUnderTest
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Pod
+from bayplan.bench.protocol import CoreUnderTest, Outcome
+from bayplan.scheduler.core import SchedulingCore
+
+
+@dataclass(frozen=True, slots=True)
+class CoreOutcome:
+    """Where the pod went, or who has to go first (and from where)."""
+
+    node: str | None
+    victims: Sequence[Pod] = ()
+    nominated: str = ""
+
+
+class MeasuredCore:
+    """Pods are decided one after the other and assumed."""
+
+    def __init__(self) -> None:
+        self._core = SchedulingCore()
+        self._nominated: dict[str, str] = {}
+
+    @property
+    def rows_evaluated(self) -> int:
+        return self._core.rows_computed
+
+    def add_namespace(self, namespace: Namespace) -> None:
+        self._core.cluster.objects.put(namespace)
+
+    def add_node(self, node: Node) -> None:
+        self._core.cluster.set_node(node)
+
+    def schedule_one(self, pod: Pod) -> CoreOutcome:
+        nominated = self._nominated.pop(pod.uid, None) if self._nominated else None
+        if nominated is not None:
+            pod = _nominated_to(pod, nominated)
+        decision = self._core.decide(pod)
+        if decision.fits:
+            self._core.assume(decision)
+            return CoreOutcome(decision.node_name)
+        eviction = decision.post_filter.eviction if decision.post_filter is not None else None
+        if eviction is None:
+            return CoreOutcome(None)
+        return CoreOutcome(None, eviction.victims, eviction.node_name)
+
+    def evict(self, preemptor: Pod, outcome: Outcome) -> None:
+        assert isinstance(outcome, CoreOutcome)
+        for victim in outcome.victims:
+            self._core.cluster.remove_pod(victim.uid)
+        self._core.cluster.nominate(preemptor, outcome.nominated)
+        self._nominated[preemptor.uid] = outcome.nominated
+
+
+def _nominated_to(pod: Pod, node_name: str) -> Pod:
+    status = msgspec.structs.replace(pod.status, nominated_node_name=node_name)
+    return msgspec.structs.replace(pod, status=status)
 
 
 def make_core() -> CoreUnderTest:
     """An empty cluster with the default configuration, all nodes scored."""
-    raise BenchError("the decision core does not exist yet")
+    return MeasuredCore()

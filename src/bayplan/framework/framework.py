@@ -8,25 +8,25 @@ node is read off the Standing; otherwise the feasible rows are put together and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
+from bayplan.framework.filtering import Filtering
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.profile import Profile, Step
+from bayplan.framework.search import Found, NotFound, Search, SearchStart
 from bayplan.framework.signature import SignatureOf
 from bayplan.framework.standing import Standing
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.framework.ties import pick
-from bayplan.framework.verdicts import PASS, Verdicts, Who, Why
+from bayplan.framework.verdicts import PASS, Verdicts
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.facts import PodFacts
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import IntColumn, NodeColumns
 from bayplan.snapshot.what_if import Hypothesis
@@ -36,48 +36,6 @@ MIN_FEASIBLE: Final = 100
 
 MOST_STANDINGS: Final = 4096
 """Signatures kept at most; the older half goes when there are more."""
-
-
-@dataclass(slots=True)
-class SearchStart:
-    """Where the next search begins in the node list. Shared by all profiles."""
-
-    index: int = 0
-
-
-@dataclass(slots=True)
-class Search:
-    """One pod's search in one cycle: what later steps of the cycle need to know of it."""
-
-    pod: Pod
-    facts: PodFacts
-    state: CycleState
-    standing: Standing
-    skipped: set[str] = field(default_factory=set)
-    """Plugins without Filter for this pod, besides those that the Standing skips."""
-    node_set: frozenset[str] | None = None
-    node_set_by: list[str] = field(default_factory=list)
-    pre_filtered: set[str] = field(default_factory=set)
-    """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A node for the pod. `evaluated` nodes were looked at, of which `feasible` fit."""
-
-    search: Search
-    row: int
-    node_name: str
-    feasible: int
-    evaluated: int
-
-
-@dataclass(frozen=True, slots=True)
-class NotFound:
-    """No node fits; `diagnosis` says why."""
-
-    search: Search
-    diagnosis: Diagnosis
 
 
 class Framework:
@@ -100,7 +58,7 @@ class Framework:
         self._start = SearchStart() if start is None else start
         self._signature_of = SignatureOf(profile.kept_pod_fields())
         self._standings: dict[bytes, Standing] = {}
-        self._asked_filters = tuple(step for step in profile.filters if not step.kept)
+        self.filtering = Filtering(profile, cluster)
         self._asked_scores = tuple(step for step in profile.scores if not step.kept)
         self._asked_pre_filters = tuple(p for p in profile.pre_filters if p.reads is None)
         self._asked_pre_scores = tuple(p for p in profile.pre_scores if p.reads is None)
@@ -116,9 +74,9 @@ class Framework:
     # Search
 
     def begin(self, pod: Pod) -> Search:
-        facts = self.cluster.templates.facts(pod)
         if not self._keep:
-            return Search(pod, facts, CycleState({}), Standing(self.profile, self.cluster))
+            return self.begin_anew(pod)
+        facts = self.cluster.templates.facts(pod)
         mine = facts.kept.get(self)
         if mine is None:
             mine = facts.kept[self] = (self._standing(pod), {})
@@ -126,6 +84,11 @@ class Framework:
         if self._signature_of.per_pod or pod.spec.node_name:
             standing = self._standing(pod)
         return Search(pod, facts, CycleState(kept), standing)
+
+    def begin_anew(self, pod: Pod) -> Search:
+        """A search that uses nothing of what is kept."""
+        facts = self.cluster.templates.facts(pod)
+        return Search(pod, facts, CycleState(), Standing(self.profile, self.cluster))
 
     def _standing(self, pod: Pod) -> Standing:
         signature = self._signature_of(pod)
@@ -147,7 +110,7 @@ class Framework:
         nominated = self._nominated_first(search)
         if nominated is not None:
             return nominated
-        asked = self._active_filters(search)
+        asked = self.filtering.asked(search)
         cluster = self.cluster
         if (
             not asked
@@ -157,11 +120,12 @@ class Framework:
             and self.profile.scores
         ):
             return self._best_kept(search)
-        verdicts = self.verdicts(search)
+        verdicts = self.filtering.verdicts(search)
         return self._choose(search, verdicts)
 
-    def _active_filters(self, search: Search) -> list[Step]:
-        return [step for step in self._asked_filters if step.name not in search.skipped]
+    def is_row_local(self, search: Search) -> bool:
+        """Whether the filters' verdict on a row follows from that row alone, for this pod."""
+        return self._keep and not self.filtering.asked(search)
 
     # PreFilter
 
@@ -219,133 +183,6 @@ class Framework:
             rejecting_plugins={plugin for plugin in plugins if plugin},
         )
 
-    # Filter
-
-    def verdicts(self, search: Search) -> Verdicts:
-        """What the filters say about every row, pods nominated there included."""
-        standing = search.standing
-        asked = self._active_filters(search)
-        who, why = standing.who, standing.why
-        if asked:
-            who, why = who.copy(), why.copy()
-            self._ask(search, asked, self._nodes, who, why)
-        if self.cluster.nominated:
-            hypothesis = self._with_nominated(search.pod, None)
-            if hypothesis is not None:
-                if not asked:
-                    who, why = who.copy(), why.copy()
-                there = self.judge_plainly(search, hypothesis)
-                failing = (there.who != PASS).nonzero()[0]
-                rows = hypothesis.rows.take(failing)
-                who[rows], why[rows] = there.who.take(failing), there.why.take(failing)
-        return Verdicts(who, why, standing.reasons)
-
-    def judge(self, search: Search, hypothesis: Hypothesis) -> Verdicts:
-        """What the filters would say if other pods were on these rows, pods nominated there included."""
-        plain = self.judge_plainly(search, hypothesis)
-        if self.cluster.nominated:
-            joined = self._with_nominated(search.pod, hypothesis)
-            if joined is not None:
-                there = self.judge_plainly(search, joined)
-                # Where nominated pods change the verdict, theirs is the one that was reached first.
-                at = np.searchsorted(hypothesis.rows, joined.rows) if len(joined.rows) else joined.rows
-                at = _positions(hypothesis.rows, joined.rows)
-                failing = (there.who != PASS).nonzero()[0]
-                plain.who[at[failing]] = there.who[failing]
-                plain.why[at[failing]] = there.why[failing]
-        return plain
-
-    def judge_plainly(self, search: Search, view: NodeColumns) -> Verdicts:
-        """What the filters say about these rows as they are given."""
-        who = np.full(len(view), PASS, dtype=np.int8)
-        why = np.zeros(len(view), dtype=np.int64)
-        skipped = search.standing.skipped | search.skipped
-        self._ask(search, [step for step in self.profile.filters if step.name not in skipped], view, who, why)
-        return Verdicts(who, why, search.standing.reasons)
-
-    def _ask(self, search: Search, steps: list[Step], view: NodeColumns, who: Who, why: Why) -> None:
-        """Writes the verdicts of these plugins into `who` and `why`, where nobody before them spoke."""
-        for step in steps:
-            if step.one_node_at_a_time:
-                left = (who > step.index).nonzero()[0]
-                if view is self._nodes:
-                    left = left[self.cluster.nodes.exists.read.take(left)]
-            else:
-                left = None
-            bits = self._reasons_of(search, step, view, left)
-            if bits is None:
-                continue
-            if left is not None:
-                all_bits = np.zeros(len(view), dtype=np.int64)
-                all_bits[left] = bits
-                bits = all_bits
-            first = (bits != 0) & (who > step.index)
-            who[first] = step.index
-            why[first] = bits[first]
-
-    def _reasons_of(self, search: Search, step: Step, view: NodeColumns, left: IdColumn | None) -> Why | None:
-        reasons = search.standing.reasons[step.index]
-        state = search.standing.state if step.kept else search.state
-        if isinstance(view, Hypothesis):
-            view = view if left is None else view.subset(left)
-            if hasattr(step.plugin, "add_pod"):
-                return self._ask_each_row(search, step, view)
-        elif left is not None:
-            view = NodeColumns(self.cluster, view.rows.take(left))
-        return calls.filter_rows(step, state, search.pod, view, reasons)
-
-    def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Why:
-        """For plugins with AddPod and RemovePod: each row has a state of its own."""
-        bits = np.zeros(len(view), dtype=np.int64)
-        for position in range(len(view)):
-            state = search.state.clone()
-            gone, added = view.changed_pods(position)
-            node = view.node_info(position)
-            for verb, method, pods in (
-                ("RemovePod", step.plugin.remove_pod, gone),
-                ("AddPod", step.plugin.add_pod, added),
-            ):
-                for other in pods:
-                    try:
-                        answer = method(state, search.pod, other, node)
-                    except Exception as error:
-                        answer = Status(Code.ERROR, (calls.describe(error),))
-                        raise calls.AttemptError(
-                            f'running {verb} on PreFilter plugin "{step.name}": {answer.message}', step.name
-                        ) from error
-                    if answer is not None and not answer.is_success:
-                        raise calls.AttemptError(
-                            f'running {verb} on PreFilter plugin "{step.name}": {answer.message}', step.name
-                        )
-            row = view.subset(np.array([position], dtype=np.intp))
-            found = calls.filter_rows(step, state, search.pod, row, search.standing.reasons[step.index])
-            if found is not None:
-                bits[position] = found[0]
-        return bits
-
-    def _with_nominated(self, pod: Pod, base: Hypothesis | None) -> Hypothesis | None:
-        """Rows with nominated pods that go first, with those pods added. None where there are none."""
-        cluster, pods = self.cluster, self.cluster.pods
-        rows: list[int] = []
-        added: list[list[int]] = []
-        wanted = None if base is None else set(base.rows.tolist())
-        for row, slots in cluster.nominated.items():
-            if not cluster.nodes.exists.cell[row] or (wanted is not None and row not in wanted):
-                continue
-            first = [
-                slot
-                for slot in slots
-                if pods.priority.cell[slot] >= pod.priority and _uid(pods.pod[slot]) != pod.uid
-            ]
-            if first:
-                rows.append(row)
-                added.append(first)
-        if not rows:
-            return None
-        if base is None:
-            return _hypothesis(cluster, rows, added, None)
-        return _hypothesis(cluster, rows, added, base)
-
     # The nominated node first
 
     def _nominated_first(self, search: Search) -> Found | None:
@@ -360,7 +197,7 @@ class Framework:
         nothing = np.zeros(0, dtype=np.int64)
         alone = Hypothesis(self.cluster, rows, rows[:0], np.zeros(2, dtype=np.intp), nothing)
         try:
-            verdicts = self.judge(search, alone)
+            verdicts = self.filtering.judge(search, alone)
         except calls.AttemptError:
             return None
         if verdicts.who[0] != PASS:
@@ -386,10 +223,10 @@ class Framework:
     def _choose(self, search: Search, verdicts: Verdicts) -> Found | NotFound:
         """Takes candidates in order, stops early where sampling says so, scores what fits."""
         cluster = self.cluster
-        candidates, absent, by = self._candidates(search)
+        candidates, absent, by = self.candidates(search)
         passing = verdicts.who.take(candidates) == PASS
         looked_at, feasible = self._sample(candidates, passing)
-        error = self._first_error(verdicts, looked_at)
+        error = self.first_error(verdicts, looked_at)
         total = cluster.node_count
         self._start.index = (self._start.index + len(looked_at)) % total if total else 0
         if error is not None:
@@ -410,7 +247,7 @@ class Framework:
             row = self._best_of(search, feasible, self._asked_scorers(search, feasible))
         return Found(search, row, cluster.nodes.name[row], len(feasible), len(looked_at))
 
-    def _candidates(self, search: Search) -> tuple[IdColumn, Status, list[str]]:
+    def candidates(self, search: Search) -> tuple[IdColumn, Status, list[str]]:
         """The rows to look at, in order, and what holds for all others."""
         cluster, start = self.cluster, self._start.index
         order, absent = cluster.order, Status(Code.UNRESOLVABLE)
@@ -444,7 +281,7 @@ class Framework:
         return max(MIN_FEASIBLE, count * self._percentage // 100)
 
     @staticmethod
-    def _first_error(verdicts: Verdicts, looked_at: IdColumn) -> calls.AttemptError | None:
+    def first_error(verdicts: Verdicts, looked_at: IdColumn) -> calls.AttemptError | None:
         if not verdicts.may_have_errors:
             return None
         for row in looked_at:
@@ -465,6 +302,19 @@ class Framework:
         }
         return [step for step in self._asked_scores if step.name not in silent]
 
+    def score_table(self, search: Search, rows: IdColumn) -> list[tuple[Step, IntColumn, IntColumn]]:
+        """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""
+        search.standing.prepare_scores(search.pod)
+        view = NodeColumns(self.cluster, rows)
+        table = []
+        for step in sorted(
+            (*search.standing.scorers, *self._asked_scorers(search, rows)), key=lambda step: step.index
+        ):
+            state = search.standing.state if step.kept else search.state
+            raw = calls.score_rows(step, state, search.pod, view)
+            table.append((step, raw, calls.normalized(step, state, search.pod, view, raw)))
+        return table
+
     def _best_of(self, search: Search, rows: IdColumn, asked: list[Step]) -> int:
         totals = search.standing.totals(search.pod, rows)
         for step, scores in self.asked_scores(search, rows, asked):
@@ -479,42 +329,3 @@ class Framework:
         for step in asked:
             raw = calls.score_rows(step, search.state, search.pod, view)
             yield step, calls.normalized(step, search.state, search.pod, view, raw)
-
-
-def _uid(pod: Pod | None) -> str:
-    assert pod is not None
-    return pod.uid
-
-
-def _positions(rows: IdColumn, wanted: IdColumn) -> IdColumn:
-    """Where in `rows` each of `wanted` stands."""
-    order = rows.argsort(kind="stable")
-    return order.take(np.searchsorted(rows.take(order), wanted))
-
-
-def _hypothesis(
-    cluster: Cluster, rows: list[int], added: list[list[int]], base: Hypothesis | None
-) -> Hypothesis:
-    """`base` (or the cluster as it is) on the given rows, with pods added to each."""
-    slots: list[int] = []
-    signs: list[int] = []
-    starts = [0]
-    at = None if base is None else _positions(base.rows, np.array(rows, dtype=np.intp))
-    for place, (_, more) in enumerate(zip(rows, added, strict=True)):
-        if base is not None and at is not None:
-            here = slice(base.starts[at[place]], base.starts[at[place] + 1])
-            slots.extend(base.slots[here].tolist())
-            signs.extend(base.signs[here].tolist())
-        slots.extend(more)
-        signs.extend([1] * len(more))
-        starts.append(len(slots))
-    return Hypothesis(
-        cluster,
-        np.array(rows, dtype=np.intp),
-        np.array(slots, dtype=np.intp),
-        np.array(starts, dtype=np.intp),
-        np.array(signs, dtype=np.int64),
-    )
-
-
-__all__ = ["Any", "Found", "Framework", "NotFound", "Search", "SearchStart"]

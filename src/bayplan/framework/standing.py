@@ -46,6 +46,8 @@ class Standing:
         self.state = CycleState()
         self.reasons = {step.index: Reasons(step.name) for step in profile.filters}
         self.skipped: set[str] = set()
+        self.scorers: list[Step] = []
+        """The kept plugins that score pods of this signature, once somebody has asked for scores."""
         self.rows_computed = 0
         self.feasible_version = 0
         self._answers: dict[str, tuple[tuple[int, ...], Status | NodeNames]] = {}
@@ -229,12 +231,13 @@ class Standing:
         if self._scored:
             return
         view = NodeColumns(self._cluster)
-        skipped = {
+        silent = {
             plugin.name
             for plugin in self._profile.pre_scores
             if plugin.reads is not None and not calls.pre_score(plugin, self.state, pod, view)
         }
-        active = [step for step in self._profile.scores if step.kept and step.name not in skipped]
+        active = [step for step in self._profile.scores if step.kept and step.name not in silent]
+        self.scorers = active
         self._plain_scores = [step for step in active if not step.normalizes]
         self._usage_scores = [step for step in self._plain_scores if step.usage]
         self._normal_scores = [step for step in active if step.normalizes]

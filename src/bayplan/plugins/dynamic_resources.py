@@ -23,7 +23,6 @@ from bayplan.plugin import (
     FilterOutcome,
     IntColumn,
     NodeColumns,
-    NotInStateError,
     Plugin,
     Pod,
     PostFilterResult,
@@ -41,6 +40,8 @@ from bayplan.plugin import (
 
 REASON_NOT_BUILT: Final = "pods with resource claims are not supported by this scheduler yet"
 REASON_NO_CLAIMS: Final = "no new claims to deallocate"
+NOT_FOUND: Final = "not found"
+"""What upstream says of the state that its PreFilter did not leave behind."""
 
 
 class DynamicResources(Plugin):
@@ -65,17 +66,14 @@ class DynamicResources(Plugin):
         return None
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
-        state.write(self.name, ())  # the claims that PostFilter could free: none
         return unresolvable(REASON_NOT_BUILT) if pod.spec.resource_claims else SKIP
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
         return ()
 
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
-        try:
-            state.read(self.name)
-        except NotInStateError as error:
-            return PostFilterResult(failure(str(error)))
+        if self.name not in outcome.pre_filtered:
+            return PostFilterResult(failure(NOT_FOUND))
         return PostFilterResult(unschedulable(REASON_NO_CLAIMS))
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bayplan.api.host_ports import HostPort
 from bayplan.api.pod import Pod
 from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.facts import PodFacts
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import PodQuery
 from bayplan.snapshot.terms import CarriedTerm
@@ -86,13 +87,25 @@ class Hypothesis(NodeColumns):
         return [pod for pod in super().pods_on(position) if pod.uid not in left] + added
 
     def used_ports(self, position: int) -> set[HostPort]:
+        """As upstream has it: all pods in question leave, then those that stay come back.
+
+        Ports are a set there, so a port that two pods share goes with the first of them.
+        """
         used = set(super().used_ports(position))
-        gone, added = self.changed_pods(position)
-        for pod in gone:
-            used.difference_update(self.cluster.templates.facts(pod).host_ports)
-        for pod in added:
-            used.update(self.cluster.templates.facts(pod).host_ports)
+        here = range(self.starts[position], self.starts[position + 1])
+        ports = [(self.signs[index], self._facts(index).host_ports) for index in here]
+        for sign, theirs in ports:
+            if sign <= 0:
+                used.difference_update(theirs)
+        for sign, theirs in ports:
+            if sign >= 0:
+                used.update(theirs)
         return used
+
+    def _facts(self, index: int) -> PodFacts:
+        facts = self.cluster.pods.facts[int(self.slots[index])]
+        assert facts is not None
+        return facts
 
     def positions_using_port(self, protocol: str, port: int) -> IdColumn:
         users = set(super().positions_using_port(protocol, port).tolist())

@@ -1,0 +1,192 @@
+"""A decision with all its reasons, as one typed object.
+
+It says more than a scheduling cycle needs: every filter's verdict on every node, scores even where only one
+node fits, and all candidates of preemption. The engine is the same; it is only asked about more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bayplan.api.pod import Pod
+from bayplan.framework import calls
+from bayplan.framework.framework import Framework
+from bayplan.framework.outcome import Diagnosis
+from bayplan.framework.plugin_api import NodeNames
+from bayplan.framework.points import Point
+from bayplan.framework.search import NotFound, Search
+from bayplan.framework.status import Code, Status
+from bayplan.framework.verdicts import PASS, Verdicts
+from bayplan.preemption.evaluation import evaluate, eviction_at
+from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, filter_outcome, post_filter
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.view import NodeColumns
+
+
+@dataclass(frozen=True, slots=True)
+class PluginScores:
+    """One plugin's scores of the nodes that fit, by node name."""
+
+    weight: int
+    raw: dict[str, int]
+    normalized: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What evicting would take on one node."""
+
+    victims: tuple[str, ...]
+    """`namespace/name`, most important first."""
+    pdb_violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """What preemption would do for a pod that fits nowhere."""
+
+    eligible: bool
+    message: str
+    nominated_node: str
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Explanation:
+    """Why a pod goes where it goes, or nowhere."""
+
+    pod: str
+    nodes: tuple[str, ...] = ()
+    """All nodes, in the order in which they are looked at."""
+    filters: dict[str, dict[str, Status]] = field(default_factory=dict)
+    """Plugin → node → verdict: each filter on its own, on every node it rejects."""
+    node_status: dict[str, Status] = field(default_factory=dict)
+    """Node → verdict of the first plugin that rejects it."""
+    feasible: tuple[str, ...] = ()
+    scores: dict[str, PluginScores] = field(default_factory=dict)
+    total: dict[str, int] = field(default_factory=dict)
+    best: tuple[str, ...] = ()
+    """The nodes with the highest total."""
+    fit_error: str = ""
+    fit_error_full: str = ""
+    """With what PostFilter adds: what the user sees on the pod."""
+    preemption: Preemption | None = None
+    error: str = ""
+
+
+def explain(framework: Framework, pod: Pod) -> Explanation:
+    """Judges the pod alone, against the cluster as it is."""
+    cluster = framework.cluster
+    result = Explanation(pod.key, tuple(cluster.nodes.name[row] for row in cluster.order))
+    if not cluster.node_count:
+        result.error = NO_NODES
+        return result
+    search = framework.begin(pod)
+    try:
+        result.filters = _each_filter(framework, pod)
+        diagnosis = _node_statuses(framework, search, result)
+        if diagnosis is None:
+            _scores(framework, search, result)
+        else:
+            _why_nowhere(framework, NotFound(search, diagnosis), result)
+    except calls.AttemptError as error:
+        result.error = str(error)
+    return result
+
+
+def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]:
+    """PreFilter and Filter of every plugin on its own."""
+    found = {}
+    nodes = NodeColumns(framework.cluster)
+    for step in framework.profile.filters:
+        search = framework.begin_anew(pod)
+        if step.plugin in framework.profile.pre_filters:
+            state = search.standing.state if step.kept else search.state
+            answer = calls.pre_filter(step.plugin, state, pod, nodes)
+            if not isinstance(answer, NodeNames) and answer.code is not Code.SUCCESS:
+                continue
+        verdicts = framework.filtering.alone(search, step)
+        rejected = {
+            framework.cluster.nodes.name[row]: status
+            for row in framework.cluster.order
+            if (status := verdicts.status(int(row))) is not None
+        }
+        if rejected:
+            found[step.name] = rejected
+    return found
+
+
+def _node_statuses(framework: Framework, search: Search, result: Explanation) -> Diagnosis | None:
+    """Fills in what each node is told, and which fit. A diagnosis means that none does."""
+    names = framework.cluster.nodes.name
+    rejected = framework.pre_filter(search)
+    if rejected is not None:
+        result.node_status = dict.fromkeys(result.nodes, rejected.absent)
+        return rejected
+    search.standing.sync(search.pod)
+    verdicts = framework.filtering.verdicts(search)
+    rows, absent, by = framework.candidates(search)
+    if absent.reasons:
+        result.node_status = dict.fromkeys(result.nodes, absent)
+    for row in rows:
+        status = verdicts.status(int(row))
+        result.node_status.pop(names[row], None)
+        if status is not None:
+            result.node_status[names[row]] = status
+    error = framework.first_error(verdicts, rows)
+    if error is not None:
+        raise error
+    passing = rows[verdicts.who.take(rows) == PASS]
+    result.feasible = tuple(names[row] for row in passing)
+    if len(passing):
+        return None
+    return _diagnosis(framework, verdicts, rows, absent, by)
+
+
+def _diagnosis(
+    framework: Framework, verdicts: Verdicts, rows: IdColumn, absent: Status, by: list[str]
+) -> Diagnosis:
+    cluster = framework.cluster
+    return Diagnosis(cluster, cluster.node_count, rows, verdicts, absent, rejecting_plugins=set(by))
+
+
+def _scores(framework: Framework, search: Search, result: Explanation) -> None:
+    row_of = framework.cluster.nodes.row_of
+    rows = np.array([row_of[name] for name in result.feasible], dtype=np.intp)
+    total = np.zeros(len(rows), dtype=np.int64)
+    for step, raw, normalized in framework.score_table(search, rows):
+        total += step.weight * normalized
+        result.scores[step.name] = PluginScores(
+            step.weight,
+            dict(zip(result.feasible, raw.tolist(), strict=True)),
+            dict(zip(result.feasible, normalized.tolist(), strict=True)),
+        )
+    if not framework.profile.scores:
+        total += 1
+    result.total = dict(zip(result.feasible, total.tolist(), strict=True))
+    highest = max(result.total.values())
+    result.best = tuple(name for name, score in result.total.items() if score == highest)
+
+
+def _why_nowhere(framework: Framework, outcome: NotFound, result: Explanation) -> None:
+    result.fit_error = diagnosis_message(outcome.diagnosis)
+    result.fit_error_full = result.fit_error
+    if not framework.profile.plugins[Point.POST_FILTER]:
+        return
+    answer = post_filter(framework, outcome)
+    message = answer.status.message
+    result.fit_error_full = diagnosis_message(outcome.diagnosis, message)
+    eligible, candidates = True, {}
+    if answer.status.code is not Code.ERROR:
+        evaluation = evaluate(outcome.search.pod, filter_outcome(framework, outcome))
+        eligible = not evaluation.ineligible
+        if evaluation.found is not None:
+            for index in evaluation.found.fits.nonzero()[0]:
+                eviction = eviction_at(framework.cluster, evaluation.found, int(index))
+                candidates[eviction.node_name] = Candidate(
+                    tuple(victim.key for victim in eviction.victims), eviction.pdb_violations
+                )
+    nominated = answer.nomination.node_name if answer.nomination is not None else ""
+    result.preemption = Preemption(eligible, message, nominated, candidates)

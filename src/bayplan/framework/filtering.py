@@ -1,0 +1,223 @@
+"""Asking the filters: about the cluster as it is, and about what if.
+
+Kept plugins have answered for all rows already (`Standing`); here the others are asked, and all of them about
+hypotheses. Pods nominated to a node count as if they were there, if they go first: the pod must fit with them
+and without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bayplan.api.pod import Pod
+from bayplan.framework import calls
+from bayplan.framework.profile import Profile, Step
+from bayplan.framework.search import Search
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import Status
+from bayplan.framework.verdicts import PASS, Verdicts, Who, Why
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.node_info import NodeInfo
+from bayplan.snapshot.view import NodeColumns
+from bayplan.snapshot.what_if import Hypothesis
+
+Adjust = Callable[[CycleState, Pod, Pod, NodeInfo], Status | None]
+"""A plugin's AddPod or RemovePod."""
+
+
+class Filtering:
+    """The Filter plugins of one profile at work on one cluster."""
+
+    def __init__(self, profile: Profile, cluster: Cluster) -> None:
+        self._profile = profile
+        self._cluster = cluster
+        self._nodes = NodeColumns(cluster)
+        self._asked = tuple(step for step in profile.filters if not step.kept)
+
+    def asked(self, search: Search) -> list[Step]:
+        """The plugins that are asked in every cycle and have something to say about this pod."""
+        return [step for step in self._asked if step.name not in search.skipped]
+
+    def verdicts(self, search: Search) -> Verdicts:
+        """What the filters say about every row, pods nominated there included."""
+        standing = search.standing
+        asked = self.asked(search)
+        who, why = standing.who, standing.why
+        if asked:
+            who, why = who.copy(), why.copy()
+            self._ask(search, asked, self._nodes, who, why)
+        if self._cluster.nominated:
+            hypothesis = self.with_nominated(search.pod, None)
+            if hypothesis is not None:
+                if not asked:
+                    who, why = who.copy(), why.copy()
+                there = self.judge_plainly(search, hypothesis)
+                failing = (there.who != PASS).nonzero()[0]
+                rows = hypothesis.rows.take(failing)
+                who[rows], why[rows] = there.who.take(failing), there.why.take(failing)
+        return Verdicts(who, why, standing.reasons)
+
+    def judge(self, search: Search, hypothesis: Hypothesis) -> Verdicts:
+        """What the filters would say if other pods were on these rows, pods nominated there included."""
+        plain = self.judge_plainly(search, hypothesis)
+        if self._cluster.nominated:
+            joined = self.with_nominated(search.pod, hypothesis)
+            if joined is not None:
+                there = self.judge_plainly(search, joined)
+                # Where nominated pods change the verdict, theirs is the one that was reached first.
+                at = _positions(hypothesis.rows, joined.rows)
+                failing = (there.who != PASS).nonzero()[0]
+                plain.who[at[failing]] = there.who[failing]
+                plain.why[at[failing]] = there.why[failing]
+        return plain
+
+    def judge_plainly(self, search: Search, view: NodeColumns) -> Verdicts:
+        """What the filters say about these rows as they are given."""
+        who = np.full(len(view), PASS, dtype=np.int8)
+        why = np.zeros(len(view), dtype=np.int64)
+        skipped = search.standing.skipped | search.skipped
+        self._ask(
+            search, [step for step in self._profile.filters if step.name not in skipped], view, who, why
+        )
+        return Verdicts(who, why, search.standing.reasons)
+
+    def _ask(self, search: Search, steps: Sequence[Step], view: NodeColumns, who: Who, why: Why) -> None:
+        """Writes the verdicts of these plugins into `who` and `why`, where nobody before them spoke."""
+        for step in steps:
+            if step.one_node_at_a_time:
+                left = (who > step.index).nonzero()[0]
+                if view is self._nodes:
+                    left = left[self._cluster.nodes.exists.read.take(left)]
+            else:
+                left = None
+            bits = self._reasons_of(search, step, view, left)
+            if bits is None:
+                continue
+            if left is not None:
+                all_bits = np.zeros(len(view), dtype=np.int64)
+                all_bits[left] = bits
+                bits = all_bits
+            first = (bits != 0) & (who > step.index)
+            who[first] = step.index
+            why[first] = bits[first]
+
+    def alone(self, search: Search, step: Step) -> Verdicts:
+        """What one plugin says about every row, whatever the others say."""
+        who = np.full(len(self._nodes), PASS, dtype=np.int8)
+        why = np.zeros(len(self._nodes), dtype=np.int64)
+        self._ask(search, [step], self._nodes, who, why)
+        hypothesis = self.with_nominated(search.pod, None)
+        if hypothesis is not None:
+            there_who = np.full(len(hypothesis), PASS, dtype=np.int8)
+            there_why = np.zeros(len(hypothesis), dtype=np.int64)
+            self._ask(search, [step], hypothesis, there_who, there_why)
+            failing = (there_who != PASS).nonzero()[0]
+            rows = hypothesis.rows.take(failing)
+            who[rows], why[rows] = there_who.take(failing), there_why.take(failing)
+        return Verdicts(who, why, search.standing.reasons)
+
+    def _reasons_of(self, search: Search, step: Step, view: NodeColumns, left: IdColumn | None) -> Why | None:
+        reasons = search.standing.reasons[step.index]
+        state = search.standing.state if step.kept else search.state
+        if isinstance(view, Hypothesis):
+            view = view if left is None else view.subset(left)
+            if hasattr(step.plugin, "add_pod"):
+                return self._ask_each_row(search, step, view)
+        elif left is not None:
+            view = NodeColumns(self._cluster, view.rows.take(left))
+        return calls.filter_rows(step, state, search.pod, view, reasons)
+
+    def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Why:
+        """For plugins with AddPod and RemovePod: each row has a state of its own."""
+        bits = np.zeros(len(view), dtype=np.int64)
+        for position in range(len(view)):
+            state = search.state.clone()
+            gone, added = view.changed_pods(position)
+            node = view.node_info(position)
+            for verb, method, pods in (
+                ("RemovePod", step.plugin.remove_pod, gone),
+                ("AddPod", step.plugin.add_pod, added),
+            ):
+                for other in pods:
+                    self._adjust(verb, method, step, state, search.pod, other, node)
+            row = view.subset(np.array([position], dtype=np.intp))
+            found = calls.filter_rows(step, state, search.pod, row, search.standing.reasons[step.index])
+            if found is not None:
+                bits[position] = found[0]
+        return bits
+
+    @staticmethod
+    def _adjust(
+        verb: str, method: Adjust, step: Step, state: CycleState, pod: Pod, other: Pod, node: NodeInfo
+    ) -> None:
+        try:
+            answer = method(state, pod, other, node)
+            problem = "" if answer is None or answer.is_success else answer.message
+        except Exception as error:
+            raise calls.AttemptError(
+                f'running {verb} on PreFilter plugin "{step.name}": {calls.describe(error)}', step.name
+            ) from error
+        if problem:
+            raise calls.AttemptError(
+                f'running {verb} on PreFilter plugin "{step.name}": {problem}', step.name
+            )
+
+    def with_nominated(self, pod: Pod, base: Hypothesis | None) -> Hypothesis | None:
+        """Rows with nominated pods that go first, with those pods added. None where there are none."""
+        cluster, pods = self._cluster, self._cluster.pods
+        rows: list[int] = []
+        added: list[list[int]] = []
+        wanted = None if base is None else set(base.rows.tolist())
+        for row, slots in cluster.nominated.items():
+            if not cluster.nodes.exists.cell[row] or (wanted is not None and row not in wanted):
+                continue
+            first = [
+                slot
+                for slot in slots
+                if pods.priority.cell[slot] >= pod.priority and _uid(pods.pod[slot]) != pod.uid
+            ]
+            if first:
+                rows.append(row)
+                added.append(first)
+        if not rows:
+            return None
+        return _hypothesis(cluster, rows, added, base)
+
+
+def _uid(pod: Pod | None) -> str:
+    assert pod is not None
+    return pod.uid
+
+
+def _positions(rows: IdColumn, wanted: IdColumn) -> IdColumn:
+    """Where in `rows` each of `wanted` stands."""
+    order = rows.argsort(kind="stable")
+    return order.take(np.searchsorted(rows.take(order), wanted))
+
+
+def _hypothesis(
+    cluster: Cluster, rows: list[int], added: list[list[int]], base: Hypothesis | None
+) -> Hypothesis:
+    """`base` (or the cluster as it is) on the given rows, with pods added to each."""
+    slots: list[int] = []
+    signs: list[int] = []
+    starts = [0]
+    at = None if base is None else _positions(base.rows, np.array(rows, dtype=np.intp))
+    for place, (_, more) in enumerate(zip(rows, added, strict=True)):
+        if base is not None and at is not None:
+            here = slice(base.starts[at[place]], base.starts[at[place] + 1])
+            slots.extend(base.slots[here].tolist())
+            signs.extend(base.signs[here].tolist())
+        slots.extend(more)
+        signs.extend([1] * len(more))
+        starts.append(len(slots))
+    return Hypothesis(
+        cluster,
+        np.array(rows, dtype=np.intp),
+        np.array(slots, dtype=np.intp),
+        np.array(starts, dtype=np.intp),
+        np.array(signs, dtype=np.int64),
+    )

@@ -1,0 +1,53 @@
+"""One pod's search for a node: what it carries along, and how it can end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bayplan.api.pod import Pod
+from bayplan.framework.outcome import Diagnosis
+from bayplan.framework.standing import Standing
+from bayplan.framework.state import CycleState
+from bayplan.snapshot.facts import PodFacts
+
+
+@dataclass(slots=True)
+class SearchStart:
+    """Where the next search begins in the node list. Shared by all profiles."""
+
+    index: int = 0
+
+
+@dataclass(slots=True)
+class Search:
+    """One pod's search in one cycle: what later steps of the cycle need to know of it."""
+
+    pod: Pod
+    facts: PodFacts
+    state: CycleState
+    standing: Standing
+    skipped: set[str] = field(default_factory=set)
+    """Plugins without Filter for this pod, besides those that the Standing skips."""
+    node_set: frozenset[str] | None = None
+    node_set_by: list[str] = field(default_factory=list)
+    pre_filtered: set[str] = field(default_factory=set)
+    """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node for the pod. `evaluated` nodes were looked at, of which `feasible` fit."""
+
+    search: Search
+    row: int
+    node_name: str
+    feasible: int
+    evaluated: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """No node fits; `diagnosis` says why."""
+
+    search: Search
+    diagnosis: Diagnosis

@@ -1,0 +1,140 @@
+"""The decision core: a cluster, the profiles of a configuration, and decisions.
+
+Everything that decides goes through here: `bayplan decide`, benchmarks, and the scheduler itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping
+
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.config import (
+    BUILTIN_CATALOG,
+    KubeSchedulerConfiguration,
+    ProfilePlan,
+    build_profiles,
+    default_config,
+)
+from bayplan.errors import ConfigError
+from bayplan.framework.framework import Framework
+from bayplan.framework.handle import Handle
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.points import Point
+from bayplan.framework.profile import Profile
+from bayplan.framework.search import SearchStart
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.scheduler.cycle import Decision, decide
+from bayplan.snapshot.cluster import Cluster
+
+
+class CoreHandle:
+    """What plugins may ask of a core that only decides and never acts."""
+
+    def __init__(self, cluster: Cluster, seed: int = 0) -> None:
+        self.cluster = cluster
+        self.log = logging.getLogger("bayplan.plugin")
+        self.random = random.Random(seed)
+
+    def now(self) -> float:
+        return time.time()
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        raise NotImplementedError("a core that only decides binds nothing")
+
+    def is_preempting(self, uid: str) -> bool:
+        return False
+
+
+def make_profile(plan: ProfilePlan, classes: Mapping[str, type[Plugin]], handle: Handle) -> Profile:
+    """The plugins that a plan names, made and put in order. One instance serves all its points."""
+    made: dict[str, Plugin] = {}
+    for names in plan.plugins.values():
+        for name in names:
+            if name not in made and name in classes:
+                try:
+                    made[name] = classes[name](plan.args.get(name), handle)
+                except Exception as error:
+                    raise ConfigError(
+                        f"initializing profiles: creating profile for scheduler name {plan.scheduler_name}: "
+                        f'initializing plugin "{name}": {error}'
+                    ) from error
+    plugins: dict[Point, list[Plugin]] = {
+        point: [made[name] for name in names if name in made] for point, names in plan.plugins.items()
+    }
+    return Profile(plan.scheduler_name, plugins, plan.weights, plan.percentage_of_nodes_to_score)
+
+
+class SchedulingCore:
+    """Decides for pods of every profile, on one cluster."""
+
+    def __init__(
+        self,
+        config: KubeSchedulerConfiguration | None = None,
+        *,
+        cluster: Cluster | None = None,
+        keep: bool = True,
+        plugins: Iterable[type[Plugin]] = BUILTIN_PLUGINS,
+        handle: Handle | None = None,
+    ) -> None:
+        self.cluster = Cluster() if cluster is None else cluster
+        self.handle: Handle = CoreHandle(self.cluster) if handle is None else handle
+        config = default_config() if config is None else config
+        classes = {plugin.name: plugin for plugin in plugins}
+        start = SearchStart()
+        self.frameworks = {
+            plan.scheduler_name: Framework(
+                make_profile(plan, classes, self.handle), self.cluster, keep=keep, start=start
+            )
+            for plan in build_profiles(config, BUILTIN_CATALOG)
+        }
+
+    def framework_for(self, pod: Pod) -> Framework | None:
+        """The profile that schedules this pod; None where it is somebody else's."""
+        return self.frameworks.get(pod.spec.scheduler_name)
+
+    def decide(self, pod: Pod) -> Decision:
+        """One attempt for the pod. Nothing is changed."""
+        framework = self.framework_for(pod)
+        if framework is None:
+            raise ConfigError(
+                f"pod {pod.key}: no profile is named {pod.spec.scheduler_name!r}, "
+                f"only {sorted(self.frameworks)}"
+            )
+        return decide(framework, pod)
+
+    def assume(self, decision: Decision) -> None:
+        """Counts the pod as running where the decision put it."""
+        assert decision.found is not None
+        self.cluster.withdraw(decision.pod.uid)
+        self.cluster.add_pod(decision.pod, decision.node_name, decision.found.search.facts)
+        self.cluster.trim_logs()
+
+    @property
+    def rows_computed(self) -> int:
+        return sum(framework.rows_computed for framework in self.frameworks.values())
+
+    def load(self, objects: Iterable[Object]) -> None:
+        """Fills the cluster: nodes first, then the rest. Pods with a node run, nominated ones wait."""
+        pods: list[Pod] = []
+        for item in objects:
+            if isinstance(item, Node):
+                self.cluster.set_node(item)
+            elif isinstance(item, Pod):
+                pods.append(item)
+            else:
+                self.cluster.objects.put(item)
+        for pod in pods:
+            if pod.is_finished:
+                continue
+            if pod.spec.node_name:
+                self.cluster.add_pod(pod, pod.spec.node_name)
+            elif pod.status.nominated_node_name and self._waits_here(pod):
+                self.cluster.nominate(pod, pod.status.nominated_node_name)
+
+    def _waits_here(self, pod: Pod) -> bool:
+        return pod.spec.scheduler_name in self.frameworks and not pod.spec.scheduling_gates

@@ -1,0 +1,116 @@
+"""The scheduling cycle of one pod: find a node, or say why there is none and what preemption would do.
+
+A plain function: cluster and pod in, `Decision` out. Nothing is written and nobody is asked; the caller
+carries the decision out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bayplan.api.pod import Pod
+from bayplan.framework import calls
+from bayplan.framework.framework import Framework
+from bayplan.framework.outcome import Diagnosis, FilterOutcome, Nomination, PostFilterResult, fit_error
+from bayplan.framework.points import Point
+from bayplan.framework.search import Found, NotFound
+from bayplan.framework.status import SUCCESS, Code, Status
+
+NO_NODES: Final = "no nodes available to schedule pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one attempt came to.
+
+    `status` is success (then `node_name` is set), a rejection, or an error. `message` is what the user is
+    told. `nomination` says what becomes of the pod's nominated node (None: it stays as it is).
+    """
+
+    pod: Pod
+    status: Status
+    message: str = ""
+    node_name: str = ""
+    found: Found | None = None
+    diagnosis: Diagnosis | None = None
+    post_filter: PostFilterResult | None = None
+    nomination: Nomination | None = None
+
+    @property
+    def fits(self) -> bool:
+        return self.found is not None
+
+
+def decide(framework: Framework, pod: Pod) -> Decision:
+    """One attempt to schedule the pod."""
+    if not framework.cluster.node_count:
+        status = Status(Code.UNRESOLVABLE, (NO_NODES,))
+        return Decision(pod, status, NO_NODES, nomination=Nomination(""))
+    try:
+        result = framework.find(pod)
+    except calls.AttemptError as error:
+        status = Status(Code.ERROR, (str(error),), error.plugin)
+        return Decision(pod, status, str(error), nomination=Nomination(""))
+    if isinstance(result, Found):
+        return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
+    return _unschedulable(framework, pod, result)
+
+
+def _unschedulable(framework: Framework, pod: Pod, result: NotFound) -> Decision:
+    diagnosis = result.diagnosis
+    if framework.profile.plugins[Point.POST_FILTER]:
+        answer = post_filter(framework, result)
+        nomination, text = answer.nomination, answer.status.message
+    else:
+        answer, nomination, text = None, Nomination(""), ""
+    message = diagnosis_message(diagnosis, text)
+    status = Status(Code.UNSCHEDULABLE, (message,))
+    return Decision(pod, status, message, diagnosis=diagnosis, post_filter=answer, nomination=nomination)
+
+
+def diagnosis_message(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
+    """The text of a pod that fits nowhere."""
+    return fit_error(
+        diagnosis.node_count,
+        [(status, len(rows)) for status, rows in diagnosis.statuses()],
+        diagnosis.absent,
+        diagnosis.pre_filter_message,
+        post_filter_message,
+    )
+
+
+def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
+    """What PostFilter plugins are given."""
+    search = result.search
+    return FilterOutcome(
+        cluster=framework.cluster,
+        diagnosis=result.diagnosis,
+        judge=lambda hypothesis: framework.filtering.judge(search, hypothesis),
+        kept=search.standing.state.kept,
+        pre_filtered=search.pre_filtered,
+        row_local=framework.is_row_local(search),
+    )
+
+
+def post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
+    """Asks the PostFilter plugins in turn until one has made room, or broke."""
+    outcome = filter_outcome(framework, result)
+    reasons: list[str] = []
+    nomination: Nomination | None = None
+    rejected_by = ""
+    for plugin in framework.profile.plugins[Point.POST_FILTER]:
+        try:
+            answer = plugin.post_filter(result.search.state, result.search.pod, outcome)
+        except Exception as error:
+            status = Status(Code.ERROR, (calls.describe(error),), plugin.name)
+            return PostFilterResult(status)
+        code = answer.status.code
+        if code is Code.SUCCESS:
+            return PostFilterResult(answer.status, answer.nomination, answer.eviction)
+        if code is Code.UNRESOLVABLE or not answer.status.is_rejection:
+            return PostFilterResult(answer.status.by(plugin.name), answer.nomination)
+        nomination = answer.nomination or nomination
+        reasons.extend(answer.status.reasons)
+        rejected_by = rejected_by or plugin.name
+    return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by), nomination)
