@@ -88,18 +88,27 @@ def _deviation(nodes: NodeColumns, counted: Sequence[Any], shares: Sequence[Any]
     """The standard deviation of those shares that count."""
     number: Any = 0
     total: Any = 0.0
+    squares: Any = 0.0
+    for counts, share in zip(counted, shares, strict=True):
+        number = number + nodes.where(counts, 1, 0)
+        total = total + nodes.where(counts, share, 0.0)
+    number = nodes.maximum(number, 1)
+    mean = total / number
+    for counts, share in zip(counted, shares, strict=True):
+        squares = squares + nodes.where(counts, (share - mean) * (share - mean), 0.0)
+    deviation = nodes.sqrt(squares / number)
+    two = number == 2
+    if nodes.any(two):
+        # Two shares have a formula of their own upstream; its last bit can decide where the score is cut.
+        deviation = nodes.where(two, _range(nodes, counted, shares) / 2, deviation)
+    return deviation
+
+
+def _range(nodes: NodeColumns, counted: Sequence[Any], shares: Sequence[Any]) -> Any:
+    """The largest less the smallest of those shares that count."""
     highest: Any = 0.0
     lowest: Any = 1.0
     for counts, share in zip(counted, shares, strict=True):
-        share_or_none = nodes.where(counts, share, 0.0)
-        number = number + nodes.where(counts, 1, 0)
-        total = total + share_or_none
-        highest = nodes.maximum(highest, share_or_none)
+        highest = nodes.maximum(highest, nodes.where(counts, share, 0.0))
         lowest = nodes.minimum(lowest, nodes.where(counts, share, 1.0))
-    number = nodes.maximum(number, 1)
-    mean = total / number
-    squares: Any = 0.0
-    for counts, share in zip(counted, shares, strict=True):
-        squares = squares + nodes.where(counts, (share - mean) * (share - mean), 0.0)
-    # Two shares have a formula of their own upstream; its last bit can decide where the score is cut.
-    return nodes.where(number == 2, (highest - lowest) / 2, nodes.sqrt(squares / number))
+    return highest - lowest

@@ -1,0 +1,46 @@
+"""NodeName: a pod that names its node goes nowhere else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bayplan.plugin import Action, NodeColumns, Resource
+from bayplan.plugins.node_name import REASON, NodeName
+from bayplan.testing.builders import make_node, make_pod
+
+from .judging import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+
+REJECTED = (UNRESOLVABLE, (REASON,))
+
+
+def test_its_points_are_upstreams() -> None:
+    assert points(NodeName) == {"Filter"}
+
+
+@pytest.mark.parametrize(
+    ("node_name", "rejected"),
+    [
+        pytest.param("", [], id="no name, any node"),
+        pytest.param("a", ["b"], id="the node is there"),
+        pytest.param("c", ["a", "b"], id="the node is not there"),
+    ],
+)
+def test_filter(node_name: str, rejected: list[str]) -> None:
+    asked = Asked(NodeName(), make_pod(node=node_name), make_cluster([make_node("a"), make_node("b")]))
+    assert asked.rejected() == dict.fromkeys(rejected, REJECTED)
+
+
+def test_some_rows_are_judged_like_all() -> None:
+    cluster = make_cluster([make_node(name) for name in "abcd"])
+    asked = Asked(NodeName(), make_pod(node="c"), cluster)
+    few = asked.statuses(NodeColumns(cluster, np.array([2, 0])))
+    assert [status is None for status in few] == [True, False]
+
+
+def test_any_new_node_wakes() -> None:
+    assert wakes(NodeName(), (Resource.NODE, Action.ADD), make_pod(node="a"), None, make_node("b"))
+
+
+def test_registrations() -> None:
+    assert registrations(NodeName()) == [(Resource.NODE, Action.ADD)]

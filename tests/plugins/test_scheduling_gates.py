@@ -1,0 +1,50 @@
+"""SchedulingGates: gated pods stay out of the queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.plugin import Action, Resource, unresolvable
+from bayplan.plugins.scheduling_gates import SchedulingGates
+from bayplan.testing.builders import make_pod
+
+from .judging import points, registrations, wakes
+
+GATES_GONE = (Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+
+
+def test_its_points_are_upstreams() -> None:
+    assert points(SchedulingGates) == {"PreEnqueue"}
+
+
+def test_a_pod_without_gates_passes() -> None:
+    assert SchedulingGates().pre_enqueue(make_pod()) is None
+
+
+@pytest.mark.parametrize(
+    ("gates", "reason"),
+    [
+        pytest.param(["a"], "waiting for scheduling gates: [a]", id="one gate is named"),
+        pytest.param(
+            ["b", "a"], "waiting for scheduling gates: [b a]", id="several are named in their order"
+        ),
+    ],
+)
+def test_a_gated_pod_waits(gates: list[str], reason: str) -> None:
+    assert SchedulingGates().pre_enqueue(make_pod(gates=gates)) == unresolvable(reason)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        pytest.param("p", True, id="its own gates are gone"),
+        pytest.param("other", False, id="another pod's gates are gone"),
+    ],
+)
+def test_hint(changed: str, expected: bool) -> None:
+    old, new = make_pod(changed, gates=["a"]), make_pod(changed)
+    assert wakes(SchedulingGates(), GATES_GONE, make_pod("p", gates=["a"]), old, new) is expected
+
+
+def test_it_registers_for_nothing_else() -> None:
+    assert registrations(SchedulingGates()) == [GATES_GONE]
