@@ -1,0 +1,36 @@
+"""docs/configuration.md is true: its example can be built, and it leaves no plugin or argument out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bayplan.config import DEFAULT_GATES, build_profiles, parse_config
+from bayplan.config.defaults import default_plugins
+from bayplan.framework.args import BUILTIN_ARGS
+from bayplan.framework.plugin_args import PluginArgs
+
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_example_can_be_built() -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert [plan.scheduler_name for plan in build_profiles(parse_config(example))] == [
+        "default-scheduler",
+        "pack",
+    ]
+
+
+def test_the_default_plugins_stand_there_in_order() -> None:
+    listed = ", ".join(plugin.name for plugin in default_plugins(DEFAULT_GATES).enabled)
+    assert listed in PAGE.replace("\n", " ")
+
+
+@pytest.mark.parametrize(("name", "args_type"), sorted(BUILTIN_ARGS.items()))
+def test_all_arguments_are_listed(name: str, args_type: type[PluginArgs]) -> None:
+    (row,) = re.findall(rf"^\| {name} \|.*$", PAGE, re.MULTILINE)
+    documented = {field.encode_name for field in msgspec.structs.fields(args_type)} - {"shape"}
+    assert {key for key in documented if key not in row} == set()
