@@ -218,7 +218,7 @@ labels = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2",
 node_selectors = st.one_of(st.none(), labels)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(labels, min_size=1, max_size=4), node_selectors, st.lists(node_terms, max_size=3), st.data())
 def test_columns_agree_with_a_plain_rule(
     on_nodes: list[dict[str, str]],
@@ -238,7 +238,7 @@ def test_columns_agree_with_a_plain_rule(
     assert [status is None for status in few] == [expected[row] for row in rows]
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(labels, min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 100), node_terms), min_size=1, max_size=3),

@@ -119,7 +119,7 @@ toleration_lists = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(taint_lists, min_size=1, max_size=4), toleration_lists)
 def test_columns_agree_with_a_plain_rule(on_nodes: list[list[Taint]], tolerations: list[Toleration]) -> None:
     cluster = make_cluster(make_node(f"n{i}", taints=taints) for i, taints in enumerate(on_nodes))

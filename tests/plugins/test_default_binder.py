@@ -1,0 +1,56 @@
+"""DefaultBinder: binds through the handle, and every failure is an error of this pod alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from bayplan.plugin import CycleState, Handle, Pod, Status, failure
+from bayplan.plugins.default_binder import NO_HANDLE, DefaultBinder
+from bayplan.testing.builders import make_pod
+
+from .judging import points
+
+
+class FakeHandle:
+    """Remembers what was bound, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.bound: list[tuple[str, str]] = []
+        self._error = error
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        if self._error is not None:
+            raise self._error
+        self.bound.append((pod.key, node_name))
+
+
+def bind(handle: FakeHandle | None) -> Status | None:
+    binder = DefaultBinder(handle=cast(Handle, handle))
+    return asyncio.run(binder.bind(CycleState(), make_pod("web"), "n1"))
+
+
+def test_its_points_are_upstreams() -> None:
+    assert points(DefaultBinder) == {"Bind"}
+
+
+def test_binds() -> None:
+    handle = FakeHandle()
+    assert (bind(handle), handle.bound) == (None, [("default/web", "n1")])
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        pytest.param(RuntimeError('pods "web" not found'), 'pods "web" not found', id="with a message"),
+        pytest.param(TimeoutError(), "TimeoutError", id="without one"),
+    ],
+)
+def test_whatever_fails_is_an_error(error: Exception, reason: str) -> None:
+    assert bind(FakeHandle(error)) == failure(reason)
+
+
+def test_without_a_handle_nothing_can_be_bound() -> None:
+    assert bind(None) == failure(NO_HANDLE)
