@@ -1,0 +1,25 @@
+"""What the configuration believes about the built-in plugins is what their classes are."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.config import BUILTIN_CATALOG
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.points import Point
+from bayplan.framework.profile import points_of
+from bayplan.plugins import BUILTIN_PLUGINS
+
+PLACEMENT = {Point.PLACEMENT_GENERATE, Point.PLACEMENT_SCORE}
+"""Only pod groups get there, which are not built yet."""
+
+
+@pytest.mark.parametrize("plugin", BUILTIN_PLUGINS)
+def test_points_and_arguments(plugin: type[Plugin]) -> None:
+    assert points_of(plugin) == BUILTIN_CATALOG.points(plugin.name) - PLACEMENT
+    assert plugin.args_type in (None, BUILTIN_CATALOG.args_type(plugin.name))
+
+
+def test_all_23_are_there() -> None:
+    assert len(BUILTIN_CATALOG.names) == 23
+    assert BUILTIN_CATALOG.args_type("NoSuchPlugin") is None
