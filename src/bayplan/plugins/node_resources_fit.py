@@ -183,7 +183,8 @@ class NodeResourcesFit(Plugin):
         )
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
-        return self._scorer(nodes, state.read(SCORED))
+        scored = state.read(SCORED)
+        return self._scorer(nodes, scored) if scored else nodes.where(nodes.exists, 0, 0)
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -205,23 +206,25 @@ class NodeResourcesFit(Plugin):
 
 def least_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
     """The more is left, the better: free share in percent, averaged by weight."""
-    total, weights = _nothing(nodes), 0
+    total: Any = 0
+    weights: Any = 0
     for resource, used, amount, weight in resources:
         allocatable = nodes.allocatable(resource)
         free = nodes.maximum(allocatable - used(nodes) - amount, 0)
         total = total + weight * (free * MAX_SCORE // nodes.maximum(allocatable, 1))
-        weights = weights + nodes.where(allocatable > 0, weight, 0)
+        weights = weights + _counted(nodes, weight, allocatable)
     return total // nodes.maximum(weights, 1)
 
 
 def most_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
     """The less is left, the better: used share in percent, averaged by weight."""
-    total, weights = _nothing(nodes), 0
+    total: Any = 0
+    weights: Any = 0
     for resource, used, amount, weight in resources:
         allocatable = nodes.allocatable(resource)
         taken = nodes.minimum(used(nodes) + amount, allocatable)
         total = total + weight * (taken * MAX_SCORE // nodes.maximum(allocatable, 1))
-        weights = weights + nodes.where(allocatable > 0, weight, 0)
+        weights = weights + _counted(nodes, weight, allocatable)
     return total // nodes.maximum(weights, 1)
 
 
@@ -238,11 +241,12 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
     curve = Lookup(percents, lambda percent: broken_linear(points, percent))
 
     def score(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
-        total, weights = _nothing(nodes), 0
+        total: Any = 0
+        weights: Any = 0
         for resource, used, amount, weight in resources:
             allocatable = nodes.allocatable(resource)
-            taken = nodes.minimum(used(nodes) + amount, allocatable)
-            on_curve = curve(taken * 100 // nodes.maximum(allocatable, 1))
+            size = nodes.maximum(allocatable, 1)
+            on_curve = curve(nodes.minimum(used(nodes) + amount, size) * 100 // size)
             counts = nodes.where((allocatable > 0) & (on_curve > 0), weight, 0)
             total = total + on_curve * counts
             weights = weights + counts
@@ -264,9 +268,10 @@ def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
     return y0
 
 
-def _nothing(nodes: NodeColumns) -> Any:
-    """0 for each row; a sum that starts with it has the right shape even where nothing is added."""
-    return nodes.pod_count * 0
+def _counted(nodes: NodeColumns, weight: int, allocatable: Any) -> Any:
+    """The weight of a resource; 0 on nodes that have nothing of it."""
+    absent = allocatable <= 0
+    return nodes.where(absent, 0, weight) if nodes.any(absent) else weight
 
 
 def _used(resource: str) -> Callable[[NodeColumns], Any]:
