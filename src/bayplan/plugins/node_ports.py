@@ -3,7 +3,7 @@
 A port is taken for an address; 0.0.0.0 stands for all of them, so it clashes with every address. Few nodes
 use any one port, so only those are looked at.
 
-https://kubernetes.io/docs/concepts/configuration/overview/#services (why host ports are best avoided)
+https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#ports
 """
 
 from __future__ import annotations
