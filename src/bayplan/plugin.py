@@ -90,6 +90,7 @@ from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationCo
 from bayplan.errors import SelectorError
 from bayplan.framework.args import (
     DefaultPreemptionArgs,
+    DynamicResourcesArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
@@ -99,8 +100,19 @@ from bayplan.framework.args import (
     ResourceSpec,
     ScoringStrategy,
     UtilizationShapePoint,
+    VolumeBindingArgs,
 )
+from bayplan.framework.duration import Duration
 from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
+from bayplan.framework.field_errors import (
+    FieldError,
+    at,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
 from bayplan.framework.handle import Handle
 from bayplan.framework.outcome import (
     Diagnosis,
@@ -120,7 +132,9 @@ from bayplan.framework.plugin_api import (
     Wait,
     normalize_default,
     reject,
+    whole_share,
 )
+from bayplan.framework.plugin_args import Gates, PluginArgs
 from bayplan.framework.scoring_args import (
     LEAST_ALLOCATED,
     MAX_SHAPE_SCORE,
@@ -145,7 +159,16 @@ from bayplan.snapshot.node_matching import (
 )
 from bayplan.snapshot.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
 from bayplan.snapshot.owners import OWNER_KINDS, owner_selector
-from bayplan.snapshot.terms import AffinityTerm, CarriedTerm, TermCarriers, TermKind, parse_terms, pod_terms
+from bayplan.snapshot.pod_counts import PodCount
+from bayplan.snapshot.terms import (
+    AffinityTerm,
+    CarriedTerm,
+    MatchingTerms,
+    TermCarriers,
+    TermKind,
+    parse_terms,
+    pod_terms,
+)
 from bayplan.snapshot.view import BoolColumn, IntColumn, LabelValues, NodeColumns
 from bayplan.snapshot.what_if import Hypothesis
 
@@ -186,9 +209,13 @@ __all__ = [
     "Diagnosis",
     "DomainSums",
     "DryRun",
+    "Duration",
+    "DynamicResourcesArgs",
     "Evaluation",
     "Eviction",
+    "FieldError",
     "FilterOutcome",
+    "Gates",
     "Handle",
     "Hint",
     "HostPort",
@@ -200,6 +227,7 @@ __all__ = [
     "LabelSelector",
     "LabelValues",
     "Lookup",
+    "MatchingTerms",
     "Namespace",
     "Node",
     "NodeAffinity",
@@ -222,8 +250,10 @@ __all__ = [
     "PersistentVolume",
     "PersistentVolumeClaim",
     "Plugin",
+    "PluginArgs",
     "Pod",
     "PodAffinityTerm",
+    "PodCount",
     "PodDisruptionBudget",
     "PodQuery",
     "PodSelector",
@@ -256,9 +286,11 @@ __all__ = [
     "UtilizationShapePoint",
     "Volume",
     "VolumeAttachment",
+    "VolumeBindingArgs",
     "Wait",
     "Wake",
     "any_tolerates",
+    "at",
     "balance_requests",
     "compile_preferred",
     "compile_selector",
@@ -267,11 +299,14 @@ __all__ = [
     "conflicts",
     "count_untolerated_preferences",
     "default_constraints",
+    "duplicate",
     "evaluate",
     "failure",
     "fit_error",
     "fit_requests",
+    "forbidden",
     "host_ports",
+    "invalid",
     "is_extended_resource",
     "is_scalar_resource",
     "is_tracked_resource",
@@ -289,6 +324,7 @@ __all__ = [
     "preemption_errors",
     "preference_of_rows",
     "reject",
+    "required",
     "required_node_affinity",
     "rows_matching",
     "rows_matching_selector",
@@ -301,8 +337,10 @@ __all__ = [
     "tolerates",
     "unresolvable",
     "unschedulable",
+    "unsupported",
     "untolerated_taint",
     "value",
     "wake",
+    "whole_share",
     "why_not",
 ]

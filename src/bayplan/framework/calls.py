@@ -17,7 +17,7 @@ from bayplan.framework.plugin_api import MAX_SCORE, NodeNames, Reject
 from bayplan.framework.profile import Step
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SUCCESS, Code, Status
-from bayplan.framework.verdicts import Reasons, Why, collect
+from bayplan.framework.verdicts import Collected, Reasons, collect
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 
@@ -62,8 +62,10 @@ def rejections(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> I
         raise filter_error(step.name, describe(error)) from error
 
 
-def filter_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons) -> Why | None:
-    """A plugin's reasons for each row, or None where it rejects nothing."""
+def filter_rows(
+    step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
+) -> Collected | None:
+    """What a plugin rejects, or None where it rejects nothing."""
     try:
         return collect(step.plugin.filter(state, pod, nodes) or (), reasons, len(nodes))
     except Exception as error:

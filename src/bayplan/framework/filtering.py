@@ -7,17 +7,19 @@ and without them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
+from bayplan.framework.plugin_api import Reject
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.search import Search
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
-from bayplan.framework.verdicts import PASS, Verdicts, Who, Why
+from bayplan.framework.verdicts import PASS, Collected, Verdicts, collect
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_info import NodeInfo
@@ -44,21 +46,13 @@ class Filtering:
     def verdicts(self, search: Search) -> Verdicts:
         """What the filters say about every row, pods nominated there included."""
         standing = search.standing
-        asked = self.asked(search)
-        who, why = standing.who, standing.why
-        if asked:
-            who, why = who.copy(), why.copy()
-            self._ask(search, asked, self._nodes, who, why)
+        verdicts = Verdicts(standing.who.copy(), standing.why, standing.reasons)
+        self._ask(search, self.asked(search), self._nodes, verdicts)
         if self._cluster.nominated:
             hypothesis = self.with_nominated(search.pod, None)
             if hypothesis is not None:
-                if not asked:
-                    who, why = who.copy(), why.copy()
-                there = self.judge_plainly(search, hypothesis)
-                failing = (there.who != PASS).nonzero()[0]
-                rows = hypothesis.rows.take(failing)
-                who[rows], why[rows] = there.who.take(failing), there.why.take(failing)
-        return Verdicts(who, why, standing.reasons)
+                verdicts.overrule(hypothesis.rows, self.judge_plainly(search, hypothesis))
+        return verdicts
 
     def judge(self, search: Search, hypothesis: Hypothesis) -> Verdicts:
         """What the filters would say if other pods were on these rows, pods nominated there included."""
@@ -66,60 +60,50 @@ class Filtering:
         if self._cluster.nominated:
             joined = self.with_nominated(search.pod, hypothesis)
             if joined is not None:
-                there = self.judge_plainly(search, joined)
-                # Where nominated pods change the verdict, theirs is the one that was reached first.
                 at = _positions(hypothesis.rows, joined.rows)
-                failing = (there.who != PASS).nonzero()[0]
-                plain.who[at[failing]] = there.who[failing]
-                plain.why[at[failing]] = there.why[failing]
+                plain.overrule(at, self.judge_plainly(search, joined))
         return plain
 
     def judge_plainly(self, search: Search, view: NodeColumns) -> Verdicts:
         """What the filters say about these rows as they are given."""
-        who = np.full(len(view), PASS, dtype=np.int8)
-        why = np.zeros(len(view), dtype=np.int64)
         skipped = search.standing.skipped | search.skipped
+        verdicts = self._no_verdicts(search, view)
         self._ask(
-            search, [step for step in self._profile.filters if step.name not in skipped], view, who, why
+            search, [step for step in self._profile.filters if step.name not in skipped], view, verdicts
         )
-        return Verdicts(who, why, search.standing.reasons)
-
-    def _ask(self, search: Search, steps: Sequence[Step], view: NodeColumns, who: Who, why: Why) -> None:
-        """Writes the verdicts of these plugins into `who` and `why`, where nobody before them spoke."""
-        for step in steps:
-            if step.one_node_at_a_time:
-                left = (who > step.index).nonzero()[0]
-                if view is self._nodes:
-                    left = left[self._cluster.nodes.exists.read.take(left)]
-            else:
-                left = None
-            bits = self._reasons_of(search, step, view, left)
-            if bits is None:
-                continue
-            if left is not None:
-                all_bits = np.zeros(len(view), dtype=np.int64)
-                all_bits[left] = bits
-                bits = all_bits
-            first = (bits != 0) & (who > step.index)
-            who[first] = step.index
-            why[first] = bits[first]
+        return verdicts
 
     def alone(self, search: Search, step: Step) -> Verdicts:
         """What one plugin says about every row, whatever the others say."""
-        who = np.full(len(self._nodes), PASS, dtype=np.int8)
-        why = np.zeros(len(self._nodes), dtype=np.int64)
-        self._ask(search, [step], self._nodes, who, why)
+        verdicts = self._no_verdicts(search, self._nodes)
+        self._ask(search, [step], self._nodes, verdicts)
         hypothesis = self.with_nominated(search.pod, None)
         if hypothesis is not None:
-            there_who = np.full(len(hypothesis), PASS, dtype=np.int8)
-            there_why = np.zeros(len(hypothesis), dtype=np.int64)
-            self._ask(search, [step], hypothesis, there_who, there_why)
-            failing = (there_who != PASS).nonzero()[0]
-            rows = hypothesis.rows.take(failing)
-            who[rows], why[rows] = there_who.take(failing), there_why.take(failing)
-        return Verdicts(who, why, search.standing.reasons)
+            there = self._no_verdicts(search, hypothesis)
+            self._ask(search, [step], hypothesis, there)
+            verdicts.overrule(hypothesis.rows, there)
+        return verdicts
 
-    def _reasons_of(self, search: Search, step: Step, view: NodeColumns, left: IdColumn | None) -> Why | None:
+    @staticmethod
+    def _no_verdicts(search: Search, view: NodeColumns) -> Verdicts:
+        who = np.full(len(view), PASS, dtype=np.int8)
+        return Verdicts(who, np.zeros(len(view), dtype=np.int64), search.standing.reasons)
+
+    def _ask(self, search: Search, steps: Sequence[Step], view: NodeColumns, verdicts: Verdicts) -> None:
+        """Adds the verdicts of these plugins."""
+        for step in steps:
+            left: IdColumn | None = None
+            if step.one_node_at_a_time:
+                left = (verdicts.who > step.index).nonzero()[0]
+                if view is self._nodes:
+                    left = left[self._cluster.nodes.exists.read.take(left)]
+            found = self._collect(search, step, view, left)
+            if found is not None:
+                verdicts.add(step.index, found if left is None else found.among(left, len(view)))
+
+    def _collect(
+        self, search: Search, step: Step, view: NodeColumns, left: IdColumn | None
+    ) -> Collected | None:
         reasons = search.standing.reasons[step.index]
         state = search.standing.state if step.kept else search.state
         if isinstance(view, Hypothesis):
@@ -130,9 +114,10 @@ class Filtering:
             view = NodeColumns(self._cluster, view.rows.take(left))
         return calls.filter_rows(step, state, search.pod, view, reasons)
 
-    def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Why:
+    def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Collected | None:
         """For plugins with AddPod and RemovePod: each row has a state of its own."""
-        bits = np.zeros(len(view), dtype=np.int64)
+        reasons = search.standing.reasons[step.index]
+        rejects: list[Reject] = []
         for position in range(len(view)):
             state = search.state.clone()
             gone, added = view.changed_pods(position)
@@ -144,10 +129,14 @@ class Filtering:
                 for other in pods:
                     self._adjust(verb, method, step, state, search.pod, other, node)
             row = view.subset(np.array([position], dtype=np.intp))
-            found = calls.filter_rows(step, state, search.pod, row, search.standing.reasons[step.index])
-            if found is not None:
-                bits[position] = found[0]
-        return bits
+            here = np.zeros(len(view), dtype=np.bool_)
+            here[position] = True
+            rejects.extend(
+                dataclasses.replace(reject, mask=here)
+                for reject in calls.rejections(step, state, search.pod, row)
+                if np.any(reject.mask)
+            )
+        return collect(rejects, reasons, len(view))
 
     @staticmethod
     def _adjust(

@@ -7,7 +7,6 @@ node is read off the Standing; otherwise the feasible rows are put together and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -65,6 +64,7 @@ class Framework:
         self._kept_pre_filters = frozenset(p.name for p in profile.pre_filters if p.reads is not None)
         self._nodes = NodeColumns(cluster)
         self._rows_computed = 0
+        self._rotation: tuple[tuple[int, int], IdColumn] | None = None
 
     @property
     def rows_computed(self) -> int:
@@ -118,6 +118,7 @@ class Framework:
             and search.node_set is None
             and not 0 < self._percentage < 100
             and self.profile.scores
+            and not search.standing.may_have_errors
         ):
             return self._best_kept(search)
         verdicts = self.filtering.verdicts(search)
@@ -213,9 +214,10 @@ class Framework:
         if len(rows) < 2:
             return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
         standing.prepare_scores(search.pod)
-        asked = self._asked_scorers(search, rows)
+        view = NodeColumns(cluster, rows)
+        asked = self._asked_scorers(search, view)
         if asked:
-            row = self._best_of(search, rows, asked)
+            row = self._best_of(search, view, asked)
         else:
             row = standing.best_row(search.pod, start)
         return Found(search, row, cluster.nodes.name[row], len(rows), cluster.node_count)
@@ -224,8 +226,8 @@ class Framework:
         """Takes candidates in order, stops early where sampling says so, scores what fits."""
         cluster = self.cluster
         candidates, absent, by = self.candidates(search)
-        passing = verdicts.who.take(candidates) == PASS
-        looked_at, feasible = self._sample(candidates, passing)
+        looked_at, view = self._feasible(search, candidates, verdicts)
+        feasible = view.rows
         error = self.first_error(verdicts, looked_at)
         total = cluster.node_count
         self._start.index = (self._start.index + len(looked_at)) % total if total else 0
@@ -233,7 +235,11 @@ class Framework:
             raise error
         if len(feasible) == 0:
             diagnosis = Diagnosis(
-                cluster=cluster, node_count=total, looked_at=looked_at, verdicts=verdicts, absent=absent
+                cluster=cluster,
+                node_count=total,
+                looked_at=looked_at,
+                verdicts=verdicts.detached(),
+                absent=absent,
             )
             diagnosis.rejecting_plugins.update(by)
             diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
@@ -244,7 +250,7 @@ class Framework:
             row = int(feasible[pick(np.ones(len(feasible), dtype=np.int64))])
         else:
             search.standing.prepare_scores(search.pod)
-            row = self._best_of(search, feasible, self._asked_scorers(search, feasible))
+            row = self._best_of(search, view, self._asked_scorers(search, view))
         return Found(search, row, cluster.nodes.name[row], len(feasible), len(looked_at))
 
     def candidates(self, search: Search) -> tuple[IdColumn, Status, list[str]]:
@@ -260,9 +266,36 @@ class Framework:
             wanted[[row for row in named if exists[row]]] = True
             order = order[wanted.take(order)]
             start = start % len(order) if len(order) else 0
-        if start:
-            order = np.concatenate((order[start:], order[:start]))
+            if start:
+                order = np.concatenate((order[start:], order[:start]))
+        else:
+            order = self._rotated(start)
         return order, absent, search.node_set_by
+
+    def _rotated(self, start: int) -> IdColumn:
+        """The node list from `start` on; the same array as long as neither changes."""
+        key = (self.cluster.order_version, start)
+        if self._rotation is None or self._rotation[0] != key:
+            order = self.cluster.order
+            order = np.concatenate((order[start:], order[:start])) if start else order
+            self._rotation = ((self.cluster.order_version, start), order)
+        return self._rotation[1]
+
+    def _feasible(
+        self, search: Search, candidates: IdColumn, verdicts: Verdicts
+    ) -> tuple[IdColumn, NodeColumns]:
+        """The rows looked at, and those that fit as columns.
+
+        While pods of a template find the same rows passing, they share the columns and what was gathered.
+        """
+        passing = verdicts.passing
+        last = search.state.kept.get(self)
+        if last is not None and last[0] is candidates and np.array_equal(last[1], passing):
+            return last[2], last[3]
+        looked_at, feasible = self._sample(candidates, passing.take(candidates))
+        view = NodeColumns(self.cluster, feasible)
+        search.state.kept[self] = (candidates, passing, looked_at, view)
+        return looked_at, view
 
     def _sample(self, candidates: IdColumn, passing: NDArray[np.bool_]) -> tuple[IdColumn, IdColumn]:
         """The rows that a search looks at before it has found enough, and those of them that fit."""
@@ -292,9 +325,8 @@ class Framework:
 
     # Score
 
-    def _asked_scorers(self, search: Search, rows: IdColumn) -> list[Step]:
+    def _asked_scorers(self, search: Search, view: NodeColumns) -> list[Step]:
         """The plugins whose scores are not kept and that have something to say about this pod."""
-        view = NodeColumns(self.cluster, rows)
         silent = {
             plugin.name
             for plugin in self._asked_pre_scores
@@ -302,30 +334,23 @@ class Framework:
         }
         return [step for step in self._asked_scores if step.name not in silent]
 
+    def _best_of(self, search: Search, view: NodeColumns, asked: list[Step]) -> int:
+        """The winner among feasible rows, given in the order in which they were found."""
+        totals = search.standing.totals(search.pod, view.rows)
+        for step in asked:
+            raw = calls.score_rows(step, search.state, search.pod, view)
+            scores = calls.normalized(step, search.state, search.pod, view, raw)
+            totals += scores if step.weight == 1 else step.weight * scores
+        return int(view.rows[pick(totals)])
+
     def score_table(self, search: Search, rows: IdColumn) -> list[tuple[Step, IntColumn, IntColumn]]:
         """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""
         search.standing.prepare_scores(search.pod)
         view = NodeColumns(self.cluster, rows)
+        steps = (*search.standing.scorers, *self._asked_scorers(search, view))
         table = []
-        for step in sorted(
-            (*search.standing.scorers, *self._asked_scorers(search, rows)), key=lambda step: step.index
-        ):
+        for step in sorted(steps, key=lambda step: step.index):
             state = search.standing.state if step.kept else search.state
             raw = calls.score_rows(step, state, search.pod, view)
             table.append((step, raw, calls.normalized(step, state, search.pod, view, raw)))
         return table
-
-    def _best_of(self, search: Search, rows: IdColumn, asked: list[Step]) -> int:
-        totals = search.standing.totals(search.pod, rows)
-        for step, scores in self.asked_scores(search, rows, asked):
-            totals += step.weight * scores
-        return int(rows[pick(totals)])
-
-    def asked_scores(
-        self, search: Search, rows: IdColumn, asked: list[Step]
-    ) -> Iterator[tuple[Step, IntColumn]]:
-        """Normalised scores of plugins that are asked in every cycle."""
-        view = NodeColumns(self.cluster, rows)
-        for step in asked:
-            raw = calls.score_rows(step, search.state, search.pod, view)
-            yield step, calls.normalized(step, search.state, search.pod, view, raw)

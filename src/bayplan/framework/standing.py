@@ -25,7 +25,7 @@ from bayplan.framework.profile import Profile, Step
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.framework.ties import heap_rank
-from bayplan.framework.verdicts import PASS, Reasons, Who, Why
+from bayplan.framework.verdicts import PASS, Reasons, Verdicts, Who, Why
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.one_node import OneNode
@@ -77,10 +77,16 @@ class Standing:
         self._plain: IntColumn = np.zeros(rows, dtype=np.int64)
         self._static_plain: IntColumn = np.zeros(rows, dtype=np.int64)
         self._raw: dict[int, IntColumn] = {}
+        self._uniform: dict[int, bool] = {}
         self._normal: IntColumn = np.zeros(rows, dtype=np.int64)
         self._tie: IntColumn = np.zeros(rows, dtype=np.int64)
         self._key: IntColumn = np.full(rows, NOT_FEASIBLE, dtype=np.int64)
         self._key_for = None
+
+    @property
+    def may_have_errors(self) -> bool:
+        """Whether a kept plugin has ever answered that it broke on some row."""
+        return any(self.reasons[step.index].has_errors for step in self._filters)
 
     # PreFilter
 
@@ -158,12 +164,15 @@ class Standing:
         where: Any = slice(None) if rows is None else rows
         self.rows_computed += len(view)
         if with_static:
-            static = [step for step in self._filters if not step.usage]
-            self._static_who[where], self._static_why[where] = self._judge(static, pod, view)
-        who, why = self._judge(self._usage_filters, pod, view)
-        static_first = self._static_who[where] < who
-        who[static_first] = self._static_who[where][static_first]
-        why[static_first] = self._static_why[where][static_first]
+            static = self._judge([step for step in self._filters if not step.usage], pod, view)
+            self._static_who[where], self._static_why[where] = static.who, static.why
+        usage = self._judge(self._usage_filters, pod, view)
+        static_who, static_why = self._static_who[where], self._static_why[where]
+        who, why = usage.who, usage.why
+        static_first = static_who < who
+        if static_first.any():
+            who = np.where(static_first, static_who, who)
+            why = np.where(static_first, static_why, why)
         self.who[where], self.why[where] = who, why
         now = (who == PASS) & view.exists
         if not np.array_equal(now, self.ok[where]):
@@ -172,16 +181,15 @@ class Standing:
         if self._scored:
             self._rescore(pod, view, where, with_static=with_static)
 
-    def _judge(self, steps: list[Step], pod: Pod, view: NodeColumns) -> tuple[Who, Why]:
-        who = np.full(len(view), PASS, dtype=np.int8)
-        why = np.zeros(len(view), dtype=np.int64)
+    def _judge(self, steps: list[Step], pod: Pod, view: NodeColumns) -> Verdicts:
+        verdicts = Verdicts(
+            np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), self.reasons
+        )
         for step in steps:
-            bits = calls.filter_rows(step, self.state, pod, view, self.reasons[step.index])
-            if bits is not None:
-                first = (bits != 0) & (who == PASS)
-                who[first] = step.index
-                why[first] = bits[first]
-        return who, why
+            found = calls.filter_rows(step, self.state, pod, view, self.reasons[step.index])
+            if found is not None:
+                verdicts.add(step.index, found)
+        return verdicts
 
     def _renew_one(self, pod: Pod, row: int) -> None:
         """Asks about one row with plain numbers."""
@@ -261,9 +269,10 @@ class Standing:
                 scores = calls.score_rows(step, self.state, pod, view)
                 raw = self._raw.get(step.index)
                 if raw is None or isinstance(where, slice):
-                    self._raw[step.index] = scores.copy()
+                    raw = self._raw[step.index] = scores.copy()
                 else:
                     raw[where] = scores
+                self._uniform[step.index] = bool(len(raw)) and bool((raw == raw[0]).all())
                 self._key_for = None
         if self._key_for is not None:
             totals = (self._plain[where] + self._normal[where]) << self._shift
@@ -281,17 +290,21 @@ class Standing:
         return total
 
     def totals(self, pod: Pod, rows: IdColumn) -> IntColumn:
-        """The weighted sum of all kept scores over the given (feasible) rows."""
+        """The weighted sum of the kept scores over the given (feasible) rows, less what is equal for all."""
         total = self._plain.take(rows)
         for step, scores in self._normalized(pod, rows):
             total += step.weight * scores
         return total
 
     def _normalized(self, pod: Pod, rows: IdColumn) -> list[tuple[Step, IntColumn]]:
+        """Normalised scores, but those that are equal for all rows: they stay so and change nothing."""
+        steps = [step for step in self._normal_scores if not self._uniform[step.index]]
+        if not steps:
+            return []
         view = NodeColumns(self._cluster, rows)
         return [
             (step, calls.normalized(step, self.state, pod, view, self._raw[step.index].take(rows)))
-            for step in self._normal_scores
+            for step in steps
         ]
 
     # Choosing

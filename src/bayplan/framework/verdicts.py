@@ -66,39 +66,102 @@ class Reasons:
         return found
 
 
-def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Why | None:
-    """The reasons of one plugin for each row, or None where it rejects nothing."""
-    why: Why | None = None
+class Collected:
+    """What one plugin rejects: which rows, and (made only when somebody asks) for which reasons."""
+
+    __slots__ = ("_parts", "mask")
+
+    def __init__(self, mask: NDArray[np.bool_], parts: list[tuple[NDArray[np.bool_], int]]) -> None:
+        self.mask = mask
+        self._parts = parts
+
+    def why(self) -> Why:
+        bits = np.zeros(len(self.mask), dtype=np.int64)
+        for mask, bit in self._parts:
+            bits |= np.where(mask, bit, 0)
+        return bits
+
+    def among(self, positions: NDArray[np.intp], rows: int) -> Collected:
+        """The same for all rows, where only those at `positions` were asked about."""
+        return Collected(
+            _spread(self.mask, positions, rows),
+            [(_spread(mask, positions, rows), bit) for mask, bit in self._parts],
+        )
+
+
+def _spread(mask: NDArray[np.bool_], positions: NDArray[np.intp], rows: int) -> NDArray[np.bool_]:
+    wide = np.zeros(rows, dtype=np.bool_)
+    wide[positions] = mask
+    return wide
+
+
+def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Collected | None:
+    """All that one plugin rejects, or None where it rejects nothing."""
+    parts: list[tuple[NDArray[np.bool_], int]] = []
+    rejected: NDArray[np.bool_] | None = None
     for reject in rejects:
         mask = np.asarray(reject.mask)
-        if mask.ndim == 0:
+        if mask.shape != (rows,):
+            if mask.ndim:
+                raise PluginError(
+                    reasons.plugin,
+                    f"Filter gave a mask of shape {mask.shape} for {rows} nodes ({reject.reason})",
+                )
             mask = np.full(rows, bool(mask))
-        elif mask.shape != (rows,):
-            raise PluginError(
-                reasons.plugin,
-                f"Filter gave a mask of shape {mask.shape} for {rows} nodes ({reject.reason})",
-            )
         if mask.dtype != np.bool_:
             raise PluginError(
                 reasons.plugin, f"Filter gave a mask of {mask.dtype}, not of bool ({reject.reason})"
             )
-        if not mask.any():
-            continue
-        if why is None:
-            why = np.zeros(rows, dtype=np.int64)
-        why[mask] |= reasons.bit(reject)
-    return why
+        if mask.any():
+            parts.append((mask, reasons.bit(reject)))
+            rejected = mask if rejected is None else rejected | mask
+    return None if rejected is None else Collected(rejected, parts)
 
 
 class Verdicts:
     """What the filters say about some rows."""
 
-    __slots__ = ("_reasons", "who", "why")
+    __slots__ = ("_layers", "_reasons", "_why", "who")
 
     def __init__(self, who: Who, why: Why, reasons: dict[int, Reasons]) -> None:
         self.who = who
-        self.why = why
+        self._why = why
         self._reasons = reasons
+        self._layers: list[tuple[NDArray[np.bool_], Collected]] = []
+
+    def add(self, index: int, found: Collected) -> None:
+        """What one more plugin rejects, where nobody before it has spoken."""
+        first = found.mask & (self.who > index)
+        np.copyto(self.who, index, where=first)
+        self._layers.append((first, found))
+
+    @property
+    def why(self) -> Why:
+        if self._layers:
+            self._why = self._why.copy()
+            for first, found in self._layers:
+                np.copyto(self._why, found.why(), where=first)
+            self._layers.clear()
+        return self._why
+
+    def overrule(self, rows: NDArray[np.intp], other: Verdicts) -> None:
+        """Where `other` (about these rows) rejects, its word counts."""
+        failing = (other.who != PASS).nonzero()[0]
+        if len(failing):
+            why = self.why.copy()
+            why[rows.take(failing)] = other.why.take(failing)
+            self._why = why
+            self.who[rows.take(failing)] = other.who.take(failing)
+
+    def detached(self) -> Verdicts:
+        """A copy that stays as it is when the cluster goes on."""
+        return Verdicts(self.who.copy(), self.why.copy(), self._reasons)
+
+    def restricted(self, rows: NDArray[np.intp]) -> Verdicts:
+        """The same, with all other rows passing."""
+        who = np.full(len(self.who), PASS, dtype=np.int8)
+        who[rows] = self.who[rows]
+        return Verdicts(who, self.why, self._reasons)
 
     @property
     def passing(self) -> NDArray[np.bool_]:

@@ -71,9 +71,9 @@ class DefaultPreemption(Plugin):
         return PostFilterResult(unschedulable(PREFIX + why_not(evaluation, outcome)), Nomination(""))
 
     def _sampling(self) -> Sampling | None:
-        """None, and so all candidates, unless the configuration asks for something else than the defaults."""
+        """None, and so all candidates, unless the configuration says how many are enough."""
         args = self.args
-        if args == DefaultPreemptionArgs():
+        if args.judges_all_candidates:
             return None
         offset = self.handle.random.random() if self.handle is not None else 0.0
-        return Sampling(args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute, offset)
+        return Sampling(args.percentage, args.absolute, offset)

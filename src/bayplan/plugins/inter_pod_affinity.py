@@ -12,7 +12,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -31,11 +31,13 @@ from bayplan.plugin import (
     Handle,
     IntColumn,
     InterPodAffinityArgs,
+    MatchingTerms,
     Namespace,
     Node,
     NodeColumns,
     Plugin,
     Pod,
+    PodCount,
     PodQuery,
     PodSelector,
     Reject,
@@ -68,17 +70,22 @@ WeightedTerms = tuple[tuple[int, AffinityTerm], ...]
 
 @dataclass(frozen=True, slots=True)
 class OwnTerms:
-    """The incoming pod's terms, parsed; `problem` where one of them cannot be."""
+    """The incoming pod's terms, as queries for the pods they mean, each with its topology key."""
 
-    terms: Mapping[TermKind, WeightedTerms]
+    near_all: tuple[tuple[str, PodQuery], ...] = ()
+    """Required affinity: pods that all terms mean, for each key."""
+    near_any: tuple[tuple[str, PodQuery], ...] = ()
+    """Required anti-affinity: pods that each term means."""
+    preferred: tuple[tuple[int, str, PodQuery], ...] = ()
+    """Preferences, with their weight; a negative one keeps away."""
+    satisfies_itself: bool = True
+    """Whether all required affinity terms mean the pod itself."""
     problem: str = ""
-
-    def required(self, kind: TermKind) -> list[AffinityTerm]:
-        return [term for _, term in self.terms[kind]]
+    """Set where a term cannot be parsed."""
 
     @property
-    def has_preferences(self) -> bool:
-        return bool(self.terms[TermKind.PREFERRED_AFFINITY] or self.terms[TermKind.PREFERRED_ANTI_AFFINITY])
+    def has_demands(self) -> bool:
+        return bool(self.near_all or self.near_any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,29 +140,28 @@ class InterPodAffinity(Plugin):
         own = self._own_terms(state, pod, cluster)
         if own.problem:
             return unresolvable(f"parsing pod: {own.problem}")
-        existing = self._carriers(pod, cluster, TermKind.REQUIRED_ANTI_AFFINITY)
-        affinity = own.required(TermKind.REQUIRED_AFFINITY)
-        anti_affinity = own.required(TermKind.REQUIRED_ANTI_AFFINITY)
+        existing = self._carried(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]
+        if not own.has_demands and not existing:
+            return SKIP
         sums = self._sums(state, cluster)
         kept_away = tuple(
-            Existing(carriers.carried.term.topology_key, totals, carriers.carried)
+            Existing(carriers.carried.term.topology_key, found.sums, carriers.carried)
             for carriers in existing
-            if (totals := sums.of_carriers(carriers)).any()
+            if (found := sums.of_carriers(carriers)).total
         )
-        if not affinity and not anti_affinity and not kept_away:
+        if not own.has_demands and not kept_away:
             return SKIP
-        near_all = [Near(key, *sums.of_query(_all_of(affinity), key)) for key in _keys(affinity)]
+        near_all = [(key, query, sums.of_query(query, key)) for key, query in own.near_all]
         state.write(
             self.name,
             Demands(
-                affinity=tuple(near_all),
+                affinity=tuple(Near(key, found.sums, query) for key, query, found in near_all),
                 anti_affinity=tuple(
-                    Near(term.topology_key, *sums.of_query(_all_of([term]), term.topology_key))
-                    for term in anti_affinity
+                    Near(key, sums.of_query(query, key).sums, query) for key, query in own.near_any
                 ),
                 existing=kept_away,
-                matched_anywhere=sum(int(near.totals.sum()) for near in near_all),
-                satisfies_itself=all(_means(term, pod) for term in affinity),
+                matched_anywhere=sum(found.total for _, _, found in near_all),
+                satisfies_itself=own.satisfies_itself,
             ),
         )
         return None
@@ -185,23 +191,28 @@ class InterPodAffinity(Plugin):
         matched: Any = demands.matched_anywhere
         for near in demands.affinity:
             domain = nodes.label(near.topology_key).ids
-            present = domain >= 0
+            absent = domain < 0
             change = nodes.matching_change(near.query)
             if not isinstance(change, int):
-                matched = matched + change * present
-            lacks_key |= ~present
+                matched = matched + np.where(absent, 0, change)
+            lacks_key |= absent
             unmet |= near.totals.take(domain) + change <= 0
         if demands.satisfies_itself:
             # The first pod of a group that wants to be near its own kind may go anywhere.
             unmet &= matched != 0
-        return lacks_key | unmet
+        lacks_key |= unmet
+        return lacks_key
 
     @staticmethod
     def _any_near(nodes: NodeColumns, found: Iterable[tuple[Near | Existing, Any]]) -> BoolColumn:
         result = np.zeros(len(nodes), dtype=np.bool_)
         for near, change in found:
             domain = nodes.label(near.topology_key).ids
-            result |= (near.totals.take(domain) + change > 0) & (domain >= 0)
+            count = near.totals.take(domain)
+            if isinstance(change, int):
+                result |= count > 0
+            else:
+                result |= (count + change > 0) & (domain >= 0)
         return result
 
     def _kept_away(self, pod: Pod, demands: Demands, nodes: NodeColumns) -> BoolColumn | None:
@@ -224,36 +235,36 @@ class InterPodAffinity(Plugin):
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         cluster = nodes.cluster
         own = self._own_terms(state, pod, cluster)
-        if self.args.ignore_preferred_terms_of_existing_pods and not own.has_preferences:
+        if self.args.ignore_preferred_terms_of_existing_pods and not own.preferred:
             return SKIP
         if own.problem:
             return failure(own.problem)
+        carried = self._carried(state, pod, cluster)
+        if not own.preferred and not any(carried.values()):
+            return SKIP
         sums = self._sums(state, cluster)
         tables: dict[str, IntColumn] = {}
-        for weight, key, totals in self._pulls(pod, cluster, own, sums):
-            if totals.any():
-                table = tables.get(key)
-                tables[key] = totals * weight if table is None else table + totals * weight
+        for weight, key, found in self._pulls(own, carried, sums):
+            if found.total:
+                table, pull = tables.get(key), found.sums * weight
+                tables[key] = pull if table is None else table + pull
         if not tables:
             return SKIP
         state.write((self.name, "scores"), tables)
         return None
 
     def _pulls(
-        self, pod: Pod, cluster: Cluster, own: OwnTerms, sums: Sums
-    ) -> Iterator[tuple[int, str, IntColumn]]:
+        self, own: OwnTerms, carried: MatchingTerms, sums: Sums
+    ) -> Iterator[tuple[int, str, DomainSums]]:
         """Weight, key and counts by domain of everything that draws the pod to a domain or away from it."""
-        signs = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1))
-        for kind, sign in signs:
-            for weight, term in own.terms[kind]:
-                totals, _ = sums.of_query(_all_of([term]), term.topology_key)
-                yield sign * weight, term.topology_key, totals
+        for weight, key, query in own.preferred:
+            yield weight, key, sums.of_query(query, key)
         hard_weight = self.args.hard_pod_affinity_weight
         if hard_weight > 0:
-            for carriers in self._carriers(pod, cluster, TermKind.REQUIRED_AFFINITY):
+            for carriers in carried[TermKind.REQUIRED_AFFINITY]:
                 yield hard_weight, carriers.carried.term.topology_key, sums.of_carriers(carriers)
-        for kind, sign in signs:
-            for carriers in self._carriers(pod, cluster, kind):
+        for kind, sign in ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1)):
+            for carriers in carried[kind]:
                 weight = sign * carriers.carried.weight
                 yield weight, carriers.carried.term.topology_key, sums.of_carriers(carriers)
 
@@ -284,14 +295,12 @@ class InterPodAffinity(Plugin):
         own: OwnTerms = known[1]
         return own
 
-    @staticmethod
-    def _carriers(pod: Pod, cluster: Cluster, kind: TermKind) -> list[TermCarriers]:
+    def _carried(self, state: CycleState, pod: Pod, cluster: Cluster) -> MatchingTerms:
         """Terms of pods already there that mean the incoming pod."""
-        if not len(cluster.terms):
-            return []
-        label_set = cluster.label_sets.intern(pod.namespace, pod.labels)
-        matching = cluster.terms.matching(label_set, cluster.namespace_labels(pod.namespace))
-        return [carriers for carriers in matching if carriers.carried.kind is kind]
+        label_set = state.once(
+            (self.name, "labels"), lambda: cluster.label_sets.intern(pod.namespace, pod.labels)
+        )
+        return cluster.terms.matching(label_set, cluster.namespace_labels(pod.namespace))
 
     def _sums(self, state: CycleState, cluster: Cluster) -> Sums:
         known: Sums | None = state.kept.get((self.name, "sums"))
@@ -340,7 +349,7 @@ class InterPodAffinity(Plugin):
         return appeared or vanished
 
 
-_NO_TERMS: Final = OwnTerms(dict.fromkeys(TermKind, ()))
+_NO_TERMS: Final = OwnTerms()
 
 
 class Sums:
@@ -351,27 +360,28 @@ class Sums:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.topology_version = cluster.topology_version
-        self._by_query: dict[tuple[PodQuery, str], tuple[object, DomainSums]] = {}
+        self._by_query: dict[tuple[int, str], tuple[PodCount, PodQuery, DomainSums]] = {}
         self._by_carriers: dict[TermCarriers, DomainSums] = {}
 
-    def of_query(self, query: PodQuery, key: str) -> tuple[IntColumn, PodQuery]:
-        column = self._cluster.count(query).column
-        known = self._by_query.get((query, key))
-        if known is None or known[0] is not column:
-            cluster = self._cluster
-            made = DomainSums(cluster.nodes, cluster.usage_log, column, cluster.nodes.label(key))
-            known = self._by_query[query, key] = (column, made)
-        known[1].refresh()
-        return known[1].sums, query
+    def of_query(self, query: PodQuery, key: str) -> DomainSums:
+        """For a query object that stays the same: they are told apart by identity."""
+        cluster = self._cluster
+        known = self._by_query.get((id(query), key))
+        if known is None or not cluster.counts.still_asked(known[0]):
+            count = cluster.count(query)
+            made = DomainSums(cluster.nodes, cluster.usage_log, count.column, cluster.nodes.label(key))
+            known = self._by_query[id(query), key] = (count, query, made)
+        known[2].refresh()
+        return known[2]
 
-    def of_carriers(self, carriers: TermCarriers) -> IntColumn:
+    def of_carriers(self, carriers: TermCarriers) -> DomainSums:
         known = self._by_carriers.get(carriers)
         if known is None:
             cluster, key = self._cluster, carriers.carried.term.topology_key
             known = DomainSums(cluster.nodes, cluster.usage_log, carriers.column, cluster.nodes.label(key))
             self._by_carriers[carriers] = known
         known.refresh()
-        return known.sums
+        return known
 
 
 def _parse(pod: Pod, cluster: Cluster) -> OwnTerms:
@@ -384,8 +394,22 @@ def _parse(pod: Pod, cluster: Cluster) -> OwnTerms:
         except SelectorError as error:
             terms[kind] = ()
             problems.append(f"{PREFIXES[kind]}: {error}")
-    problem = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
-    return OwnTerms(terms, problem)
+    affinity = [term for _, term in terms[TermKind.REQUIRED_AFFINITY]]
+    everyone = _all_of(affinity)
+    signs = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1))
+    return OwnTerms(
+        near_all=tuple((key, everyone) for key in dict.fromkeys(term.topology_key for term in affinity)),
+        near_any=tuple(
+            (term.topology_key, _all_of([term])) for _, term in terms[TermKind.REQUIRED_ANTI_AFFINITY]
+        ),
+        preferred=tuple(
+            (sign * weight, term.topology_key, _all_of([term]))
+            for kind, sign in signs
+            for weight, term in terms[kind]
+        ),
+        satisfies_itself=all(_means(term, pod) for term in affinity),
+        problem=problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else "",
+    )
 
 
 def _resolved(term: AffinityTerm, cluster: Cluster) -> AffinityTerm:
@@ -408,10 +432,6 @@ def _pod_selector(term: AffinityTerm) -> PodSelector:
 def _all_of(terms: Iterable[AffinityTerm]) -> PodQuery:
     """Pods that all of these terms mean."""
     return PodQuery(tuple(_pod_selector(term) for term in terms))
-
-
-def _keys(terms: Iterable[AffinityTerm]) -> list[str]:
-    return list(dict.fromkeys(term.topology_key for term in terms))
 
 
 def _means(term: AffinityTerm, pod: Pod) -> bool:

@@ -39,6 +39,7 @@ from bayplan.plugin import (
     NodeColumns,
     Plugin,
     Pod,
+    PodCount,
     PodQuery,
     PodSelector,
     PodTopologySpreadArgs,
@@ -54,6 +55,7 @@ from bayplan.plugin import (
     rows_matching,
     untolerated_taint,
     wake,
+    whole_share,
 )
 
 MISSING_LABEL: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
@@ -79,6 +81,8 @@ class Domains:
 
     constraint: SpreadConstraint
     eligible: BoolColumn
+    count: PodCount | None
+    """Matching pods on each node; None where the constraint counts none."""
     sums: DomainSums | None
     known: NDArray[np.intp]
     """Ids of the domains that have an eligible node."""
@@ -97,9 +101,28 @@ class Counts:
     """What is kept for a pod's template while no node comes, goes or changes its labels or taints."""
 
     topology_version: int
+    objects_version: int
     owners: tuple[int, ...]
-    columns: tuple[object, ...]
     domains: tuple[Domains, ...]
+    scoring: Scoring | None = None
+
+    def hold(self, cluster: Cluster) -> bool:
+        """Whether they still do: nothing they depend on has changed, and no column was dropped."""
+        return self.topology_version == cluster.topology_version and all(
+            domains.count is None or cluster.counts.still_asked(domains.count) for domains in self.domains
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """What scoring needs to know about the nodes that fit; it holds as long as the same ones do."""
+
+    rows: NDArray[np.intp]
+    ignored: BoolColumn | None
+    """Nodes without some of the labels; they score 0."""
+    absent: tuple[BoolColumn | None, ...]
+    """For each constraint the nodes that lack its label; None where none does."""
+    weights: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +144,11 @@ class Preference:
     """One soft constraint in this cycle."""
 
     constraint: SpreadConstraint
-    weight: float
-    by_row: IntColumn | None
-    """Matching pods on each row of the table, for spreading over hosts."""
-    totals: IntColumn | None
-    """Matching pods by domain, for everything else."""
+    absent: BoolColumn | None
+    by_row: NDArray[np.float64] | None
+    """What each row of the table is worth, for spreading over hosts."""
+    by_domain: NDArray[np.float64] | None
+    """What each domain is worth, for everything else."""
 
 
 class PodTopologySpread(Plugin):
@@ -211,61 +234,81 @@ class PodTopologySpread(Plugin):
         counts = self._counts(state, pod, nodes, SCHEDULE_ANYWAY)
         if counts is None or not len(nodes):
             return SKIP
-        present = [nodes.label(domains.constraint.topology_key).ids >= 0 for domains in counts.domains]
-        ignored: BoolColumn | None = None
-        if self._requires_all_keys(pod):
-            ignored = ~np.logical_and.reduce(present)
+        scoring = counts.scoring
+        if scoring is None or scoring.rows is not nodes.rows:
+            scoring = counts.scoring = self._scoring(pod, counts, nodes)
         preferences = []
-        for domains in counts.domains:
+        for domains, absent, weight in zip(counts.domains, scoring.absent, scoring.weights, strict=True):
             domains.refresh()
-            preferences.append(self._preference(pod, domains, nodes, ignored))
-        state.write((self.name, "scores"), (tuple(preferences), ignored))
+            preferences.append(self._preference(domains, nodes.cluster, absent, weight))
+        state.write((self.name, "scores"), (tuple(preferences), scoring.ignored))
         return None
 
-    def _preference(
-        self, pod: Pod, domains: Domains, nodes: NodeColumns, ignored: BoolColumn | None
-    ) -> Preference:
-        constraint, cluster = domains.constraint, nodes.cluster
-        if constraint.by_host:
-            size = len(nodes) if ignored is None else int(np.count_nonzero(~ignored))
-            query = counted(pod, constraint)
-            by_row = np.zeros(cluster.nodes.high, dtype=np.int64)
-            if query is not None:
-                by_row = cluster.count(query).column.read
-            return Preference(constraint, math.log(size + 2), by_row, None)
-        label = cluster.nodes.label(constraint.topology_key)
+    def _scoring(self, pod: Pod, counts: Counts, nodes: NodeColumns) -> Scoring:
+        keys = [domains.constraint.topology_key for domains in counts.domains]
+        absent = [nodes.label(key).ids < 0 for key in keys]
+        ignored: BoolColumn | None = None
+        if self._requires_all_keys(pod):
+            ignored = np.logical_or.reduce(absent)
+            ignored = ignored if ignored.any() else None
+        weights = []
+        for domains in counts.domains:
+            constraint = domains.constraint
+            if constraint.by_host:
+                size = len(nodes) if ignored is None else int(np.count_nonzero(~ignored))
+            else:
+                size = self._domain_count(constraint, nodes, ignored)
+            weights.append(math.log(size + 2))
+        return Scoring(
+            nodes.rows, ignored, tuple(mask if mask.any() else None for mask in absent), tuple(weights)
+        )
+
+    @staticmethod
+    def _domain_count(constraint: SpreadConstraint, nodes: NodeColumns, ignored: BoolColumn | None) -> int:
+        """How many domains the nodes that fit are in; those without the label are in that of the value ''."""
+        label = nodes.cluster.nodes.label(constraint.topology_key)
         domain = nodes.label(constraint.topology_key).ids
-        here = domain if ignored is None else domain[~ignored]
         seen = np.zeros(len(label.values) + 1, dtype=np.bool_)
-        seen[here] = True
-        totals = domains.totals(len(label.values))
+        seen[domain if ignored is None else domain[~ignored]] = True
         unnamed = label.values.find("")
         if unnamed >= 0 and seen[-1]:
-            # A node without the label counts as one whose label is empty.
-            without = domains.eligible & (label.column.read < 0) & cluster.nodes.exists.read
-            query = counted(pod, constraint)
-            if query is not None:
-                totals = totals.copy()
-                totals[unnamed] += int(cluster.count(query).column.read[without].sum())
             seen[-1] = not seen[unnamed]
-        return Preference(constraint, math.log(int(np.count_nonzero(seen)) + 2), None, totals)
+        return int(np.count_nonzero(seen))
+
+    @staticmethod
+    def _preference(
+        domains: Domains, cluster: Cluster, absent: BoolColumn | None, weight: float
+    ) -> Preference:
+        constraint = domains.constraint
+        skew = constraint.max_skew - 1
+        if constraint.by_host:
+            count = None if domains.count is None else domains.count.column.read
+            matching = np.zeros(cluster.nodes.high, dtype=np.int64) if count is None else count
+            return Preference(constraint, absent, np.multiply(matching, weight) + skew, None)
+        label = cluster.nodes.label(constraint.topology_key)
+        totals = domains.totals(len(label.values))
+        unnamed = label.values.find("")
+        if unnamed >= 0 and absent is not None and domains.count is not None:
+            # A node without the label counts as one whose label is empty.
+            without = domains.eligible & (label.column.read < 0)
+            totals = totals.copy()
+            totals[unnamed] += int(domains.count.column.read[without].sum())
+        return Preference(constraint, absent, None, np.multiply(totals, weight) + skew)
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         preferences, ignored = state.read((self.name, "scores"))
+        if len(preferences) == 1 and preferences[0].by_domain is not None and preferences[0].absent is None:
+            # One kind of domain only: there are far fewer domains to round than nodes.
+            only: IntColumn = _rounded(preferences[0].by_domain)
+            return only.take(nodes.label(preferences[0].constraint.topology_key).ids)
         total = np.zeros(len(nodes), dtype=np.float64)
         for preference in preferences:
-            domain = nodes.label(preference.constraint.topology_key).ids
             if preference.by_row is not None:
-                count = nodes.gather(preference.by_row)
+                worth = nodes.gather(preference.by_row)
             else:
-                count = preference.totals.take(domain)
-            scored = count * preference.weight
-            scored += preference.constraint.max_skew - 1
-            if (domain < 0).any():
-                scored[domain < 0] = 0.0
-            total += scored
-        whole = np.trunc(total)
-        rounded: IntColumn = (whole + (total - whole >= 0.5)).astype(np.int64)
+                worth = preference.by_domain.take(nodes.label(preference.constraint.topology_key).ids)
+            total += worth if preference.absent is None else np.where(preference.absent, 0.0, worth)
+        rounded = _rounded(total)
         if ignored is not None:
             rounded[ignored] = 0
         return rounded
@@ -279,7 +322,7 @@ class PodTopologySpread(Plugin):
         if highest == 0:
             result = np.full(len(scores), MAX_SCORE, dtype=np.int64)
         else:
-            result = MAX_SCORE * (highest + lowest - scores) // highest
+            result = whole_share(MAX_SCORE * (highest + lowest - scores), highest)
         if ignored is not None:
             result[ignored] = 0
         return result
@@ -301,30 +344,29 @@ class PodTopologySpread(Plugin):
         """The counts for the pod's constraints with this action; None where it has none."""
         cluster = nodes.cluster
         by_default = not pod.spec.topology_spread_constraints
-        owners = cluster.objects.versions(OWNER_KINDS) if by_default else ()
         known: Counts | None = state.kept.get((self.name, action))
-        if known is not None and known.owners == owners:
+        if known is not None and self._same_owners(known, cluster, by_default):
             if not known.domains:
                 return None
-            if known.topology_version == cluster.topology_version and known.columns == self._columns(
-                cluster, pod, [domains.constraint for domains in known.domains]
-            ):
+            if known.hold(cluster):
                 return known
         constraints = self._constraints(pod, cluster, action)
         made = Counts(
             topology_version=cluster.topology_version,
-            owners=owners,
-            columns=self._columns(cluster, pod, constraints),
+            objects_version=cluster.objects.version,
+            owners=cluster.objects.versions(OWNER_KINDS),
             domains=self._domains(pod, cluster, constraints, action),
         )
         state.kept[self.name, action] = made
         return made if made.domains else None
 
     @staticmethod
-    def _columns(cluster: Cluster, pod: Pod, constraints: Sequence[SpreadConstraint]) -> tuple[object, ...]:
-        """The columns that the sums follow. One that nobody asked for long is dropped and made anew."""
-        queries = (counted(pod, constraint) for constraint in constraints)
-        return tuple(None if query is None else cluster.count(query).column for query in queries)
+    def _same_owners(known: Counts, cluster: Cluster, by_default: bool) -> bool:
+        """Whether the pod is still known by the same selectors."""
+        if not by_default or known.objects_version == cluster.objects.version:
+            return True
+        known.objects_version = cluster.objects.version
+        return known.owners == cluster.objects.versions(OWNER_KINDS)
 
     def _domains(
         self, pod: Pod, cluster: Cluster, constraints: Sequence[SpreadConstraint], action: str
@@ -349,14 +391,13 @@ class PodTopologySpread(Plugin):
                 eligible = eligible & (nodes.taints(untolerated) == 0)
             label = cluster.nodes.label(constraint.topology_key)
             query = counted(pod, constraint)
+            count = None if query is None else cluster.count(query)
             sums = None
-            if query is not None and (filtering or not constraint.by_host):
+            if count is not None and (filtering or not constraint.by_host):
                 # Scores by host look at the node itself, not at a domain.
-                sums = DomainSums(
-                    cluster.nodes, cluster.usage_log, cluster.count(query).column, label, eligible
-                )
+                sums = DomainSums(cluster.nodes, cluster.usage_log, count.column, label, eligible)
             ids = label.column.read[eligible]
-            found.append(Domains(constraint, eligible, sums, np.unique(ids[ids >= 0])))
+            found.append(Domains(constraint, eligible, count, sums, np.unique(ids[ids >= 0])))
         return tuple(found)
 
     # Hints
@@ -398,3 +439,10 @@ class PodTopologySpread(Plugin):
         return has and (
             any(old.labels[key] != new.labels[key] for key in keys) or old.spec.taints != new.spec.taints
         )
+
+
+def _rounded(values: NDArray[np.float64]) -> IntColumn:
+    """To the nearest whole number, halves away from zero. The values are not negative."""
+    whole = np.trunc(values)
+    nearest: IntColumn = (whole + (values - whole >= 0.5)).astype(np.int64)
+    return nearest

@@ -216,7 +216,7 @@ class Cluster:
             rows[row] = rows.get(row, 0) + 1
 
     def _free_ports(self, ports: tuple[HostPort, ...], row: int) -> None:
-        used = self.used_ports[row]
+        used = self.used_ports.get(row, set())
         for port in ports:
             # Two pods with one triple leave together: upstream keeps a set, not a count.
             used.discard(port)
@@ -225,7 +225,7 @@ class Cluster:
             if not rows[row]:
                 del rows[row]
         if not used:
-            del self.used_ports[row]
+            self.used_ports.pop(row, None)
 
     # Nominations
 

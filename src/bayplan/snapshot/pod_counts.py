@@ -23,13 +23,15 @@ MOST_QUERIES: Final = 2048
 class PodCount:
     """The column of one query, and which sets of labels it matches."""
 
-    __slots__ = ("_table", "asked", "column", "matching", "query")
+    __slots__ = ("_table", "asked", "column", "dropped", "matching", "query")
 
     def __init__(self, query: PodQuery, column: Column) -> None:
         self.query = query
         self.column = column
         self.matching: set[int] = set()
         self.asked = 0
+        self.dropped = False
+        """Whether the column was given up: it is no longer kept, and has to be asked for anew."""
         self._table: NDArray[np.bool_] | None = None
 
     def matches_set(self, sets: int) -> NDArray[np.bool_]:
@@ -65,9 +67,14 @@ class PodCounts:
         found = self._counts.get(query)
         if found is None:
             found = self._start(query)
-        self._clock += 1
-        found.asked = self._clock
+        self.still_asked(found)
         return found
+
+    def still_asked(self, count: PodCount) -> bool:
+        """Notes that somebody who holds a count still uses it. False where it was dropped."""
+        self._clock += 1
+        count.asked = self._clock
+        return not count.dropped
 
     def of_set(self, label_set: LabelSet) -> list[PodCount]:
         """The counts that a pod with these labels belongs to."""
@@ -117,6 +124,7 @@ class PodCounts:
     def _forget_unasked(self) -> None:
         oldest = sorted(self._counts.values(), key=lambda count: count.asked)[: MOST_QUERIES // 2]
         for count in oldest:
+            count.dropped = True
             del self._counts[count.query]
             self._index.discard(narrowest(count.query), count.query)
             self._nodes.drop_column(count.column)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +137,10 @@ class TermCarriers:
         self.total = 0
 
 
+MatchingTerms = Mapping[TermKind, tuple[TermCarriers, ...]]
+NO_TERMS: Final[MatchingTerms] = dict.fromkeys(TermKind, ())
+
+
 class CarriedTerms:
     """All terms that some placed pod carries.
 
@@ -146,7 +151,7 @@ class CarriedTerms:
         self._nodes = nodes
         self._carriers: dict[CarriedTerm, TermCarriers] = {}
         self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
-        self._matching: dict[int, tuple[int, Mapping[str, str], tuple[TermCarriers, ...]]] = {}
+        self._matching: dict[int, tuple[int, Mapping[str, str], MatchingTerms]] = {}
         self._of_terms: dict[int, tuple[int, list[TermCarriers]]] = {}
         self.version = 0
 
@@ -183,19 +188,19 @@ class CarriedTerms:
         self.version += 1
         self._of_terms.clear()
 
-    def matching(self, label_set: LabelSet, namespace_labels: Mapping[str, str]) -> tuple[TermCarriers, ...]:
-        """The terms that mean a pod with these labels."""
+    def matching(self, label_set: LabelSet, namespace_labels: Mapping[str, str]) -> MatchingTerms:
+        """The terms, by kind, that mean a pod with these labels."""
         if not self._carriers:
-            return ()
+            return NO_TERMS
         known = self._matching.get(label_set.id)
         if known is not None and known[0] == self.version and known[1] == namespace_labels:
             return known[2]
         if len(self._matching) > 2 * len(self._carriers) + 10_000:
             self._matching.clear()
-        found = tuple(
-            self._carriers[carried]
-            for carried in self._index.candidates(label_set.labels)
-            if carried.term.matches(label_set.namespace, label_set.labels, namespace_labels)
-        )
-        self._matching[label_set.id] = (self.version, namespace_labels, found)
-        return found
+        found: dict[TermKind, list[TermCarriers]] = {kind: [] for kind in TermKind}
+        for carried in self._index.candidates(label_set.labels):
+            if carried.term.matches(label_set.namespace, label_set.labels, namespace_labels):
+                found[carried.kind].append(self._carriers[carried])
+        matching = {kind: tuple(carriers) for kind, carriers in found.items()}
+        self._matching[label_set.id] = (self.version, namespace_labels, matching)
+        return matching

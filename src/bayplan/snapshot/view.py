@@ -70,11 +70,12 @@ class LabelValues:
 class NodeColumns:
     """Columns over some rows (None: over all rows in use, those without a node among them)."""
 
-    __slots__ = ("_rows", "cluster")
+    __slots__ = ("_labels", "_rows", "cluster")
 
     def __init__(self, cluster: Cluster, rows: IdColumn | None = None) -> None:
         self.cluster = cluster
         self._rows = rows
+        self._labels: dict[str, LabelValues] = {}
 
     def __len__(self) -> int:
         return self.cluster.nodes.high if self._rows is None else len(self._rows)
@@ -122,8 +123,14 @@ class NodeColumns:
         return np.isin(self._rows, wanted).nonzero()[0]
 
     def label(self, key: str) -> LabelValues:
-        label = self.cluster.nodes.label(key)
-        return LabelValues(label, self.of(label.column))
+        if self._rows is None:
+            label = self.cluster.nodes.label(key)
+            return LabelValues(label, self.of(label.column))
+        found = self._labels.get(key)
+        if found is None:
+            label = self.cluster.nodes.label(key)
+            found = self._labels[key] = LabelValues(label, self.of(label.column))
+        return found
 
     def taints(self, lookup: Lookup[tuple[Taint, ...]]) -> IntColumn:
         """`lookup` (made by `taint_lookup`) of each node's list of taints."""
