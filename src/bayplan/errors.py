@@ -6,7 +6,13 @@
     │   ├── SelectorError     a label or node selector that breaks its syntax
     │   └── DecodeError       a file that is no YAML, or an object whose fields have the wrong shape
     ├── ConfigError           the scheduler's configuration is wrong
-    └── PluginError           a plugin broke its contract or could not do its work
+    ├── PluginError           a plugin broke its contract or could not do its work
+    └── APIError              the API server said no, or nothing
+        ├── NotFoundError         404: the object is not there
+        ├── ConflictError         409: it is not as we thought
+        ├── GoneError             410: the resourceVersion is too old, list again
+        ├── ServerError           429 or 5xx: it cannot now; nothing was done
+        └── UnknownOutcomeError   no answer: whether a write took effect is not known
 
 "This pod does not fit" is an answer and not an error: it is a status, and never comes through here.
 This file is at the bottom of the import graph: it imports nothing of ours.
@@ -103,3 +109,42 @@ class PluginError(BayplanError):
 
     def __str__(self) -> str:
         return f"plugin {self.plugin}: {self.problem}"
+
+
+class APIError(BayplanError):
+    """A request to the API server failed. `code` is the HTTP status, 0 where there was no answer."""
+
+    code = 0
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class NotFoundError(APIError):
+    """The object is not there."""
+
+    code = 404
+
+
+class ConflictError(APIError):
+    """The object is not as the request assumed."""
+
+    code = 409
+
+
+class GoneError(APIError):
+    """The resourceVersion asked for is too old to be continued from."""
+
+    code = 410
+
+
+class ServerError(APIError):
+    """The server cannot answer now; nothing was done."""
+
+    code = 500
+
+
+class UnknownOutcomeError(APIError):
+    """A write got no answer: whether it took effect is not known."""

@@ -1,0 +1,78 @@
+"""The outside world as the scheduler knows it: a few verbs on API objects.
+
+It has a Kubernetes implementation over HTTP, one on the store in this process, and a wrapper that injects
+faults. Everything above talks to this protocol and raises or handles only the errors of `bayplan.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from bayplan.api.meta import Condition, Object
+from bayplan.api.pod import Pod
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+
+
+class Change(StrEnum):
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    """Nothing changed, but everything up to this resourceVersion has been seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[ObjectT]):
+    """One change of one object. A deleted object is given as it was last seen."""
+
+    change: Change
+    object: ObjectT | None
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatusPatch:
+    """What is to be changed in a pod's status; None leaves a part as it is.
+
+    An empty nominated node name clears the nomination.
+    """
+
+    condition: Condition | None = None
+    nominated_node_name: str | None = None
+
+
+class ClusterAPI(Protocol):
+    """Reading and writing a cluster.
+
+    Pods that have finished (phase Succeeded or Failed) are not listed; one that finishes is seen as deleted.
+    Every method may raise an `APIError`: NotFoundError, ConflictError, GoneError (the resourceVersion is too
+    old: list again), ServerError, or UnknownOutcomeError (a write of which nobody knows whether it took
+    effect).
+    """
+
+    async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
+        """All objects of a kind, in all namespaces, and the resourceVersion from which to watch."""
+
+    def watch(
+        self, kind: type[ObjectT], resource_version: str
+    ) -> AsyncIterator[Sequence[WatchEvent[ObjectT]]]:
+        """Changes after a resourceVersion, in batches as they arrive. Ends when the connection does."""
+
+    async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT: ...
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Assigns the pod. ConflictError where it is assigned already, being deleted, gated or another one."""
+
+    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None: ...
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Starts the pod's graceful deletion."""
+
+    async def create(self, item: Object) -> Object: ...
+
+    async def update(self, item: Object) -> Object:
+        """Replaces an object; ConflictError where it has changed since it was read."""
