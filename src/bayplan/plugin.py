@@ -6,6 +6,16 @@ point is given and may answer stands in `bayplan.framework.plugin_api`.
 
 from bayplan.api.host_ports import HostPort, conflicts, host_ports
 from bayplan.api.images import normalized_image_name, pod_images
+from bayplan.api.in_tree_volumes import (
+    BETA_REGION,
+    BETA_ZONE,
+    REGION,
+    ZONE,
+    ZONE_DELIMITER,
+    TranslationError,
+    in_tree_plugin,
+    migrated_affinity,
+)
 from bayplan.api.meta import (
     LabelSelector,
     NodeSelector,
@@ -71,6 +81,12 @@ from bayplan.api.spread import (
     own_constraints,
 )
 from bayplan.api.storage import (
+    BOUND_BY_CONTROLLER_ANNOTATION,
+    MIGRATED_PLUGINS_ANNOTATION,
+    READ_WRITE_ONCE_POD,
+    SELECTED_NODE_ANNOTATION,
+    STORAGE,
+    WAIT_FOR_FIRST_CONSUMER,
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -78,6 +94,8 @@ from bayplan.api.storage import (
     PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
+    not_found,
+    not_made_for,
 )
 from bayplan.api.tolerations import (
     PREFER_NO_SCHEDULE,
@@ -145,7 +163,18 @@ from bayplan.framework.state import CycleState, NotInStateError
 from bayplan.framework.status import SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
 from bayplan.preemption.evaluation import Evaluation, Sampling, evaluate, preemption_errors, why_not
 from bayplan.preemption.victims import DryRun
+from bayplan.snapshot.assumed import (
+    ASSUMED_KINDS,
+    OutOfSyncError,
+    assume,
+    expected_claim,
+    expected_volume,
+    restore,
+)
 from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.csi_nodes import NO_LIMIT, CSINodes
+from bayplan.snapshot.derived import derived
+from bayplan.snapshot.disks import Disk, DiskUses, clash, disks_of
 from bayplan.snapshot.domains import DomainSums
 from bayplan.snapshot.interning import IdColumn, Interner, Lookup
 from bayplan.snapshot.label_sets import PodQuery, PodSelector
@@ -158,6 +187,7 @@ from bayplan.snapshot.node_matching import (
     rows_matching_terms,
 )
 from bayplan.snapshot.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
+from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.owners import OWNER_KINDS, owner_selector
 from bayplan.snapshot.pod_counts import PodCount
 from bayplan.snapshot.terms import (
@@ -170,9 +200,24 @@ from bayplan.snapshot.terms import (
     pod_terms,
 )
 from bayplan.snapshot.view import BoolColumn, IntColumn, LabelValues, NodeColumns
+from bayplan.snapshot.volume_matching import by_size, match_volumes, rows_reached
+from bayplan.snapshot.volume_offers import StorageRoom, VolumeOffers, volume_limit
+from bayplan.snapshot.volumes import (
+    InlineVolume,
+    NodeVolumes,
+    VolumeId,
+    VolumeProblem,
+    VolumeUses,
+    limited_volumes,
+    wanted_volumes,
+)
 from bayplan.snapshot.what_if import Hypothesis
 
 __all__ = [
+    "ASSUMED_KINDS",
+    "BETA_REGION",
+    "BETA_ZONE",
+    "BOUND_BY_CONTROLLER_ANNOTATION",
     "CPU",
     "DO_NOT_SCHEDULE",
     "EPHEMERAL_STORAGE",
@@ -182,22 +227,32 @@ __all__ = [
     "MAX_SCORE",
     "MAX_SHAPE_SCORE",
     "MEMORY",
+    "MIGRATED_PLUGINS_ANNOTATION",
     "MOST_ALLOCATED",
     "NAME_FIELD",
     "NOTHING",
+    "NO_LIMIT",
     "OWNER_KINDS",
     "PREFER_NO_SCHEDULE",
+    "READ_WRITE_ONCE_POD",
+    "REGION",
     "REQUESTED_TO_CAPACITY_RATIO",
     "SCHEDULE_ANYWAY",
+    "SELECTED_NODE_ANNOTATION",
     "SKIP",
+    "STORAGE",
     "SUCCESS",
     "SYSTEM_DEFAULTS",
+    "WAIT_FOR_FIRST_CONSUMER",
+    "ZONE",
+    "ZONE_DELIMITER",
     "Action",
     "Affinity",
     "AffinityTerm",
     "BoolColumn",
     "CSIDriver",
     "CSINode",
+    "CSINodes",
     "CSIStorageCapacity",
     "CarriedTerm",
     "Cluster",
@@ -207,6 +262,8 @@ __all__ = [
     "CycleState",
     "DefaultPreemptionArgs",
     "Diagnosis",
+    "Disk",
+    "DiskUses",
     "DomainSums",
     "DryRun",
     "Duration",
@@ -221,6 +278,7 @@ __all__ = [
     "HostPort",
     "Hypothesis",
     "IdColumn",
+    "InlineVolume",
     "IntColumn",
     "InterPodAffinityArgs",
     "Interner",
@@ -240,12 +298,15 @@ __all__ = [
     "NodeResourcesFitArgs",
     "NodeSelector",
     "NodeSelectorTerm",
+    "NodeVolumes",
     "Nomination",
     "NotInStateError",
     "Object",
     "ObjectMeta",
     "ObjectReference",
+    "Objects",
     "Operator",
+    "OutOfSyncError",
     "OwnerReference",
     "PersistentVolume",
     "PersistentVolumeClaim",
@@ -278,20 +339,29 @@ __all__ = [
     "StatefulSet",
     "Status",
     "StorageClass",
+    "StorageRoom",
     "Taint",
     "TermCarriers",
     "TermKind",
     "Toleration",
     "TopologySpreadConstraint",
+    "TranslationError",
     "UtilizationShapePoint",
     "Volume",
     "VolumeAttachment",
     "VolumeBindingArgs",
+    "VolumeId",
+    "VolumeOffers",
+    "VolumeProblem",
+    "VolumeUses",
     "Wait",
     "Wake",
     "any_tolerates",
+    "assume",
     "at",
     "balance_requests",
+    "by_size",
+    "clash",
     "compile_preferred",
     "compile_selector",
     "compile_terms",
@@ -299,21 +369,31 @@ __all__ = [
     "conflicts",
     "count_untolerated_preferences",
     "default_constraints",
+    "derived",
+    "disks_of",
     "duplicate",
     "evaluate",
+    "expected_claim",
+    "expected_volume",
     "failure",
     "fit_error",
     "fit_requests",
     "forbidden",
     "host_ports",
+    "in_tree_plugin",
     "invalid",
     "is_extended_resource",
     "is_scalar_resource",
     "is_tracked_resource",
+    "limited_volumes",
+    "match_volumes",
+    "migrated_affinity",
     "milli_value",
     "nonzero_requests",
     "normalize_default",
     "normalized_image_name",
+    "not_found",
+    "not_made_for",
     "own_constraints",
     "owner_selector",
     "parse_quantity",
@@ -326,10 +406,12 @@ __all__ = [
     "reject",
     "required",
     "required_node_affinity",
+    "restore",
     "rows_matching",
     "rows_matching_selector",
     "rows_matching_term",
     "rows_matching_terms",
+    "rows_reached",
     "scoring_requests",
     "selector_from_map",
     "term_matches",
@@ -340,7 +422,9 @@ __all__ = [
     "unsupported",
     "untolerated_taint",
     "value",
+    "volume_limit",
     "wake",
+    "wanted_volumes",
     "whole_share",
     "why_not",
 ]

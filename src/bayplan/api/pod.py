@@ -255,3 +255,12 @@ class Pod(Object, frozen=True):
     @property
     def is_finished(self) -> bool:
         return self.status.phase in ("Succeeded", "Failed")
+
+    def claim_name(self, volume: Volume) -> str | None:
+        """The claim that one of the pod's volumes stands for, or None where it stands for none.
+
+        The claim of a generic ephemeral volume is made by a controller and named `<pod>-<volume>`.
+        """
+        if volume.persistent_volume_claim is not None:
+            return volume.persistent_volume_claim.claim_name
+        return f"{self.name}-{volume.name}" if volume.ephemeral is not None else None

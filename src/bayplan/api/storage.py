@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import field
 
 from bayplan.api.meta import (
@@ -20,10 +22,26 @@ from bayplan.api.pod import (
     AzureFileVolumeSource,
     CinderVolumeSource,
     GCEPersistentDiskVolumeSource,
+    Pod,
     PortworxVolumeSource,
     ResourceRequirements,
     VsphereVolumeSource,
 )
+
+STORAGE: Final = "storage"
+"""The one resource that claims ask for and volumes have."""
+
+CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+"""Where the class stood before there was a field; it still goes first."""
+BIND_COMPLETED_ANNOTATION: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER_ANNOTATION: Final = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
+"""On a claim: the node for which a volume is to be provisioned."""
+MIGRATED_PLUGINS_ANNOTATION: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+"""On a CSINode: the in-tree plugins whose volumes that node's CSI drivers serve."""
+
+WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
+READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 
 
 class PersistentVolumeClaimSpec(Record, frozen=True):
@@ -43,6 +61,22 @@ class PersistentVolumeClaimStatus(Record, frozen=True):
 class PersistentVolumeClaim(Object, frozen=True):
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+    @property
+    def class_name(self) -> str:
+        """The storage class that it asks for; "" where it names none."""
+        found = self.metadata.annotations.get(CLASS_ANNOTATION)
+        return (self.spec.storage_class_name or "") if found is None else found
+
+    @property
+    def is_fully_bound(self) -> bool:
+        """Whether it has its volume, and both sides have been told."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED_ANNOTATION in self.metadata.annotations
+
+    def was_made_for(self, pod: Pod) -> bool:
+        """Whether it is the claim of one of the pod's ephemeral volumes, not one of the same name."""
+        owner = self.metadata.controller()
+        return self.namespace == pod.namespace and owner is not None and owner.uid == pod.uid
 
 
 class CSIPersistentVolumeSource(Record, frozen=True):
@@ -79,6 +113,21 @@ class PersistentVolumeStatus(Record, frozen=True):
 class PersistentVolume(Object, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+    @property
+    def class_name(self) -> str:
+        """The storage class that it is of; "" where it has none."""
+        return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name)
+
+    def is_for(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether it is bound to the claim, or reserved for it (by a user, who need not know the uid)."""
+        reference = self.spec.claim_ref
+        return (
+            reference is not None
+            and reference.name == claim.name
+            and reference.namespace == claim.namespace
+            and reference.uid in ("", claim.uid)
+        )
 
 
 class TopologySelectorTerm(Record, frozen=True):
@@ -138,3 +187,20 @@ class VolumeAttachmentSpec(Record, frozen=True):
 
 class VolumeAttachment(Object, frozen=True):
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+
+
+_NAMES_IN_ERRORS: Final[dict[type[Object], str]] = {
+    PersistentVolumeClaim: "persistentvolumeclaim",
+    PersistentVolume: "persistentvolume",
+    StorageClass: "storageclass.storage.k8s.io",
+}
+
+
+def not_found(kind: type[Object], name: str) -> str:
+    """What a pod is told when an object that it needs is not there."""
+    return f'{_NAMES_IN_ERRORS[kind]} "{name}" not found'
+
+
+def not_made_for(claim: PersistentVolumeClaim, pod: Pod) -> str:
+    """What a pod is told when somebody else's claim has the name of its ephemeral volume's claim."""
+    return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"

@@ -1,0 +1,190 @@
+"""NodeVolumeLimits: a CSI driver attaches only so many volumes to a node.
+
+How many, the node's CSINode says, for each driver. A volume counts once however many pods use it, and as long
+as it is attached even if none does any more. One that is yet to be made for a claim counts as well, and so do
+volumes in the words of in-tree plugins, as their CSI drivers' (`snapshot/volumes.py`).
+
+https://kubernetes.io/docs/concepts/storage/storage-limits/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from bayplan.plugin import (
+    NO_LIMIT,
+    SKIP,
+    Action,
+    BoolColumn,
+    CSINode,
+    CSINodes,
+    CycleState,
+    Hypothesis,
+    InlineVolume,
+    NodeColumns,
+    NodeVolumes,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    Status,
+    StorageClass,
+    VolumeAttachment,
+    VolumeId,
+    VolumeProblem,
+    VolumeUses,
+    Wake,
+    derived,
+    in_tree_plugin,
+    limited_volumes,
+    wake,
+    wanted_volumes,
+)
+
+REASON: Final = "node(s) exceed max volume count"
+
+Wanted = frozenset[VolumeId] | VolumeProblem
+
+
+@dataclass(frozen=True, slots=True)
+class PodWants:
+    """The volumes that the pod would use on nodes with a CSINode and on those without."""
+
+    with_csi_node: Wanted
+    without_csi_node: Wanted
+
+
+class NodeVolumeLimits(Plugin):
+    """Rejects nodes to which not all of the pod's volumes can be attached."""
+
+    name: ClassVar = "NodeVolumeLimits"
+    reads: ClassVar = Reads.of(
+        "volumes",
+        usage=True,
+        kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, VolumeAttachment),
+    )
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [
+            wake(Resource.CSI_NODE, Action.ADD),
+            wake(Resource.CSI_NODE, Action.UPDATE, self.csi_node_change_helps),
+            wake(Resource.POD, Action.DELETE, self.deleted_pod_helps),
+            wake(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, self.added_claim_helps),
+            wake(Resource.VOLUME_ATTACHMENT, Action.DELETE, self.deleted_attachment_helps),
+        ]
+
+    def csi_node_change_helps(self, pod: Pod, old: CSINode, new: CSINode) -> bool:
+        """A driver takes more volumes than before."""
+        before = _limits(old)
+        return any(limit > before.get(driver, 0) for driver, limit in _limits(new).items())
+
+    def deleted_pod_helps(self, pod: Pod, old: Pod, new: None) -> bool:
+        """A pod went that had, or was promised, a node and used a volume."""
+        has_node = bool(old.spec.node_name or old.status.nominated_node_name)
+        return has_node and bool(limited_volumes(old))
+
+    def added_claim_helps(self, pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
+        """It is one of the pod's."""
+        names = (pod.claim_name(volume) for volume in pod.spec.volumes)
+        return new.namespace == pod.namespace and new.name in names
+
+    def deleted_attachment_helps(self, pod: Pod, old: VolumeAttachment, new: None) -> bool:
+        """A volume was detached, and the pod has one that may be of the same driver."""
+        if any(volume.persistent_volume_claim is not None for volume in pod.spec.volumes):
+            return True
+        plugins = [in_tree_plugin(volume) for volume in pod.spec.volumes]
+        return any(plugin is not None and plugin.driver == old.spec.attacher for plugin in plugins) or any(
+            isinstance(volume, InlineVolume) and volume.problem for volume in limited_volumes(pod)
+        )
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        volumes = limited_volumes(pod)
+        if not volumes:
+            return SKIP
+        objects = nodes.cluster.objects
+        state.write(
+            self.name,
+            PodWants(
+                wanted_volumes(objects, pod, volumes, has_csi_node=True),
+                wanted_volumes(objects, pod, volumes, has_csi_node=False),
+            ),
+        )
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        wants: PodWants = state.read(self.name)
+        csi_nodes = derived(nodes.cluster, CSINodes)
+        has_csi_node = nodes.of(csi_nodes.present)
+        if isinstance(wants.without_csi_node, VolumeProblem):
+            yield _broken(~has_csi_node, wants.without_csi_node)
+        if isinstance(wants.with_csi_node, VolumeProblem):
+            yield _broken(has_csi_node, wants.with_csi_node)
+        elif wants.with_csi_node:
+            yield from self._full(wants.with_csi_node, csi_nodes, nodes)
+
+    def _full(self, wanted: frozenset[VolumeId], csi_nodes: CSINodes, nodes: NodeColumns) -> Iterator[Reject]:
+        uses = derived(nodes.cluster, VolumeUses)
+        full = np.zeros(len(nodes), dtype=np.bool_)
+        by_driver = _by_driver(wanted)
+        for driver, volumes in by_driver.items():
+            limit, count = csi_nodes.limit(driver), uses.count(driver)
+            if limit is None:
+                continue
+            limits = nodes.of(limit)
+            further = np.full(len(nodes), len(volumes))
+            for volume in volumes:
+                further[nodes.positions_of(uses.rows_using(volume))] -= 1
+            attached = 0 if count is None else nodes.of(count)
+            full |= (limits != NO_LIMIT) & (further > 0) & (attached + further > limits)
+        problems = {
+            int(position): text
+            for row, text in uses.problems.items()
+            for position in nodes.positions_of((row,))
+        }
+        if isinstance(nodes, Hypothesis):
+            for position, there in uses.supposed(nodes).items():
+                limits_there = csi_nodes.limits_of(int(nodes.rows[position]))
+                full[position] = any(
+                    _exceeds(limits_there.get(driver), there, driver, volumes)
+                    for driver, volumes in by_driver.items()
+                )
+                problems[position] = there.problem
+        yield Reject(full, REASON)
+        is_limited = nodes.of(csi_nodes.is_limited)
+        for position, text in problems.items():
+            if text and is_limited[position]:
+                yield _broken(np.arange(len(nodes)) == position, VolumeProblem(text))
+
+
+def _exceeds(limit: int | None, there: NodeVolumes, driver: str, volumes: list[VolumeId]) -> bool:
+    """Whether a node that has all this can take no more of the driver's volumes."""
+    further = sum(volume not in there.used for volume in volumes)
+    return limit is not None and further > 0 and there.counts.get(driver, 0) + further > limit
+
+
+def _by_driver(volumes: frozenset[VolumeId]) -> dict[str, list[VolumeId]]:
+    found: dict[str, list[VolumeId]] = {}
+    for volume in volumes:
+        found.setdefault(volume.driver, []).append(volume)
+    return found
+
+
+def _broken(mask: BoolColumn, problem: VolumeProblem) -> Reject:
+    # A claim that is missing may yet come; all else is somebody's mistake.
+    missing = problem.is_missing_claim
+    return Reject(mask, problem.text, unresolvable=missing, error=not missing)
+
+
+def _limits(csi_node: CSINode) -> dict[str, int]:
+    """How many volumes each driver takes; 0 where it does not say."""
+    return {
+        driver.name: (driver.allocatable.count or 0) if driver.allocatable is not None else 0
+        for driver in csi_node.spec.drivers
+    }

@@ -1,0 +1,471 @@
+"""VolumeBinding: a pod goes where its claims have their volumes, or can get them.
+
+A claim that is bound ties the pod to the nodes its volume reaches. A claim whose class waits for its first
+consumer gets a volume when the pod gets a node: the smallest free one that reaches the node or, if there is
+none, one that is provisioned there, where the class allows it and the driver has room. Any other claim has to
+be bound before its pod is scheduled.
+
+When the node is chosen (Reserve), those decisions are noted, so that no other pod is promised the same
+volume (`snapshot/assumed.py`). PreBind has them written to the API server and waits until they are true.
+
+https://kubernetes.io/docs/concepts/storage/storage-classes/#volume-binding-mode
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Protocol, runtime_checkable
+
+import numpy as np
+from msgspec.structs import replace
+
+from bayplan.plugin import (
+    ASSUMED_KINDS,
+    BOUND_BY_CONTROLLER_ANNOTATION,
+    MIGRATED_PLUGINS_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    SKIP,
+    STORAGE,
+    WAIT_FOR_FIRST_CONSUMER,
+    Action,
+    BoolColumn,
+    CSIDriver,
+    CSINode,
+    CSINodes,
+    CSIStorageCapacity,
+    CycleState,
+    Handle,
+    IntColumn,
+    LabelSelector,
+    Lookup,
+    NodeColumns,
+    ObjectReference,
+    Objects,
+    Operator,
+    OutOfSyncError,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    SelectorError,
+    Status,
+    StorageClass,
+    StorageRoom,
+    TranslationError,
+    VolumeBindingArgs,
+    VolumeOffers,
+    Wake,
+    assume,
+    by_size,
+    compile_selector,
+    derived,
+    expected_claim,
+    expected_volume,
+    failure,
+    in_tree_plugin,
+    match_volumes,
+    migrated_affinity,
+    not_found,
+    not_made_for,
+    restore,
+    rows_matching_selector,
+    rows_reached,
+    unresolvable,
+    value,
+    volume_limit,
+    wake,
+)
+
+REASON_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
+REASON_NO_VOLUME: Final = "node(s) didn't find available persistent volumes to bind"
+REASON_NO_ROOM: Final = "node(s) did not have enough free storage"
+REASON_LOST_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+
+WAITING: Final = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+LOST: Final = 'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
+DELETED: Final = 'persistentvolumeclaim "{name}" is being deleted'
+NO_BINDING_MODE: Final = 'VolumeBindingMode not set for StorageClass "{name}"'
+UNBOUND_IMMEDIATE: Final = "pod has unbound immediate PersistentVolumeClaims"
+BAD_SELECTOR: Final = "error creating internal label selector for claim: {claim}: {problem}"
+BAD_VOLUME: Final = "could not translate pv: {problem}"
+NO_BINDER: Final = "binding volumes: nobody is there to write to the API server"
+
+CLAIM_LOST: Final = "Lost"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """The pod's claims, in the order of its volumes."""
+
+    bound: tuple[PersistentVolumeClaim, ...]
+    delayed: tuple[PersistentVolumeClaim, ...]
+    """Those that get a volume together with the pod's node."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePlan:
+    """What has to be written before the pod can be bound: volumes first, then claims."""
+
+    volumes: tuple[PersistentVolume, ...] = ()
+    """Each with a reference to the claim that gets it."""
+    claims: tuple[PersistentVolumeClaim, ...] = ()
+    """Each with the node where a volume is to be provisioned for it."""
+
+    @property
+    def items(self) -> tuple[PersistentVolume | PersistentVolumeClaim, ...]:
+        return *self.volumes, *self.claims
+
+
+class VolumeBinder(Protocol):
+    """Carries out plans. Provided by the layer that writes to the API server."""
+
+    async def bind(self, pod: Pod, node_name: str, plan: VolumePlan, timeout_seconds: float) -> Status | None:
+        """Writes the plan and waits until all claims of the pod are bound. None when they are."""
+
+
+@runtime_checkable
+class BindsVolumes(Protocol):
+    """A handle of a scheduler that can write."""
+
+    @property
+    def volumes(self) -> VolumeBinder: ...
+
+
+class VolumeBinding(Plugin):
+    """Rejects nodes that the pod's volumes do not reach, or where its claims can get none."""
+
+    name: ClassVar = "VolumeBinding"
+    args_type: ClassVar = VolumeBindingArgs
+    reads: ClassVar = Reads.of(
+        "volumes",
+        kinds=(
+            PersistentVolumeClaim,
+            PersistentVolume,
+            StorageClass,
+            CSINode,
+            CSIDriver,
+            CSIStorageCapacity,
+            *ASSUMED_KINDS,
+        ),
+    )
+
+    args: VolumeBindingArgs
+
+    def __init__(self, args: VolumeBindingArgs | None = None, handle: Handle | None = None) -> None:
+        super().__init__(args or VolumeBindingArgs(), handle)
+
+    # What may help
+
+    def wakes_on(self) -> Sequence[Wake]:
+        added_or_updated = Action.ADD | Action.UPDATE
+        return [
+            wake(Resource.STORAGE_CLASS, added_or_updated, self.class_change_helps),
+            wake(Resource.PERSISTENT_VOLUME_CLAIM, added_or_updated, self.claim_change_helps),
+            wake(Resource.PERSISTENT_VOLUME, added_or_updated),
+            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            wake(Resource.CSI_NODE, added_or_updated, self.csi_node_change_helps),
+            wake(Resource.CSI_DRIVER, Action.UPDATE, self.driver_change_helps),
+            wake(Resource.CSI_STORAGE_CAPACITY, added_or_updated, self.capacity_change_helps),
+        ]
+
+    def class_change_helps(self, pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
+        """A class came, or allows volumes elsewhere."""
+        return old is None or old.allowed_topologies != new.allowed_topologies
+
+    def claim_change_helps(
+        self, pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
+    ) -> bool:
+        """It is one of the pod's."""
+        names = (pod.claim_name(volume) for volume in pod.spec.volumes)
+        return new.namespace == pod.namespace and new.name in names
+
+    def csi_node_change_helps(self, pod: Pod, old: CSINode | None, new: CSINode) -> bool:
+        """A CSINode came, or a plugin has moved to CSI there."""
+        key = MIGRATED_PLUGINS_ANNOTATION
+        return old is None or old.annotations.get(key, "") != new.annotations.get(key, "")
+
+    def driver_change_helps(self, pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
+        """One of the pod's own drivers no longer wants its free room to be checked."""
+        drivers = {volume.csi.driver for volume in pod.spec.volumes if volume.csi is not None}
+        return new.name in drivers and bool(old.spec.storage_capacity) and not new.spec.storage_capacity
+
+    def capacity_change_helps(
+        self, pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity
+    ) -> bool:
+        """There is room, or more of it than there was."""
+        if old is None:
+            return True
+        before, now = volume_limit(old), volume_limit(new)
+        return now is not None and (before is None or now > before)
+
+    # Filtering
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        claims = _claims_of(nodes.cluster.objects, pod)
+        if isinstance(claims, Status):
+            return claims
+        state.write(self.name, claims)
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        claims: PodClaims = state.read(self.name)
+        # Evicting pods frees no volume and no storage, so nothing here can be resolved.
+        yield from _out_of_reach(claims.bound, nodes)
+        if claims.delayed:
+            yield from _without_volumes(claims.delayed, nodes)
+
+    # Scoring: by free capacity, which the gate StorageCapacityScoring would turn on
+
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
+        return SKIP
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return np.zeros(len(nodes), dtype=np.int64)
+
+    # Binding
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        assert self.handle is not None
+        objects = self.handle.cluster.objects
+        plan = self._plan(pod, node_name)
+        if isinstance(plan, Status):
+            return plan
+        try:
+            for item in plan.items:
+                assume(objects, item)
+        except OutOfSyncError as error:
+            _take_back(objects, plan)
+            return failure(str(error))
+        state.write((self.name, pod.uid), plan)
+        return None
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        assert self.handle is not None
+        plan: VolumePlan | None = state.get((self.name, pod.uid))
+        if plan is not None:
+            _take_back(self.handle.cluster.objects, plan)
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        plan: VolumePlan | None = state.get((self.name, pod.uid))
+        return SKIP if plan is None or plan == VolumePlan() else None
+
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        plan: VolumePlan | None = state.get((self.name, pod.uid))
+        if plan is None or plan == VolumePlan():
+            return None
+        handle: object = self.handle
+        if not isinstance(handle, BindsVolumes):
+            return failure(NO_BINDER)
+        return await handle.volumes.bind(pod, node_name, plan, float(self.args.bind_timeout_seconds))
+
+    def _plan(self, pod: Pod, node_name: str) -> VolumePlan | Status:
+        """What has to be written for the pod to run on this node."""
+        assert self.handle is not None
+        cluster = self.handle.cluster
+        claims = _claims_of(cluster.objects, pod)
+        if isinstance(claims, Status):
+            return VolumePlan() if claims is SKIP else claims
+        if not claims.delayed:
+            return VolumePlan()
+        row = cluster.nodes.row_of[node_name]
+        node = NodeColumns(cluster, np.array([row], dtype=np.intp))
+        unselected = by_size(claim for claim in claims.delayed if _selected_node(claim) is None)
+        try:
+            chosen = match_volumes(unselected, derived(cluster, VolumeOffers), node).at(0)
+        except SelectorError as error:
+            return failure(_bad_selector(error))
+        matched = list(zip(unselected, chosen, strict=True))
+        to_provision = [claim for claim in claims.delayed if _selected_node(claim) is not None]
+        to_provision += [claim for claim, volume in matched if volume is None]
+        return VolumePlan(
+            tuple(_given_to(claim, volume) for claim, volume in matched if volume is not None),
+            tuple(_provisioned_on(node_name, claim) for claim in to_provision),
+        )
+
+
+def _claims_of(objects: Objects, pod: Pod) -> PodClaims | Status:
+    """The pod's claims; SKIP where it has none; or why it cannot be scheduled now."""
+    names = []
+    for volume in pod.spec.volumes:
+        name = pod.claim_name(volume)
+        if name is None:
+            continue
+        names.append(name)
+        is_ephemeral = volume.persistent_volume_claim is None
+        claim = objects.of(PersistentVolumeClaim).get(name, pod.namespace)
+        if claim is None:
+            missing = not_found(PersistentVolumeClaim, name)
+            return unresolvable(WAITING.format(name=name) if is_ephemeral else missing)
+        if claim.status.phase == CLAIM_LOST:
+            return unresolvable(LOST.format(name=name, volume=claim.spec.volume_name))
+        if claim.metadata.deletion_timestamp is not None:
+            return unresolvable(DELETED.format(name=name))
+        if is_ephemeral and not claim.was_made_for(pod):
+            return unresolvable(not_made_for(claim, pod))
+    if not names:
+        return SKIP
+    bound: list[PersistentVolumeClaim] = []
+    delayed: list[PersistentVolumeClaim] = []
+    immediate: list[PersistentVolumeClaim] = []
+    for name in names:
+        claim = expected_claim(objects, name, pod.namespace)
+        assert claim is not None
+        if claim.is_fully_bound:
+            bound.append(claim)
+            continue
+        storage_class = objects.of(StorageClass).get(claim.class_name) if claim.class_name else None
+        if storage_class is not None and storage_class.volume_binding_mode is None:
+            return failure(NO_BINDING_MODE.format(name=claim.class_name))
+        waits = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        (delayed if waits and not claim.spec.volume_name else immediate).append(claim)
+    if immediate:
+        return unresolvable(UNBOUND_IMMEDIATE)
+    return PodClaims(tuple(bound), tuple(delayed))
+
+
+def _out_of_reach(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns) -> Iterator[Reject]:
+    """Rows that the volume of a bound claim does not reach. The first such claim decides."""
+    objects = nodes.cluster.objects
+    undecided = np.ones(len(nodes), dtype=np.bool_)
+    for claim in claims:
+        volume = expected_volume(objects, claim.spec.volume_name)
+        if volume is None:
+            yield Reject(undecided, REASON_LOST_VOLUME, unresolvable=True)
+            return
+        affinity = volume.spec.node_affinity
+        reached = rows_reached(nodes, affinity.required if affinity is not None else None)
+        moved = _moved_to_csi(volume, nodes)
+        if moved is not None and moved.any():
+            plugin = in_tree_plugin(volume.spec)
+            assert plugin is not None
+            try:
+                reached = np.where(moved, rows_reached(nodes, migrated_affinity(plugin, volume)), reached)
+            except TranslationError as error:
+                yield Reject(undecided & moved, BAD_VOLUME.format(problem=error), error=True)
+                undecided = undecided & ~moved
+        yield Reject(undecided & ~reached, REASON_AFFINITY, unresolvable=True)
+        undecided = undecided & reached
+
+
+def _moved_to_csi(volume: PersistentVolume, nodes: NodeColumns) -> BoolColumn | None:
+    """Rows for which the volume's in-tree plugin has moved to CSI; None where it is of no such plugin."""
+    plugin = in_tree_plugin(volume.spec)
+    if plugin is None:
+        return None
+    csi_nodes = derived(nodes.cluster, CSINodes)
+    is_moved = Lookup(csi_nodes.plugin_sets, lambda plugins: plugin.name in plugins)
+    moved: BoolColumn = is_moved(nodes.of(csi_nodes.migrated)) != 0
+    return moved
+
+
+def _without_volumes(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns) -> Iterator[Reject]:
+    """Rows where a claim can get no volume, neither a free one nor a new one."""
+    here = np.ones(len(nodes), dtype=np.bool_)
+    for claim in claims:
+        selected = _selected_node(claim)
+        if selected is not None:
+            here &= nodes.is_named(selected)
+    yield Reject(~here, REASON_NO_VOLUME, unresolvable=True)
+    if not here.any():
+        return
+    unselected = by_size(claim for claim in claims if _selected_node(claim) is None)
+    try:
+        matches = match_volumes(unselected, derived(nodes.cluster, VolumeOffers), nodes)
+    except SelectorError as error:
+        yield Reject(here, _bad_selector(error), error=True)
+        return
+    # Each claim with the rows where a volume would have to be made for it. The first that fails decides.
+    to_provision = [(claim, here) for claim in claims if _selected_node(claim) is not None]
+    to_provision += [(claim, here & matches.missing(place)) for place, claim in enumerate(unselected)]
+    undecided = here
+    for claim, rows in to_provision:
+        open_rows = undecided & rows
+        if not open_rows.any():
+            continue
+        allowed = _allowed(claim, nodes)
+        yield Reject(open_rows & ~allowed, REASON_NO_VOLUME, unresolvable=True)
+        has_room = _has_room(claim, nodes)
+        yield Reject(open_rows & allowed & ~has_room, REASON_NO_ROOM, unresolvable=True)
+        undecided = undecided & ~(open_rows & ~(allowed & has_room))
+
+
+def _allowed(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
+    """Rows where the claim's class lets volumes be made."""
+    storage_class = _class_of(claim, nodes)
+    if storage_class.provisioner in ("", NO_PROVISIONER):
+        return np.zeros(len(nodes), dtype=np.bool_)
+    if not storage_class.allowed_topologies:
+        return np.ones(len(nodes), dtype=np.bool_)
+    allowed = np.zeros(len(nodes), dtype=np.bool_)
+    for term in storage_class.allowed_topologies:
+        expressions = tuple(replace(e, operator=Operator.IN) for e in term.match_label_expressions)
+        if expressions:
+            try:
+                selector = compile_selector(LabelSelector(match_expressions=expressions))
+            except SelectorError:
+                continue
+            allowed |= rows_matching_selector(nodes, selector)
+    return allowed
+
+
+def _has_room(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
+    """Rows where the driver has room for the claim; all of them for drivers that do not keep count."""
+    storage_class = _class_of(claim, nodes)
+    driver = nodes.cluster.objects.of(CSIDriver).get(storage_class.provisioner)
+    wanted = claim.spec.resources.requests.get(STORAGE)
+    if wanted is None or driver is None or not driver.spec.storage_capacity:
+        return np.ones(len(nodes), dtype=np.bool_)
+    return derived(nodes.cluster, StorageRoom).rows_with_room(nodes, storage_class.name, value(wanted))
+
+
+def _class_of(claim: PersistentVolumeClaim, nodes: NodeColumns) -> StorageClass:
+    storage_class = nodes.cluster.objects.of(StorageClass).get(claim.class_name)
+    assert storage_class is not None  # a claim without class is never delayed
+    return storage_class
+
+
+def _selected_node(claim: PersistentVolumeClaim) -> str | None:
+    """The node where a volume is being made for the claim already."""
+    return claim.annotations.get(SELECTED_NODE_ANNOTATION)
+
+
+def _bad_selector(error: SelectorError) -> str:
+    return BAD_SELECTOR.format(claim=error.object_key, problem=error.problem)
+
+
+def _given_to(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolume:
+    """The volume, bound to the claim. Unless a user did that already, it says that we did."""
+    annotations = volume.annotations
+    if not volume.is_for(claim):
+        annotations = {BOUND_BY_CONTROLLER_ANNOTATION: "yes", **annotations}
+    reference = ObjectReference(
+        kind="PersistentVolumeClaim",
+        api_version="v1",
+        namespace=claim.namespace,
+        name=claim.name,
+        uid=claim.uid,
+        resource_version=claim.metadata.resource_version,
+    )
+    before = volume.spec.claim_ref
+    if before is not None and volume.is_for(claim) and before.uid == claim.uid:
+        reference = before
+    return replace(
+        volume,
+        metadata=replace(volume.metadata, annotations=annotations),
+        spec=replace(volume.spec, claim_ref=reference),
+    )
+
+
+def _provisioned_on(node_name: str, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+    annotations = {**claim.annotations, SELECTED_NODE_ANNOTATION: node_name}
+    return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
+
+
+def _take_back(objects: Objects, plan: VolumePlan) -> None:
+    for item in plan.items:
+        restore(objects, item)

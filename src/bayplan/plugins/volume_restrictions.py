@@ -1,0 +1,171 @@
+"""VolumeRestrictions: what only one pod can have is not given to two.
+
+That is a disk which pods name themselves, on one node (unless all of them only read it), and a claim with
+access mode ReadWriteOncePod, anywhere in the cluster. A pod that waits for such a claim is refused by every
+node; evicting the pod that has it would help.
+
+https://kubernetes.io/docs/concepts/storage/persistent-volumes/#access-modes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from bayplan.plugin import (
+    READ_WRITE_ONCE_POD,
+    SKIP,
+    Action,
+    BoolColumn,
+    Cluster,
+    CycleState,
+    Disk,
+    DiskUses,
+    Hypothesis,
+    NodeColumns,
+    NodeInfo,
+    PersistentVolumeClaim,
+    Plugin,
+    Pod,
+    Reject,
+    Resource,
+    Status,
+    Wake,
+    clash,
+    derived,
+    disks_of,
+    not_found,
+    unresolvable,
+    wake,
+)
+
+REASON_DISK: Final = "node(s) had no available disk"
+REASON_CLAIM: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use "
+    "by another pod"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a pod brings along, as its template says."""
+
+    disks: tuple[Disk, ...]
+    claims: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Exclusive:
+    """The pod's claims that no other pod may use, and how often others do."""
+
+    claims: frozenset[str]
+    uses: int
+
+    def clone(self) -> Exclusive:
+        return Exclusive(self.claims, self.uses)
+
+
+class VolumeRestrictions(Plugin):
+    """Rejects nodes where a disk is taken, and all nodes while a claim is."""
+
+    name: ClassVar = "VolumeRestrictions"
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [
+            wake(Resource.POD, Action.DELETE, self.deleted_pod_helps),
+            wake(Resource.NODE, Action.ADD),
+            wake(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, self.added_claim_helps),
+        ]
+
+    def deleted_pod_helps(self, pod: Pod, old: Pod, new: None) -> bool:
+        """A pod went that had one of the disks, or a claim of the same name."""
+        if old.namespace != pod.namespace:
+            return False
+        return clash(disks_of(pod), disks_of(old)) or not set(_claims_of(pod)).isdisjoint(_claims_of(old))
+
+    def added_claim_helps(self, pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
+        """It is one of the pod's."""
+        return new.namespace == pod.namespace and new.name in _claims_of(pod)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        wants = state.once(self.name, lambda: _wants(pod))
+        if wants is None:
+            return SKIP
+        claims = nodes.cluster.objects.of(PersistentVolumeClaim)
+        exclusive = set()
+        for name in wants.claims:
+            claim = claims.get(name, pod.namespace)
+            if claim is None:
+                return unresolvable(not_found(PersistentVolumeClaim, name))
+            if READ_WRITE_ONCE_POD in claim.spec.access_modes:
+                exclusive.add(name)
+        uses = sum(_is_used(nodes.cluster, f"{pod.namespace}/{name}") for name in exclusive)
+        if not uses and not wants.disks:
+            return SKIP
+        state.write(self.name, Exclusive(frozenset(exclusive), uses))
+        return None
+
+    def add_pod(self, state: CycleState, pod: Pod, added: Pod, node: NodeInfo) -> None:
+        _count(state.read(self.name), added, 1)
+
+    def remove_pod(self, state: CycleState, pod: Pod, removed: Pod, node: NodeInfo) -> None:
+        _count(state.read(self.name), removed, -1)
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        exclusive: Exclusive = state.read(self.name)
+        disks = disks_of(pod)
+        taken = _taken(disks, nodes) if disks else np.zeros(len(nodes), dtype=np.bool_)
+        yield Reject(taken, REASON_DISK)
+        if exclusive.uses > 0:
+            yield Reject(~taken, REASON_CLAIM)
+
+
+def _wants(pod: Pod) -> Wants | None:
+    disks, claims = disks_of(pod), tuple(_claims_of(pod))
+    return Wants(disks, claims) if disks or claims else None
+
+
+def _claims_of(pod: Pod) -> list[str]:
+    """Claims that the pod names. Those of ephemeral volumes are its own anyway."""
+    return [
+        volume.persistent_volume_claim.claim_name
+        for volume in pod.spec.volumes
+        if volume.persistent_volume_claim is not None
+    ]
+
+
+def _is_used(cluster: Cluster, claim: str) -> bool:
+    """Whether a pod on a known node uses the claim. What runs on nodes that are gone does not count."""
+    uses = cluster.claim_uses.get(claim, 0)
+    if uses and len(cluster.nodes.row_of) > cluster.node_count:
+        for row in cluster.nodes.row_of.values():
+            if cluster.nodes.node[row] is None:
+                uses -= sum(pod_claims.count(claim) for pod_claims in _claims_on(cluster, row))
+    return uses > 0
+
+
+def _claims_on(cluster: Cluster, row: int) -> Iterable[tuple[str, ...]]:
+    for slot in cluster.row_pods[row]:
+        facts = cluster.pods.facts[slot]
+        assert facts is not None
+        yield facts.claims
+
+
+def _count(exclusive: Exclusive, other: Pod, sign: int) -> None:
+    # Namespaces are not compared, as upstream.
+    exclusive.uses += sign * sum(name in exclusive.claims for name in _claims_of(other))
+
+
+def _taken(disks: Sequence[Disk], nodes: NodeColumns) -> BoolColumn:
+    """Rows where a pod has one of the disks."""
+    rows = derived(nodes.cluster, DiskUses).rows_clashing(disks)
+    taken = np.zeros(len(nodes), dtype=np.bool_)
+    taken[nodes.positions_of(rows)] = True
+    if isinstance(nodes, Hypothesis):
+        has_changes = nodes.starts[1:] > nodes.starts[:-1]
+        for position in (taken | has_changes).nonzero()[0]:
+            taken[position] = any(clash(disks, disks_of(other)) for other in nodes.pods_on(int(position)))
+    return taken

@@ -1,0 +1,162 @@
+"""VolumeZone: a pod goes where its volumes are.
+
+A volume of a cloud is in a zone, which its labels name, and can be attached only there. Nowadays volumes say
+so by node affinity (see VolumeBinding), but the labels still count. A node without any such label is taken to
+be in a cluster of one zone, where everything fits.
+
+https://kubernetes.io/docs/reference/labels-annotations-taints/#topologykubernetesiozone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+
+from bayplan.plugin import (
+    BETA_REGION,
+    BETA_ZONE,
+    REGION,
+    SKIP,
+    WAIT_FOR_FIRST_CONSUMER,
+    ZONE,
+    ZONE_DELIMITER,
+    Action,
+    BoolColumn,
+    CycleState,
+    NodeColumns,
+    Objects,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    Status,
+    StorageClass,
+    Wake,
+    not_found,
+    unresolvable,
+    wake,
+)
+
+REASON: Final = "node(s) had no available volume zone"
+NO_CLAIM_NAME: Final = "PersistentVolumeClaim had no name"
+NO_VOLUME_AND_NO_CLASS: Final = "PersistentVolumeClaim had no pv name and storageClass name"
+NO_BINDING_MODE: Final = 'VolumeBindingMode not set for StorageClass "{name}"'
+NO_VOLUME: Final = "PersistentVolume had no name"
+
+LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+TODAYS_LABEL: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+
+
+class Place(NamedTuple):
+    """Where a volume is: the values of a label of which its node must have one."""
+
+    label: str
+    values: frozenset[str]
+
+
+class VolumeZone(Plugin):
+    """Rejects nodes in other zones, or regions, than the pod's volumes."""
+
+    name: ClassVar = "VolumeZone"
+    reads: ClassVar = Reads.of("volumes", kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass))
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [
+            wake(Resource.STORAGE_CLASS, Action.ADD, self.added_class_helps),
+            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            wake(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, self.claim_change_helps),
+            wake(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, self.volume_change_helps),
+        ]
+
+    def added_class_helps(self, pod: Pod, old: None, new: StorageClass) -> bool:
+        """Claims of a class that waits for its first consumer need no zone yet."""
+        return new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+    def claim_change_helps(
+        self, pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
+    ) -> bool:
+        """It is one of the pod's."""
+        return new.namespace == pod.namespace and new.name in _claim_names(pod)
+
+    def volume_change_helps(self, pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
+        """A volume came, or is somewhere else now."""
+        return old is None or places_of(old) != places_of(new)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        objects = nodes.cluster.objects
+        places: list[Place] = []
+        for name in _claim_names(pod):
+            volume = _volume_of(objects, name, pod.namespace)
+            if isinstance(volume, Status):
+                return volume
+            if volume is not None:
+                places += places_of(volume)
+        if not places:
+            return SKIP
+        state.write(self.name, tuple(dict.fromkeys(places)))
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        places: tuple[Place, ...] = state.read(self.name)
+        elsewhere = np.zeros(len(nodes), dtype=np.bool_)
+        for place in places:
+            elsewhere |= ~_is_in(place, nodes)
+        has_labels = np.zeros(len(nodes), dtype=np.bool_)
+        for label in LABELS:
+            has_labels |= nodes.label(label).exists()
+        # Evicting pods never moves a volume.
+        yield Reject(elsewhere & has_labels, REASON, unresolvable=True)
+
+
+def places_of(volume: PersistentVolume) -> list[Place]:
+    """What a volume's labels say about where it is. A value with an empty part says nothing."""
+    places = []
+    for label in LABELS:
+        if label in volume.labels:
+            values = frozenset(part.strip() for part in volume.labels[label].split(ZONE_DELIMITER))
+            if "" not in values:
+                places.append(Place(label, values))
+    return places
+
+
+def _claim_names(pod: Pod) -> list[str]:
+    """Claims that the pod names; those of ephemeral volumes are not looked at."""
+    return [
+        volume.persistent_volume_claim.claim_name
+        for volume in pod.spec.volumes
+        if volume.persistent_volume_claim is not None
+    ]
+
+
+def _volume_of(objects: Objects, name: str, namespace: str) -> PersistentVolume | Status | None:
+    """The volume of a claim; None where it will get one wherever the pod goes; or why it has none."""
+    if not name:
+        return unresolvable(NO_CLAIM_NAME)
+    claim = objects.of(PersistentVolumeClaim).get(name, namespace)
+    if claim is None:
+        return unresolvable(not_found(PersistentVolumeClaim, name))
+    if claim.spec.volume_name:
+        volume = objects.of(PersistentVolume).get(claim.spec.volume_name)
+        return volume or unresolvable(not_found(PersistentVolume, claim.spec.volume_name))
+    if not claim.class_name:
+        return unresolvable(NO_VOLUME_AND_NO_CLASS)
+    storage_class = objects.of(StorageClass).get(claim.class_name)
+    if storage_class is None:
+        return unresolvable(not_found(StorageClass, claim.class_name))
+    if storage_class.volume_binding_mode is None:
+        return unresolvable(NO_BINDING_MODE.format(name=claim.class_name))
+    return None if storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else unresolvable(NO_VOLUME)
+
+
+def _is_in(place: Place, nodes: NodeColumns) -> BoolColumn:
+    """Rows with one of the values, under today's label where a node no longer has the old one."""
+    values = nodes.label(place.label)
+    inside = values.isin(place.values)
+    if place.label in TODAYS_LABEL:
+        inside |= ~values.exists() & nodes.label(TODAYS_LABEL[place.label]).isin(place.values)
+    return inside

@@ -1,0 +1,84 @@
+"""What the CSINode objects say, as columns: which node has which drivers, and how many volumes each takes.
+
+A CSINode has the name of its node. Like the rest of what is known of nodes it is wanted for all rows at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from bayplan.api.in_tree_volumes import migrated_plugins
+from bayplan.api.storage import CSINode
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.derived import LogReader
+from bayplan.snapshot.interning import ABSENT, Interner
+from bayplan.snapshot.table import Column
+
+NO_LIMIT: Final = -1
+
+
+class CSINodes:
+    """Columns over node rows.
+
+    | column | dtype | meaning |
+    |---|---|---|
+    | present | bool | the node has a CSINode |
+    | is_limited | bool | some driver takes a limited number of volumes there |
+    | limit(driver) | int64 | that number, or NO_LIMIT |
+    | migrated | id | which in-tree plugins have moved to CSI, of `plugin_sets` |
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._nodes = cluster.nodes
+        self._reader = LogReader()
+        self._known: dict[str, CSINode] = {}
+        self._version = -1
+        self._limits: dict[str, Column] = {}
+        self.plugin_sets: Interner[frozenset[str]] = Interner()
+        self.present = cluster.nodes.column(np.bool_, False)
+        self.is_limited = cluster.nodes.column(np.bool_, False)
+        self.migrated = cluster.nodes.column(np.intp, ABSENT)
+
+    def limit(self, driver: str) -> Column | None:
+        """How many volumes of a driver each node takes; None where no node ever limited it."""
+        return self._limits.get(driver)
+
+    def limits_of(self, row: int) -> dict[str, int]:
+        """The limits of one row, by driver."""
+        limits = ((driver, column.cell[row]) for driver, column in self._limits.items())
+        return {driver: limit for driver, limit in limits if limit != NO_LIMIT}
+
+    def update(self, cluster: Cluster) -> None:
+        objects = cluster.objects.of(CSINode)
+        rows = set(self._reader.changed(cluster.node_log, cluster.nodes.high))
+        if objects.version != self._version:
+            self._version = objects.version
+            known, self._known = self._known, {csi_node.name: csi_node for csi_node in objects}
+            for name in known.keys() | self._known.keys():
+                row = cluster.nodes.row_of.get(name)
+                if row is not None and known.get(name) is not self._known.get(name):
+                    rows.add(row)
+        for row in rows:
+            self._write(row, self._known.get(cluster.nodes.name[row]))
+
+    def _write(self, row: int, csi_node: CSINode | None) -> None:
+        for column in self._limits.values():
+            column.cell[row] = NO_LIMIT
+        self.present.cell[row] = csi_node is not None
+        self.migrated.cell[row] = ABSENT
+        is_limited = False
+        if csi_node is not None:
+            self.migrated.cell[row] = self.plugin_sets.intern(migrated_plugins(csi_node))
+            for driver in csi_node.spec.drivers:
+                if driver.allocatable is not None and driver.allocatable.count is not None:
+                    is_limited = True
+                    self._limit_column(driver.name).cell[row] = driver.allocatable.count
+        self.is_limited.cell[row] = is_limited
+
+    def _limit_column(self, driver: str) -> Column:
+        column = self._limits.get(driver)
+        if column is None:
+            column = self._limits[driver] = self._nodes.column(np.int64, NO_LIMIT)
+        return column

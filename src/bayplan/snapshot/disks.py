@@ -1,0 +1,116 @@
+"""Disks that pods name themselves, and the nodes where they are in use.
+
+Such a disk (of GCE, AWS, iSCSI or Ceph) is mounted by whoever names it, without anybody keeping track. Two
+pods on one node must not both have it, unless both only read. `DiskUses` finds the nodes where a disk is
+mounted without looking at any pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from bayplan.api.pod import Pod, Volume
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.derived import LogReader
+
+DiskKey = tuple[str, ...]
+
+
+class Disk(NamedTuple):
+    """A disk as one pod mounts it.
+
+    It has several keys where it can be reached in several ways: two disks are one if they share a key.
+    """
+
+    keys: tuple[DiskKey, ...]
+    can_share: bool
+    """Whether others who `can_share` may have it too."""
+
+    def clashes(self, other: Disk) -> bool:
+        return not (self.can_share and other.can_share) and not set(self.keys).isdisjoint(other.keys)
+
+
+def disks_of(pod: Pod) -> tuple[Disk, ...]:
+    """The disks that a pod names itself."""
+    return tuple(disk for volume in pod.spec.volumes if (disk := _disk(volume)) is not None)
+
+
+def _disk(volume: Volume) -> Disk | None:
+    if volume.gce_persistent_disk is not None:
+        gce = volume.gce_persistent_disk
+        return Disk((("gce", gce.pd_name),), gce.read_only)
+    if volume.aws_elastic_block_store is not None:
+        # EBS lets nobody share, not even readers.
+        return Disk((("ebs", volume.aws_elastic_block_store.volume_id),), False)
+    if volume.iscsi is not None:
+        return Disk((("iscsi", volume.iscsi.iqn),), volume.iscsi.read_only)
+    if volume.rbd is not None:
+        rbd = volume.rbd
+        # An image of one cluster, which is known by any of its monitors.
+        return Disk(tuple(("rbd", m, rbd.pool, rbd.image) for m in rbd.monitors), rbd.read_only)
+    return None
+
+
+def clash(disks: Iterable[Disk], others: Sequence[Disk]) -> bool:
+    """Whether one of the disks clashes with one of the others."""
+    return any(disk.clashes(other) for disk in disks for other in others)
+
+
+class DiskUses:
+    """For each disk the rows where a pod mounts it, and those where one mounts it for itself alone."""
+
+    __slots__ = ("_alone", "_on_row", "_reader", "_users")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._reader = LogReader()
+        self._users: dict[DiskKey, set[int]] = {}
+        self._alone: dict[DiskKey, set[int]] = {}
+        self._on_row: dict[int, frozenset[Disk]] = {}
+
+    def update(self, cluster: Cluster) -> None:
+        for row in self._reader.changed(cluster.usage_log, cluster.nodes.high):
+            disks = frozenset(_placed_disks(cluster, row))
+            before = self._on_row.get(row, frozenset())
+            if disks != before:
+                self._forget(row, before)
+                self._remember(row, disks)
+
+    def rows_clashing(self, disks: Iterable[Disk]) -> set[int]:
+        """Rows where one of the disks is in use in a way that leaves no room for it."""
+        rows: set[int] = set()
+        for disk in disks:
+            users = self._alone if disk.can_share else self._users
+            for key in disk.keys:
+                rows |= users.get(key, set())
+        return rows
+
+    def _remember(self, row: int, disks: frozenset[Disk]) -> None:
+        if disks:
+            self._on_row[row] = disks
+        for disk in disks:
+            for key in disk.keys:
+                self._users.setdefault(key, set()).add(row)
+                if not disk.can_share:
+                    self._alone.setdefault(key, set()).add(row)
+
+    def _forget(self, row: int, disks: frozenset[Disk]) -> None:
+        self._on_row.pop(row, None)
+        for users in (self._users, self._alone):
+            for key in {key for disk in disks for key in disk.keys}:
+                rows = users.get(key)
+                if rows is not None:
+                    rows.discard(row)
+                    if not rows:
+                        del users[key]
+
+
+def _placed_disks(cluster: Cluster, row: int) -> Iterable[Disk]:
+    for slot in cluster.row_pods[row]:
+        pod, facts = cluster.pods.pod[slot], cluster.pods.facts[slot]
+        assert pod is not None
+        assert facts is not None
+        disks = facts.kept.get(DiskUses)
+        if disks is None:
+            disks = facts.kept[DiskUses] = disks_of(pod)
+        yield from disks
