@@ -65,7 +65,7 @@ class ClusterAPI(Protocol):
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT: ...
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Assigns the pod. ConflictError where it is assigned already, being deleted, gated or another one."""
+        """Assigns the pod. ConflictError where it is assigned, being deleted, gated or another one."""
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None: ...
 
