@@ -139,15 +139,16 @@ def read_objects(path: Path) -> list[Object]:
     Raises:
         InputError: a file is missing or broken, or an object is malformed or stands twice.
     """
-    return _objects_of(read_documents(path))
+    return decode_documents(read_documents(path))
 
 
 def parse_objects(data: bytes, source: str = "", *, is_json: bool = False) -> list[Object]:
     """The objects in YAML or JSON text, as `read_objects` gives them; `source` is for messages."""
-    return _objects_of(parse_documents(data, source, is_json=is_json))
+    return decode_documents(parse_documents(data, source, is_json=is_json))
 
 
-def _objects_of(documents: Iterable[Document]) -> list[Object]:
+def decode_documents(documents: Iterable[Document]) -> list[Object]:
+    """The objects in documents that were read before, as `read_objects` gives them."""
     objects: list[Object] = []
     first_seen: dict[tuple[type[Object], str, str], str] = {}
     for document in documents:

@@ -18,7 +18,9 @@ from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import Point
 from bayplan.framework.search import NotFound, Search
 from bayplan.framework.status import Code, Status
+from bayplan.framework.ties import pick
 from bayplan.framework.verdicts import PASS, Verdicts
+from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import evaluate, eviction_at
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, filter_outcome, post_filter
 from bayplan.snapshot.interning import IdColumn
@@ -51,6 +53,7 @@ class Preemption:
     message: str
     nominated_node: str
     candidates: dict[str, Candidate] = field(default_factory=dict)
+    """By node, the one where least is lost first."""
 
 
 @dataclass(slots=True)
@@ -69,6 +72,8 @@ class Explanation:
     total: dict[str, int] = field(default_factory=dict)
     best: tuple[str, ...] = ()
     """The nodes with the highest total."""
+    chosen: str = ""
+    """The node that a scheduler takes: one of `best`, or the pod's nominated node where that fits."""
     fit_error: str = ""
     fit_error_full: str = ""
     """With what PostFilter adds: what the user sees on the pod."""
@@ -168,6 +173,8 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
     result.total = dict(zip(result.feasible, total.tolist(), strict=True))
     highest = max(result.total.values())
     result.best = tuple(name for name, score in result.total.items() if score == highest)
+    nominated = search.pod.status.nominated_node_name
+    result.chosen = nominated if nominated in result.total else result.feasible[pick(total)]
 
 
 def _why_nowhere(framework: Framework, outcome: NotFound, result: Explanation) -> None:
@@ -183,7 +190,7 @@ def _why_nowhere(framework: Framework, outcome: NotFound, result: Explanation) -
         evaluation = evaluate(outcome.search.pod, filter_outcome(framework, outcome))
         eligible = not evaluation.ineligible
         if evaluation.found is not None:
-            for index in evaluation.found.fits.nonzero()[0]:
+            for index in ranked(evaluation.found):
                 eviction = eviction_at(framework.cluster, evaluation.found, int(index))
                 candidates[eviction.node_name] = Candidate(
                     tuple(victim.key for victim in eviction.victims), eviction.pdb_violations

@@ -1,57 +1,97 @@
 """Scenarios: a cluster and waiting pods as one JSON object, and decisions in the format of the reference.
 
-`conformance/vectors/README.md` describes both. Each waiting pod is judged alone.
+`conformance/README.md` describes both. Each waiting pod is judged alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.check import object_key
 from bayplan.api.decode import decode_object
+from bayplan.api.defaults import with_defaults
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration, parse_config
-from bayplan.errors import DecodeError
+from bayplan.errors import DecodeError, InputError
+from bayplan.explain.case import Case
 from bayplan.explain.explanation import Explanation, explain
 from bayplan.framework.status import Status
-from bayplan.scheduler.core import SchedulingCore
+
+OBJECTS: Final = "objects"
+PODS: Final = "pods"
+WRAPPED: Final = "scenario"
+"""Where the scenario stands in a line of recorded decisions, beside what was expected."""
+
+_NOT_A_LIST: Final = "expected a list of API objects"
+_NOT_A_MAPPING: Final = 'expected a scenario, a mapping with "objects" and "pods"'
+_NOT_A_POD: Final = "only pods can wait to be scheduled"
 
 
 def decide_scenario(scenario: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:
     """The decisions for all waiting pods of a scenario, as JSON-ready values."""
-    name = str(scenario.get("name", ""))
-    core = SchedulingCore(_config(scenario, name), keep=keep)
-    core.load(_objects(scenario.get("objects", ()), name))
-    results = []
-    for pod in _objects(scenario.get("pods", ()), name):
-        if not isinstance(pod, Pod):
-            raise DecodeError("only pods can wait to be scheduled", source=name, object_key=pod.key)
-        framework = core.framework_for(pod)
-        if framework is None:
-            raise DecodeError(
-                f"no profile is named {pod.spec.scheduler_name!r}",
-                source=name,
-                object_key=f"Pod {pod.key}",
-                field="spec.schedulerName",
-            )
-        results.append(as_json(explain(framework, pod)))
-    return {"name": name, "results": results}
+    case = read_scenario(scenario, source=str(scenario.get("name", "")))
+    core = case.core(keep=keep)
+    explanations = (explain(core.frameworks[pod.spec.scheduler_name], pod) for pod in case.waiting(core))
+    return {"name": case.name, "results": [as_json(explanation) for explanation in explanations]}
 
 
-def _config(scenario: Mapping[str, Any], name: str) -> KubeSchedulerConfiguration | None:
+def is_scenario(content: Any) -> bool:
+    """Whether this is a scenario (or a recorded decision with one inside) and no API object."""
+    return (
+        isinstance(content, Mapping) and "kind" not in content and not {OBJECTS, WRAPPED}.isdisjoint(content)
+    )
+
+
+def read_scenario(content: Any, *, source: str = "", line: int | None = None) -> Case:
+    """The case that a scenario, or a recorded decision with one inside, describes.
+
+    Its objects are taken as an API server holds them. If some have never been in one (neither uid nor
+    resourceVersion), all get the defaults that a server would give them.
+
+    Raises:
+        InputError: it is malformed; the error names place, object and field.
+    """
+    if isinstance(content, Mapping) and WRAPPED in content:
+        content = content[WRAPPED]
+    try:
+        if not isinstance(content, Mapping):
+            raise DecodeError(_NOT_A_MAPPING)
+        name = str(content.get("name", ""))
+        objects, pods = _objects(content, OBJECTS), _objects(content, PODS)
+        if any(not item.uid and not item.metadata.resource_version for item in (*objects, *pods)):
+            complete = with_defaults((*objects, *pods))
+            objects, pods = complete[: len(objects)], complete[len(objects) :]
+        waiting = [_pod(item) for item in pods]
+    except InputError as error:
+        raise error.at(source=source, line=line) from error.__cause__
+    return Case(name, objects, waiting, _config(content, source, line), source, line)
+
+
+def _config(scenario: Mapping[str, Any], source: str, line: int | None) -> KubeSchedulerConfiguration | None:
     config = scenario.get("config")
     if config is None:
         return None
     text = config if isinstance(config, str) else msgspec.json.encode(config).decode()
-    return parse_config(text, f"{name}: config")
+    place = source if line is None else f"{source}:{line}"
+    return parse_config(text, f"{place}: config" if place else "config")
 
 
-def _objects(raw: Any, name: str) -> list[Object]:
-    found = (decode_object(item, source=name) for item in raw)
+def _objects(scenario: Mapping[str, Any], key: str) -> list[Object]:
+    raw = scenario.get(key, ())
+    if not isinstance(raw, list | tuple) or not all(isinstance(item, Mapping) for item in raw):
+        raise DecodeError(_NOT_A_LIST, field=key)
+    found = (decode_object(item) for item in raw)
     return [item for item in found if item is not None]
+
+
+def _pod(item: Object) -> Pod:
+    if not isinstance(item, Pod):
+        raise DecodeError(_NOT_A_POD, object_key=object_key(item))
+    return item
 
 
 def _status(status: Status, *, with_plugin: bool) -> dict[str, Any]:

@@ -20,6 +20,13 @@ def best(found: DryRun, considered: NDArray[np.bool_]) -> int | None:
     return int(ties[0]) if len(ties) else None
 
 
+def ranked(found: DryRun) -> NDArray[np.intp]:
+    """All rows where evicting helps, the best first and equals in the order of the node list."""
+    helped: NDArray[np.intp] = found.fits.nonzero()[0]
+    losses = [loss.take(helped) for loss in _criteria(found)]
+    return helped.take(np.lexsort(losses[::-1]))
+
+
 def equally_good(found: DryRun, considered: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The rows among which only chance could decide."""
     left = considered.nonzero()[0]

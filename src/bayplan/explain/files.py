@@ -1,0 +1,91 @@
+"""From a FILE of the command line to cases: scenarios, or the objects of a cluster.
+
+| file | what is inside |
+|---|---|
+| `.jsonl`, `.jsonl.gz` | scenarios or recorded decisions, one a line; read one at a time |
+| `.json`, `.yaml`, `.yml`, with `.gz` too | API objects, Lists of them, or scenarios |
+| a directory | the API objects of all YAML and JSON files in it, as one cluster |
+| `-` | standard input, any of the above |
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bayplan.api.decode import decode_documents
+from bayplan.api.defaults import with_defaults
+from bayplan.api.documents import Document, parse_documents, read_documents
+from bayplan.errors import DecodeError, InputError
+from bayplan.explain.case import Case
+from bayplan.explain.scenario import is_scenario, read_scenario
+
+STDIN: Final = "-"
+GZIP_MAGIC: Final = b"\x1f\x8b"
+LINES: Final = (".jsonl", ".jsonl.gz")
+
+_NOT_GZIP: Final = "it is not a gzip file: {why}"
+_BROKEN_JSON: Final = "broken JSON: {why}"
+
+
+def read_cases(file: str) -> Iterator[Case]:
+    """The cases in a file, one after the other.
+
+    Raises:
+        InputError: it is missing or broken, or an object in it is malformed; the error names the place.
+    """
+    if file == STDIN:
+        yield from _cases_of(_standard_input(), file)
+    elif file.endswith(LINES) and not Path(file).is_dir():
+        for line, content in _json_lines(Path(file)):
+            yield read_scenario(content, source=file, line=line)
+    else:
+        yield from _cases_of(read_documents(Path(file)), file)
+
+
+def _cases_of(documents: Iterable[Document], file: str) -> Iterator[Case]:
+    """Scenarios where the first document is one; otherwise all documents are one cluster."""
+    documents = list(documents)
+    if documents and is_scenario(documents[0].content):
+        for document in documents:
+            yield read_scenario(document.content, source=document.source, line=document.line)
+        return
+    objects = decode_documents(documents)
+    try:
+        yield Case(file, with_defaults(objects), source=file)
+    except InputError as error:
+        raise error.at(source=file) from error.__cause__
+
+
+def _standard_input() -> Iterator[Document]:
+    data = sys.stdin.buffer.read()
+    if data.startswith(GZIP_MAGIC):
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, OSError, zlib.error) as error:
+            raise DecodeError(_NOT_GZIP.format(why=error), source=STDIN) from error
+    return parse_documents(data, STDIN, is_json=data.lstrip().startswith(b"{"))
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Each line that is not empty, with its number."""
+    source = str(path)
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        yield number, msgspec.json.decode(line)
+                    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                        problem = _BROKEN_JSON.format(why=error)
+                        raise DecodeError(problem, source=source, line=number) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DecodeError(_NOT_GZIP.format(why=error), source=source) from error
+    except OSError as error:
+        raise DecodeError(error.strerror or str(error), source=source) from error
