@@ -21,7 +21,7 @@ from bayplan.framework.status import Code, Status
 from bayplan.framework.ties import pick
 from bayplan.framework.verdicts import PASS, Verdicts
 from bayplan.preemption.choice import ranked
-from bayplan.preemption.evaluation import evaluate, eviction_at
+from bayplan.preemption.evaluation import evaluate, eviction_on
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, filter_outcome, post_filter
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import NodeColumns
@@ -190,8 +190,8 @@ def _why_nowhere(framework: Framework, outcome: NotFound, result: Explanation) -
         evaluation = evaluate(outcome.search.pod, filter_outcome(framework, outcome))
         eligible = not evaluation.ineligible
         if evaluation.found is not None:
-            for index in ranked(evaluation.found):
-                eviction = eviction_at(framework.cluster, evaluation.found, int(index))
+            for row in ranked(evaluation.found.table, evaluation.found.helped).tolist():
+                eviction = eviction_on(framework.cluster, evaluation.found, row)
                 candidates[eviction.node_name] = Candidate(
                     tuple(victim.key for victim in eviction.victims), eviction.pdb_violations
                 )

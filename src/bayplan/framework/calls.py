@@ -6,14 +6,13 @@ The texts are upstream's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
-from bayplan.framework.plugin_api import MAX_SCORE, NodeNames, Reject
+from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.profile import Step
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SUCCESS, Code, Status
@@ -54,12 +53,16 @@ def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> 
     raise AttemptError(f'running PreFilter plugin "{plugin.name}": {text}', plugin.name)
 
 
-def rejections(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
-    """What a Filter yields, for rows given one at a time as plain numbers."""
+def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
+    """A plugin's reasons against a single row, as bits; 0 where it has none."""
+    bits = 0
     try:
-        yield from step.plugin.filter(state, pod, nodes) or ()
+        for reject in step.plugin.filter(state, pod, node) or ():
+            if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
+                bits |= reasons.bit(reject)
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
+    return bits
 
 
 def filter_rows(
@@ -100,9 +103,22 @@ def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> I
             raise ValueError(f"Score gave {scores.dtype}, not whole numbers")
         return scores.astype(np.int64, copy=False)
     except Exception as error:
-        raise AttemptError(
-            f'running Score plugins: plugin "{step.name}" failed with: {describe(error)}', step.name
-        ) from error
+        raise score_error(step.name, describe(error)) from error
+
+
+def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
+    """The score of a single row, for plugins without NormalizeScore."""
+    try:
+        score = int(step.plugin.score(state, pod, node))
+    except Exception as error:
+        raise score_error(step.name, describe(error)) from error
+    if not 0 <= score <= MAX_SCORE:
+        check_range(step, np.array([score]))
+    return score
+
+
+def score_error(plugin: str, text: str) -> AttemptError:
+    return AttemptError(f'running Score plugins: plugin "{plugin}" failed with: {text}', plugin)
 
 
 def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:

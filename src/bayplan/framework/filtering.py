@@ -7,19 +7,17 @@ and without them.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
-from bayplan.framework.plugin_api import Reject
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.search import Search
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
-from bayplan.framework.verdicts import PASS, Collected, Verdicts, collect
+from bayplan.framework.verdicts import PASS, Collected, Verdicts
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_info import NodeInfo
@@ -53,6 +51,26 @@ class Filtering:
             if hypothesis is not None:
                 verdicts.overrule(hypothesis.rows, self.judge_plainly(search, hypothesis))
         return verdicts
+
+    def fits_row(self, search: Search, row: int) -> bool:
+        """Whether one row passes, pods nominated there included. The Standing must be up to date."""
+        if search.standing.who[row] != PASS:
+            return False
+        rows = np.array([row], dtype=np.intp)
+        asked = self.asked(search)
+        if asked:
+            view = NodeColumns(self._cluster, rows)
+            verdicts = self._no_verdicts(search, view)
+            self._ask(search, asked, view, verdicts)
+            if verdicts.who[0] != PASS:
+                return False
+        if row not in self._cluster.nominated:
+            return True
+        as_it_is = Hypothesis(
+            self._cluster, rows, rows[:0], np.zeros(2, dtype=np.intp), np.zeros(0, dtype=np.int64)
+        )
+        joined = self.with_nominated(search.pod, as_it_is)
+        return joined is None or bool(self.judge_plainly(search, joined).passing[0])
 
     def judge(self, search: Search, hypothesis: Hypothesis) -> Verdicts:
         """What the filters would say if other pods were on these rows, pods nominated there included."""
@@ -117,7 +135,7 @@ class Filtering:
     def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Collected | None:
         """For plugins with AddPod and RemovePod: each row has a state of its own."""
         reasons = search.standing.reasons[step.index]
-        rejects: list[Reject] = []
+        bits = np.zeros(len(view), dtype=np.int64)
         for position in range(len(view)):
             state = search.state.clone()
             gone, added = view.changed_pods(position)
@@ -129,14 +147,8 @@ class Filtering:
                 for other in pods:
                     self._adjust(verb, method, step, state, search.pod, other, node)
             row = view.subset(np.array([position], dtype=np.intp))
-            here = np.zeros(len(view), dtype=np.bool_)
-            here[position] = True
-            rejects.extend(
-                dataclasses.replace(reject, mask=here)
-                for reject in calls.rejections(step, state, search.pod, row)
-                if np.any(reject.mask)
-            )
-        return collect(rejects, reasons, len(view))
+            bits[position] = calls.filter_one(step, state, search.pod, row, reasons)
+        return Collected.from_bits(bits) if bits.any() else None
 
     @staticmethod
     def _adjust(

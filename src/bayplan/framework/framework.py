@@ -24,11 +24,10 @@ from bayplan.framework.standing import Standing
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.framework.ties import pick
-from bayplan.framework.verdicts import PASS, Verdicts
+from bayplan.framework.verdicts import Verdicts
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import IntColumn, NodeColumns
-from bayplan.snapshot.what_if import Hypothesis
 
 MIN_FEASIBLE: Final = 100
 """Sampling never stops before so many nodes fit."""
@@ -194,16 +193,11 @@ class Framework:
         row = self.cluster.nodes.row_of.get(name)
         if row is None or not self.cluster.nodes.exists.cell[row]:
             return None
-        rows = np.array([row], dtype=np.intp)
-        nothing = np.zeros(0, dtype=np.int64)
-        alone = Hypothesis(self.cluster, rows, rows[:0], np.zeros(2, dtype=np.intp), nothing)
         try:
-            verdicts = self.filtering.judge(search, alone)
+            fits = self.filtering.fits_row(search, row)
         except calls.AttemptError:
             return None
-        if verdicts.who[0] != PASS:
-            return None
-        return Found(search, row, name, 1, 1)
+        return Found(search, row, name, 1, 1) if fits else None
 
     # Choosing
 

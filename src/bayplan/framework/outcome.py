@@ -36,6 +36,7 @@ class Diagnosis:
     rejecting_plugins: set[str] = field(default_factory=set)
     pending_plugins: set[str] = field(default_factory=set)
     extender_statuses: dict[int, Status] = field(default_factory=dict)
+    _statuses: list[tuple[Status, IdColumn]] | None = None
 
     def status(self, row: int) -> Status:
         """The status of a node: its own, or that of all nodes nobody looked at."""
@@ -52,10 +53,13 @@ class Diagnosis:
         """Each distinct explicit status with the rows that have it."""
         if self.verdicts is None:
             return []
+        if self._statuses is not None:
+            return self._statuses
         found = self.verdicts.restricted(self.looked_at).statuses()
         found.extend(
             (status, np.array([row], dtype=np.intp)) for row, status in self.extender_statuses.items()
         )
+        self._statuses = found
         return found
 
     def rows_with(self, code: Code) -> IdColumn:

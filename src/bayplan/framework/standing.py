@@ -199,10 +199,7 @@ class Standing:
         for step in self._usage_filters:
             if step.index >= who:
                 break
-            bits = 0
-            for reject in calls.rejections(step, self.state, pod, one):
-                if reject.mask:
-                    bits |= self.reasons[step.index].bit(reject)
+            bits = calls.filter_one(step, self.state, pod, one, self.reasons[step.index])
             if bits:
                 who, why = step.index, bits
                 break
@@ -215,22 +212,11 @@ class Standing:
         if self._scored and now:
             total = int(self._static_plain[row])
             for step in self._usage_scores:
-                total += step.weight * self._score_one(step, pod, one)
+                total += step.weight * calls.score_one(step, self.state, pod, one)
             self._plain[row] = total
             self._key[row] = (total + int(self._normal[row])) << self._shift | int(self._tie[row])
         else:
             self._key[row] = NOT_FEASIBLE
-
-    def _score_one(self, step: Step, pod: Pod, one: OneNode) -> int:
-        try:
-            score = int(step.plugin.score(self.state, pod, one))
-        except Exception as error:
-            raise calls.AttemptError(
-                f'running Score plugins: plugin "{step.name}" failed with: {calls.describe(error)}', step.name
-            ) from error
-        if not 0 <= score <= MAX_SCORE:
-            calls.check_range(step, np.array([score]))
-        return score
 
     # Scores
 

@@ -75,6 +75,11 @@ class Collected:
         self.mask = mask
         self._parts = parts
 
+    @classmethod
+    def from_bits(cls, bits: Why) -> Collected:
+        """From reasons that are already put together for each row."""
+        return cls(bits != 0, [(bits == found, int(found)) for found in np.unique(bits) if found])
+
     def why(self) -> Why:
         bits = np.zeros(len(self.mask), dtype=np.int64)
         for mask, bit in self._parts:
@@ -180,15 +185,13 @@ class Verdicts:
 
     def statuses(self) -> list[tuple[Status, NDArray[np.intp]]]:
         """Each distinct status with the positions that have it."""
-        rejected = (self.who != PASS).nonzero()[0]
-        if not len(rejected):
-            return []
-        who, why = self.who.take(rejected), self.why.take(rejected)
-        order = np.lexsort((why, who))
-        rejected, who, why = rejected.take(order), who.take(order), why.take(order)
-        starts = np.concatenate(([0], ((who[1:] != who[:-1]) | (why[1:] != why[:-1])).nonzero()[0] + 1))
-        groups = np.split(rejected, starts[1:])
-        return [
-            (self._reasons[int(who[start])].status(int(why[start])), group)
-            for start, group in zip(starts, groups, strict=True)
-        ]
+        left = (self.who != PASS).nonzero()[0]
+        who, why = self.who.take(left), self.why.take(left)
+        found = []
+        while len(left):
+            # There are few distinct ones as a rule: taking them out one by one beats sorting.
+            same = (who == who[0]) & (why == why[0])
+            found.append((self._reasons[int(who[0])].status(int(why[0])), left[same]))
+            rest = ~same
+            left, who, why = left[rest], who[rest], why[rest]
+        return found

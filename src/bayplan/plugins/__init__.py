@@ -16,10 +16,14 @@ from bayplan.plugins.node_ports import NodePorts
 from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.plugins.node_unschedulable import NodeUnschedulable
+from bayplan.plugins.node_volume_limits import NodeVolumeLimits
 from bayplan.plugins.pod_topology_spread import PodTopologySpread
 from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.plugins.scheduling_gates import SchedulingGates
 from bayplan.plugins.taint_toleration import TaintToleration
+from bayplan.plugins.volume_binding import VolumeBinding
+from bayplan.plugins.volume_restrictions import VolumeRestrictions
+from bayplan.plugins.volume_zone import VolumeZone
 
 BUILTIN_PLUGINS: tuple[type[Plugin], ...] = (
     SchedulingGates,
@@ -30,6 +34,10 @@ BUILTIN_PLUGINS: tuple[type[Plugin], ...] = (
     NodeAffinity,
     NodePorts,
     NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
     PodTopologySpread,
     InterPodAffinity,
     DynamicResources,

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Eviction, FilterOutcome, fit_error
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import best
-from bayplan.preemption.kept import dry_run_of
-from bayplan.preemption.victims import DryRun
+from bayplan.preemption.kept import judged
+from bayplan.preemption.table import Candidates
 from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
@@ -23,26 +23,26 @@ NOT_HELPFUL: Final = Status(Code.UNRESOLVABLE, ("Preemption is not helpful for s
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came of it. `ineligible` says why the pod may not preempt; `chosen` is an index into `found`."""
+    """What came of it. `ineligible` says why the pod may not preempt; `chosen` is the row taken."""
 
     ineligible: str = ""
-    found: DryRun | None = None
+    found: Candidates | None = None
     chosen: int | None = None
 
     def eviction(self, cluster: Cluster) -> Eviction | None:
         if self.found is None or self.chosen is None:
             return None
-        return eviction_at(cluster, self.found, self.chosen)
+        return eviction_on(cluster, self.found, self.chosen)
 
 
-def eviction_at(cluster: Cluster, found: DryRun, index: int) -> Eviction:
+def eviction_on(cluster: Cluster, found: Candidates, row: int) -> Eviction:
     """What would have to be done on one of the rows."""
     victims = []
-    for slot in found.victims_of(index):
+    for slot in found.table.victims_of(row):
         pod = cluster.pods.pod[slot]
         assert pod is not None
         victims.append(pod)
-    return Eviction(cluster.nodes.name[int(found.rows[index])], tuple(victims), int(found.violations[index]))
+    return Eviction(cluster.nodes.name[row], tuple(victims), int(found.table.violations[row]))
 
 
 def ineligible(pod: Pod, outcome: FilterOutcome) -> str:
@@ -87,12 +87,12 @@ def evaluate(pod: Pod, outcome: FilterOutcome, sampling: Sampling | None = None)
     reason = ineligible(pod, outcome)
     if reason:
         return Evaluation(ineligible=reason)
-    found = dry_run_of(pod, outcome, outcome.diagnosis.rows_with(Code.UNSCHEDULABLE))
-    considered = found.fits if sampling is None else _sampled(found, sampling)
-    return Evaluation(found=found, chosen=best(found, considered))
+    found = judged(pod, outcome, outcome.diagnosis.rows_with(Code.UNSCHEDULABLE))
+    considered = found.helped if sampling is None else _sampled(found, sampling)
+    return Evaluation(found=found, chosen=best(found.table, considered))
 
 
-def _sampled(found: DryRun, sampling: Sampling) -> NDArray[np.bool_]:
+def _sampled(found: Candidates, sampling: Sampling) -> IdColumn:
     """The nodes that would have been found before the search stopped.
 
     It stops once there are enough, at least one of them without a violated budget.
@@ -100,14 +100,12 @@ def _sampled(found: DryRun, sampling: Sampling) -> NDArray[np.bool_]:
     count = len(found.rows)
     wanted = min(count, max(count * sampling.percentage // 100, sampling.absolute))
     first = int(sampling.offset * count)
-    turn = np.concatenate((np.arange(first, count), np.arange(first)))
-    fits = found.fits.take(turn)
-    harmless = np.cumsum(fits & (found.violations.take(turn) == 0))
+    turn = np.concatenate((found.rows[first:], found.rows[:first]))
+    fits = found.table.fits.take(turn)
+    harmless = np.cumsum(fits & (found.table.violations.take(turn) == 0))
     enough = (harmless >= 1) & (np.cumsum(fits) >= wanted)
     end = int(enough.argmax()) + 1 if enough.any() else count
-    considered = np.zeros(count, dtype=np.bool_)
-    considered[turn[:end]] = fits[:end]
-    return considered
+    return turn[:end][fits[:end]]
 
 
 def why_not(evaluation: Evaluation, outcome: FilterOutcome) -> str:

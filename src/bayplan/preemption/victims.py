@@ -52,15 +52,6 @@ class DryRun:
     earliest_start: NDArray[np.int64]
     """Of the victims with the highest priority."""
 
-    def status(self, index: int) -> Status | None:
-        status_id = int(self.status_id[index])
-        return None if status_id < 0 else self.statuses[status_id]
-
-    def status_counts(self) -> list[tuple[Status, int]]:
-        """Each reason why evicting does not help, and on how many rows."""
-        counts = np.bincount(self.status_id[self.status_id >= 0], minlength=len(self.statuses))
-        return [(status, int(count)) for status, count in zip(self.statuses, counts, strict=True) if count]
-
     def victims_of(self, index: int) -> IdColumn:
         return self.victims[self.starts[index] : self.starts[index + 1]]
 

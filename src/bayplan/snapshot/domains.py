@@ -6,6 +6,8 @@ domain holds. The sums follow the log of changed rows: after one placement one c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,6 +36,7 @@ class DomainSums:
         "_log",
         "_nodes",
         "_seen",
+        "_seen_cell",
         "members",
         "sums",
         "total",
@@ -54,6 +57,7 @@ class DomainSums:
         self._eligible = eligible
         self._cursor = -1
         self._seen: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._seen_cell: Any = None
         self.sums: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self.members: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self.total = 0
@@ -70,11 +74,12 @@ class DomainSums:
             return True
         self._cursor = self._log.end
         moved = False
-        count, seen, domain = self._counts.cell, self._seen, self._label.column.cell
+        count, seen, domain = self._counts.cell, self._seen_cell, self._label.column.cell
         for row in changed:
-            difference = count[row] - int(seen[row])
-            if difference:
-                seen[row] += difference
+            now = count[row]
+            if now != seen[row]:
+                difference = now - seen[row]
+                seen[row] = now
                 if self._eligible is not None and not self._eligible[row]:
                     continue
                 if domain[row] != ABSENT and self._nodes.exists.cell[row]:
@@ -86,6 +91,7 @@ class DomainSums:
     def _rebuild(self) -> None:
         self._cursor = self._log.end
         self._seen = self._counts.read.copy()
+        self._seen_cell = memoryview(self._seen)  # type: ignore[arg-type]  # ndarray has the buffer protocol
         domain = self._label.column.read
         counted = self._nodes.exists.read & (domain != ABSENT)
         if self._eligible is not None:

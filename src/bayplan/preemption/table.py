@@ -1,0 +1,87 @@
+"""The results of dry runs by row of the node table, so that some rows can be judged anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.framework.status import Status
+from bayplan.preemption.victims import DryRun
+from bayplan.snapshot.interning import IdColumn
+
+
+class VictimTable:
+    """Columns over node rows: what evicting would take there."""
+
+    def __init__(self, rows: int) -> None:
+        self.known: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
+        """Whether the row was judged, and nothing has changed there since."""
+        self.fits: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
+        self.status_id: NDArray[np.int64] = np.full(rows, -1, dtype=np.int64)
+        self.statuses: list[Status] = []
+        self.violations: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
+        self.highest_priority: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
+        self.priority_sum: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
+        self.victim_count: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
+        self.earliest_start: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
+        self._victims: dict[int, IdColumn] = {}
+        self._latest: DryRun | None = None
+        self._place: IdColumn = np.zeros(rows, dtype=np.intp)
+
+    def put(self, found: DryRun) -> None:
+        """Takes over the results for some rows."""
+        rows = found.rows
+        self.known[rows] = True
+        self.fits[rows] = found.fits
+        self.violations[rows] = found.violations
+        self.highest_priority[rows] = found.highest_priority
+        self.priority_sum[rows] = found.priority_sum
+        self.victim_count[rows] = found.victim_count
+        self.earliest_start[rows] = found.earliest_start
+        self.status_id[rows] = self._renumbered(found)
+        if self._latest is None:
+            # The first dry run covers most rows; what comes later is few rows at a time.
+            self._latest = found
+            self._place[rows] = np.arange(len(rows))
+        else:
+            for index, row in enumerate(rows.tolist()):
+                self._victims[row] = found.victims_of(index)
+
+    def victims_of(self, row: int) -> IdColumn:
+        """Slots of the victims, most important first."""
+        later = self._victims.get(row)
+        if later is not None:
+            return later
+        assert self._latest is not None
+        return self._latest.victims_of(int(self._place[row]))
+
+    def _renumbered(self, found: DryRun) -> NDArray[np.int64]:
+        numbers = []
+        for status in found.statuses:
+            if status not in self.statuses:
+                self.statuses.append(status)
+            numbers.append(self.statuses.index(status))
+        return np.array([*numbers, -1], dtype=np.int64).take(found.status_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Rows where evicting may help, in the order of the node list, and what is known of them."""
+
+    rows: IdColumn
+    table: VictimTable
+
+    @property
+    def helped(self) -> IdColumn:
+        """The rows where it does."""
+        return self.rows[self.table.fits.take(self.rows)]
+
+    def status_counts(self) -> list[tuple[Status, int]]:
+        """Each reason why it does not, and on how many rows."""
+        ids = self.table.status_id.take(self.rows)
+        counts = np.bincount(ids[ids >= 0], minlength=len(self.table.statuses))
+        return [
+            (status, int(count)) for status, count in zip(self.table.statuses, counts, strict=True) if count
+        ]
