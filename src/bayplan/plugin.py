@@ -166,15 +166,20 @@ from bayplan.preemption.victims import DryRun
 from bayplan.snapshot.assumed import (
     ASSUMED_KINDS,
     OutOfSyncError,
-    assume,
+    assume_object,
     expected_claim,
     expected_volume,
-    restore,
+    restore_object,
 )
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.csi_nodes import NO_LIMIT, CSINodes
 from bayplan.snapshot.derived import derived
-from bayplan.snapshot.disks import Disk, DiskUses, clash, disks_of
+from bayplan.snapshot.disks import (
+    Disk,
+    DiskUses,
+    disks_clash,
+    disks_of,
+)
 from bayplan.snapshot.domains import DomainSums
 from bayplan.snapshot.interning import IdColumn, Interner, Lookup
 from bayplan.snapshot.label_sets import PodQuery, PodSelector
@@ -200,8 +205,11 @@ from bayplan.snapshot.terms import (
     pod_terms,
 )
 from bayplan.snapshot.view import BoolColumn, IntColumn, LabelValues, NodeColumns
-from bayplan.snapshot.volume_matching import by_size, match_volumes, rows_reached
-from bayplan.snapshot.volume_offers import StorageRoom, VolumeOffers, volume_limit
+from bayplan.snapshot.volume_matching import (
+    claims_by_size,
+    match_volumes,
+)
+from bayplan.snapshot.volume_offers import StorageRoom, VolumeOffers, rows_reached, volume_limit
 from bayplan.snapshot.volumes import (
     InlineVolume,
     NodeVolumes,
@@ -357,11 +365,10 @@ __all__ = [
     "Wait",
     "Wake",
     "any_tolerates",
-    "assume",
+    "assume_object",
     "at",
     "balance_requests",
-    "by_size",
-    "clash",
+    "claims_by_size",
     "compile_preferred",
     "compile_selector",
     "compile_terms",
@@ -370,6 +377,7 @@ __all__ = [
     "count_untolerated_preferences",
     "default_constraints",
     "derived",
+    "disks_clash",
     "disks_of",
     "duplicate",
     "evaluate",
@@ -406,7 +414,7 @@ __all__ = [
     "reject",
     "required",
     "required_node_affinity",
-    "restore",
+    "restore_object",
     "rows_matching",
     "rows_matching_selector",
     "rows_matching_term",

@@ -59,8 +59,8 @@ from bayplan.plugin import (
     VolumeBindingArgs,
     VolumeOffers,
     Wake,
-    assume,
-    by_size,
+    assume_object,
+    claims_by_size,
     compile_selector,
     derived,
     expected_claim,
@@ -71,7 +71,7 @@ from bayplan.plugin import (
     migrated_affinity,
     not_found,
     not_made_for,
-    restore,
+    restore_object,
     rows_matching_selector,
     rows_reached,
     unresolvable,
@@ -237,7 +237,7 @@ class VolumeBinding(Plugin):
             return plan
         try:
             for item in plan.items:
-                assume(objects, item)
+                assume_object(objects, item)
         except OutOfSyncError as error:
             _take_back(objects, plan)
             return failure(str(error))
@@ -274,7 +274,7 @@ class VolumeBinding(Plugin):
             return VolumePlan()
         row = cluster.nodes.row_of[node_name]
         node = NodeColumns(cluster, np.array([row], dtype=np.intp))
-        unselected = by_size(claim for claim in claims.delayed if _selected_node(claim) is None)
+        unselected = claims_by_size(claim for claim in claims.delayed if _selected_node(claim) is None)
         try:
             chosen = match_volumes(unselected, derived(cluster, VolumeOffers), node).at(0)
         except SelectorError as error:
@@ -373,7 +373,7 @@ def _without_volumes(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns
     yield Reject(~here, REASON_NO_VOLUME, unresolvable=True)
     if not here.any():
         return
-    unselected = by_size(claim for claim in claims if _selected_node(claim) is None)
+    unselected = claims_by_size(claim for claim in claims if _selected_node(claim) is None)
     try:
         matches = match_volumes(unselected, derived(nodes.cluster, VolumeOffers), nodes)
     except SelectorError as error:
@@ -468,4 +468,4 @@ def _provisioned_on(node_name: str, claim: PersistentVolumeClaim) -> PersistentV
 
 def _take_back(objects: Objects, plan: VolumePlan) -> None:
     for item in plan.items:
-        restore(objects, item)
+        restore_object(objects, item)

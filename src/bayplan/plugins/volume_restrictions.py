@@ -34,8 +34,8 @@ from bayplan.plugin import (
     Resource,
     Status,
     Wake,
-    clash,
     derived,
+    disks_clash,
     disks_of,
     not_found,
     unresolvable,
@@ -84,7 +84,9 @@ class VolumeRestrictions(Plugin):
         """A pod went that had one of the disks, or a claim of the same name."""
         if old.namespace != pod.namespace:
             return False
-        return clash(disks_of(pod), disks_of(old)) or not set(_claims_of(pod)).isdisjoint(_claims_of(old))
+        return disks_clash(disks_of(pod), disks_of(old)) or not set(_claims_of(pod)).isdisjoint(
+            _claims_of(old)
+        )
 
     def added_claim_helps(self, pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
         """It is one of the pod's."""
@@ -167,5 +169,7 @@ def _taken(disks: Sequence[Disk], nodes: NodeColumns) -> BoolColumn:
     if isinstance(nodes, Hypothesis):
         has_changes = nodes.starts[1:] > nodes.starts[:-1]
         for position in (taken | has_changes).nonzero()[0]:
-            taken[position] = any(clash(disks, disks_of(other)) for other in nodes.pods_on(int(position)))
+            taken[position] = any(
+                disks_clash(disks, disks_of(other)) for other in nodes.pods_on(int(position))
+            )
     return taken

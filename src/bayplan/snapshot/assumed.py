@@ -63,7 +63,7 @@ def expected_volumes(objects: Objects) -> Iterator[PersistentVolume]:
         yield expected_volume(objects, volume.name) or volume
 
 
-def assume(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> None:
+def assume_object(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> None:
     """Lays a decision over an object.
 
     Raises:
@@ -85,7 +85,7 @@ def assume(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> 
         _forget_outdated(objects, type(decision))
 
 
-def restore(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> None:
+def restore_object(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> None:
     """Takes back the decision on an object, if there is one."""
     objects.remove(_decision(item))
 

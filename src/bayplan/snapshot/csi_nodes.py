@@ -12,7 +12,7 @@ import numpy as np
 from bayplan.api.in_tree_volumes import migrated_plugins
 from bayplan.api.storage import CSINode
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.derived import LogReader
+from bayplan.snapshot.derived import LogReader, ObjectReader
 from bayplan.snapshot.interning import ABSENT, Interner
 from bayplan.snapshot.table import Column
 
@@ -33,8 +33,7 @@ class CSINodes:
     def __init__(self, cluster: Cluster) -> None:
         self._nodes = cluster.nodes
         self._reader = LogReader()
-        self._known: dict[str, CSINode] = {}
-        self._version = -1
+        self._objects: ObjectReader[CSINode] = ObjectReader()
         self._limits: dict[str, Column] = {}
         self.plugin_sets: Interner[frozenset[str]] = Interner()
         self.present = cluster.nodes.column(np.bool_, False)
@@ -51,17 +50,12 @@ class CSINodes:
         return {driver: limit for driver, limit in limits if limit != NO_LIMIT}
 
     def update(self, cluster: Cluster) -> None:
-        objects = cluster.objects.of(CSINode)
-        rows = set(self._reader.changed(cluster.node_log, cluster.nodes.high))
-        if objects.version != self._version:
-            self._version = objects.version
-            known, self._known = self._known, {csi_node.name: csi_node for csi_node in objects}
-            for name in known.keys() | self._known.keys():
-                row = cluster.nodes.row_of.get(name)
-                if row is not None and known.get(name) is not self._known.get(name):
-                    rows.add(row)
+        nodes, csi_nodes = cluster.nodes, cluster.objects.of(CSINode)
+        rows = set(self._reader.changed(cluster.node_log, nodes.high))
+        for changed in self._objects.changed(csi_nodes):
+            rows.update(nodes.row_of[item.name] for item in changed if item.name in nodes.row_of)
         for row in rows:
-            self._write(row, self._known.get(cluster.nodes.name[row]))
+            self._write(row, csi_nodes.get(nodes.name[row]))
 
     def _write(self, row: int, csi_node: CSINode | None) -> None:
         for column in self._limits.values():

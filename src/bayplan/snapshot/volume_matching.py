@@ -8,15 +8,13 @@ three zones that is three times, for disks that stand in the nodes once for each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from bayplan.api.meta import NodeSelector
-from bayplan.api.node_selectors import CompiledTerm, compile_terms
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.selectors import EVERYTHING, Operator, Selector, compile_selector
 from bayplan.api.storage import STORAGE, PersistentVolume, PersistentVolumeClaim
@@ -24,32 +22,13 @@ from bayplan.errors import SelectorError
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_matching import rows_matching_terms
 from bayplan.snapshot.view import BoolColumn, IntColumn, NodeColumns
-from bayplan.snapshot.volume_offers import Offer, VolumeOffers
+from bayplan.snapshot.volume_offers import EVERYWHERE, Offer, Reach, VolumeOffers
 
 AVAILABLE: Final = "Available"
 FILESYSTEM: Final = "Filesystem"
 
-Reach = tuple[CompiledTerm, ...]
-"""Alternatives of what a volume demands of a node's labels."""
 
-
-@lru_cache(maxsize=16384)
-def reach(affinity: NodeSelector) -> Reach:
-    """What a volume's node affinity means. It is about labels: the name of a node is not looked at."""
-    return tuple(
-        CompiledTerm(expressions=term.expressions, error=term.error)
-        for term in compile_terms(affinity.node_selector_terms)
-    )
-
-
-def rows_reached(nodes: NodeColumns, affinity: NodeSelector | None) -> BoolColumn:
-    """Rows that a volume with this node affinity can be attached to; without one, all."""
-    if affinity is None:
-        return np.ones(len(nodes), dtype=np.bool_)
-    return rows_matching_terms(nodes, reach(affinity))
-
-
-def by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
+def claims_by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
     """The claims in the order in which they are served."""
     return sorted(claims, key=_size)
 
@@ -81,97 +60,81 @@ def match_volumes(
     Raises:
         SelectorError: a claim's selector is malformed; its `object_key` is the claim's.
     """
-    reaches: dict[Reach, int] = {}
-
-    def number(volume: PersistentVolume) -> int:
-        affinity = volume.spec.node_affinity
-        if affinity is None or affinity.required is None:
-            return EVERYWHERE
-        return reaches.setdefault(reach(affinity.required), len(reaches))
-
-    candidates = [_Candidates(claim, offers, number) for claim in claims]
-    part, reached_by = _split(nodes, list(reaches))
+    candidates = [_Candidates(claim, offers) for claim in claims]
+    reaches = {reach: offers.reaches.values[reach] for of_claim in candidates for reach in of_claim.reaches}
+    part, reached_by = _split(nodes, reaches)
     return VolumeMatches(part, [_serve(candidates, reaching) for reaching in reached_by])
-
-
-EVERYWHERE: Final = -1
-"""The number of the reach of volumes that demand nothing."""
 
 
 class _Candidates:
     """The volumes that could serve one claim, in the order in which they are preferred."""
 
-    __slots__ = ("_by_reach", "_reserved")
+    __slots__ = ("_free", "_reserved")
 
-    def __init__(
-        self,
-        claim: PersistentVolumeClaim,
-        offers: VolumeOffers,
-        number: Callable[[PersistentVolume], int],
-    ) -> None:
-        selector = _selector(claim)
+    def __init__(self, claim: PersistentVolumeClaim, offers: VolumeOffers) -> None:
+        is_suitable, selector = _Demand(claim), _selector(claim)
+        modes = set(claim.spec.access_modes)
         self._reserved = [
-            (number(offer.volume), offer.volume)
+            offer
             for offer in sorted(offers.reserved_for(claim.namespace, claim.name), key=_preference)
             if offer.volume.is_for(claim)
             and offer.volume.class_name == claim.class_name
-            and _is_suitable(offer, claim)
+            and is_suitable(offer)
         ]
-        self._by_reach: dict[int, list[tuple[int, PersistentVolume]]] = {}
-        free = (
+        free = [
             offer
             for offer in offers.free(claim.class_name)
-            if _is_suitable(offer, claim) and _is_available(offer.volume, claim, selector)
-        )
-        for rank, offer in enumerate(sorted(free, key=_preference)):
-            self._by_reach.setdefault(number(offer.volume), []).append((rank, offer.volume))
+            if is_suitable(offer)
+            and offer.volume.status.phase == AVAILABLE
+            and selector.matches(offer.volume.labels)
+            and modes.issubset(offer.volume.spec.access_modes)
+        ]
+        free.sort(key=_preference)
+        self._free: dict[int, list[tuple[int, PersistentVolume]]] = {}
+        for rank, offer in enumerate(free):
+            self._free.setdefault(offer.reach, []).append((rank, offer.volume))
 
-    def best(self, reaching: Iterable[int], taken: set[str]) -> PersistentVolume | None:
+    @property
+    def reaches(self) -> set[int]:
+        """What their volumes demand of a node."""
+        return {offer.reach for offer in self._reserved}.union(self._free) - {EVERYWHERE}
+
+    def best(
+        self, reaching: frozenset[int], taken: Iterable[PersistentVolume | None]
+    ) -> PersistentVolume | None:
         """The volume to take where volumes of these reaches can be had."""
-        for reserved_reach, volume in self._reserved:
-            if volume.name not in taken:
+        for offer in self._reserved:
+            if offer.volume not in taken:
                 # One that is kept for the claim is taken or none, even if others would do.
-                return volume if reserved_reach in reaching or reserved_reach == EVERYWHERE else None
+                return offer.volume if offer.reach in reaching or offer.reach == EVERYWHERE else None
         best: tuple[int, PersistentVolume] | None = None
-        for reach_number in (EVERYWHERE, *reaching):
-            for rank, volume in self._by_reach.get(reach_number, ()):
-                if volume.name not in taken:
+        for reach in (EVERYWHERE, *reaching):
+            for rank, volume in self._free.get(reach, ()):
+                if volume not in taken:
                     if best is None or rank < best[0]:
                         best = (rank, volume)
                     break
         return None if best is None else best[1]
 
 
-def _serve(
-    candidates: Iterable[_Candidates], reaching: frozenset[int]
-) -> tuple[PersistentVolume | None, ...]:
-    taken: set[str] = set()
-    chosen = []
-    for of_claim in candidates:
-        volume = of_claim.best(reaching, taken)
-        if volume is not None:
-            taken.add(volume.name)
-        chosen.append(volume)
-    return tuple(chosen)
+class _Demand:
+    """What a claim demands of a volume, wherever that is and whoever has it."""
 
+    __slots__ = ("_attributes_class", "_mode", "_size")
 
-def _is_suitable(offer: Offer, claim: PersistentVolumeClaim) -> bool:
-    """Whether the volume, wherever it is and whoever has it, is such as the claim asks for."""
-    volume, wanted = offer.volume, claim.spec
-    return (
-        offer.capacity >= _size(claim)
-        and (volume.spec.volume_mode or FILESYSTEM) == (wanted.volume_mode or FILESYSTEM)
-        and (volume.spec.volume_attributes_class_name or "") == (wanted.volume_attributes_class_name or "")
-        and volume.metadata.deletion_timestamp is None
-    )
+    def __init__(self, claim: PersistentVolumeClaim) -> None:
+        self._size = _size(claim)
+        self._mode = claim.spec.volume_mode or FILESYSTEM
+        self._attributes_class = claim.spec.volume_attributes_class_name or ""
 
-
-def _is_available(volume: PersistentVolume, claim: PersistentVolumeClaim, selector: Selector) -> bool:
-    return (
-        volume.status.phase == AVAILABLE
-        and selector.matches(volume.labels)
-        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
-    )
+    def __call__(self, offer: Offer) -> bool:
+        volume = offer.volume
+        return (
+            offer.capacity >= self._size
+            and (volume.spec.volume_mode or FILESYSTEM) == self._mode
+            and (volume.spec.volume_attributes_class_name or "") == self._attributes_class
+            and volume.metadata.deletion_timestamp is None
+        )
 
 
 def _size(claim: PersistentVolumeClaim) -> int:
@@ -192,7 +155,16 @@ def _selector(claim: PersistentVolumeClaim) -> Selector:
         raise error.at(object_key=claim.key) from error.__cause__
 
 
-def _split(nodes: NodeColumns, reaches: Sequence[Reach]) -> tuple[IdColumn, list[frozenset[int]]]:
+def _serve(
+    candidates: Iterable[_Candidates], reaching: frozenset[int]
+) -> tuple[PersistentVolume | None, ...]:
+    chosen: list[PersistentVolume | None] = []
+    for of_claim in candidates:
+        chosen.append(of_claim.best(reaching, chosen))
+    return tuple(chosen)
+
+
+def _split(nodes: NodeColumns, reaches: dict[int, Reach]) -> tuple[IdColumn, list[frozenset[int]]]:
     """Splits the rows into parts that the same volumes reach: each row's part, and each part's reaches."""
     part: IdColumn = np.zeros(len(nodes), dtype=np.intp)
     reached_by: list[frozenset[int]] = [frozenset()]
@@ -205,7 +177,7 @@ def _split(nodes: NodeColumns, reaches: Sequence[Reach]) -> tuple[IdColumn, list
         reached_by = [reached_by[old].union(meaning[answer]) for old, answer in pairs]
 
     by_label: dict[str, dict[str, list[int]]] = {}
-    for number, alternatives in enumerate(reaches):
+    for number, alternatives in reaches.items():
         label = _only_label(alternatives)
         if label is None:
             refine(rows_matching_terms(nodes, alternatives).astype(np.int64), ((), (number,)))
@@ -216,11 +188,11 @@ def _split(nodes: NodeColumns, reaches: Sequence[Reach]) -> tuple[IdColumn, list
         # The usual case, a zone or a host: one look at each distinct value of the label serves all volumes.
         meaning: dict[tuple[int, ...], int] = {(): 0}
         answer = {value: meaning.setdefault(tuple(n), len(meaning)) for value, n in by_value.items()}
-        refine(nodes.label(label).map(partial(_get, answer)), list(meaning))
+        refine(nodes.label(label).map(partial(_answer, answer)), list(meaning))
     return part, reached_by
 
 
-def _get(answers: dict[str, int], value: str) -> int:
+def _answer(answers: dict[str, int], value: str) -> int:
     return answers.get(value, 0)
 
 

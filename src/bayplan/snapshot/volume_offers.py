@@ -1,92 +1,126 @@
 """What storage there is for claims that have none yet: volumes that are free, and room to make new ones.
 
 Of thousands of volumes hardly any is free, and hardly any reserved for the claim in question: `VolumeOffers`
-finds those by class and by claim. `StorageRoom` has the capacities that drivers report, by class. When the
-objects have changed, both compare them with what they know, and look closely only at those that did.
+finds those by class and by claim. `StorageRoom` has the capacities that drivers report, by class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
+from bayplan.api.meta import NodeSelector
+from bayplan.api.node_selectors import CompiledTerm, compile_terms
 from bayplan.api.quantity import parse_quantity, value
 from bayplan.api.selectors import NOTHING, Operator, Selector, compile_selector
 from bayplan.api.storage import STORAGE, CSIStorageCapacity, PersistentVolume
 from bayplan.errors import SelectorError
-from bayplan.snapshot.assumed import AssumedVolume, expected_volumes
+from bayplan.snapshot.assumed import AssumedVolume, expected_volume
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.node_matching import rows_matching_selector
+from bayplan.snapshot.derived import Groups, ObjectReader
+from bayplan.snapshot.interning import Interner
+from bayplan.snapshot.node_matching import rows_matching_selector, rows_matching_terms
 from bayplan.snapshot.view import BoolColumn, NodeColumns
+
+Reach = tuple[CompiledTerm, ...]
+"""Alternatives of what a volume demands of a node's labels."""
+
+EVERYWHERE: Final = -1
+"""The id of the reach of volumes that demand nothing."""
+
+
+@lru_cache(maxsize=16384)
+def reach(affinity: NodeSelector) -> Reach:
+    """What a volume's node affinity means. It is about labels: the name of a node is not looked at."""
+    return tuple(
+        CompiledTerm(expressions=term.expressions, error=term.error)
+        for term in compile_terms(affinity.node_selector_terms)
+    )
+
+
+def rows_reached(nodes: NodeColumns, affinity: NodeSelector | None) -> BoolColumn:
+    """Rows that a volume with this node affinity can be attached to; without one, all."""
+    if affinity is None:
+        return np.ones(len(nodes), dtype=np.bool_)
+    return rows_matching_terms(nodes, reach(affinity))
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A volume and how large it is, in nano units."""
+    """A volume, with what is asked about it most."""
 
     volume: PersistentVolume
     capacity: int
+    """In nano units."""
+    reach: int
+    """The id of its reach among `VolumeOffers.reaches`, or EVERYWHERE."""
 
 
 class VolumeOffers:
     """Volumes as they will be: those that are nobody's by class, all others by the claim they name."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._versions: tuple[int, ...] = ()
+        self._volumes: ObjectReader[PersistentVolume] = ObjectReader()
+        self._assumed: ObjectReader[AssumedVolume] = ObjectReader()
         self._known: dict[str, PersistentVolume] = {}
-        self._free: dict[str, dict[str, Offer]] = {}
-        self._reserved: dict[tuple[str, str], dict[str, Offer]] = {}
+        self._free: Groups[str, Offer] = Groups()
+        self._reserved: Groups[tuple[str, str], Offer] = Groups()
+        self.reaches: Interner[Reach] = Interner()
 
     def free(self, class_name: str) -> Collection[Offer]:
         """Volumes of a class that are nobody's."""
-        return self._free.get(class_name, {}).values()
+        return self._free.of(class_name)
 
     def reserved_for(self, namespace: str, name: str) -> Collection[Offer]:
         """Volumes that name a claim, perhaps an earlier one of that name."""
-        return self._reserved.get((namespace, name), {}).values()
+        return self._reserved.of((namespace, name))
 
     def update(self, cluster: Cluster) -> None:
-        versions = cluster.objects.versions((PersistentVolume, AssumedVolume))
-        if versions == self._versions:
-            return
-        self._versions = versions
-        outdated, self._known = self._known, {}
-        fresh: list[PersistentVolume] = []
-        for volume in expected_volumes(cluster.objects):
-            self._known[volume.name] = volume
-            if outdated.get(volume.name) is volume:
-                del outdated[volume.name]
-            else:
-                fresh.append(volume)
-        for volume in outdated.values():
-            self._withdraw(volume)
-        for volume in fresh:
-            self._add(volume)
+        objects = cluster.objects
+        names = {
+            item.name
+            for changed in (
+                *self._volumes.changed(objects.of(PersistentVolume)),
+                *self._assumed.changed(objects.of(AssumedVolume)),
+            )
+            for item in changed
+        }
+        for name in names:
+            before, now = self._known.pop(name, None), expected_volume(objects, name)
+            if before is not None:
+                self._withdraw(before)
+            if now is not None:
+                self._known[name] = now
+                self._add(now)
 
     def _add(self, volume: PersistentVolume) -> None:
-        offer = Offer(volume, parse_quantity(volume.spec.capacity.get(STORAGE)))
-        reference = volume.spec.claim_ref
+        affinity, reference = volume.spec.node_affinity, volume.spec.claim_ref
+        required = affinity.required if affinity is not None else None
+        offer = Offer(
+            volume,
+            capacity=parse_quantity(volume.spec.capacity.get(STORAGE)),
+            reach=EVERYWHERE if required is None else self.reaches.intern(reach(required)),
+        )
         if reference is None:
-            self._free.setdefault(volume.class_name, {})[volume.name] = offer
+            self._free.put(volume.class_name, volume.name, offer)
         else:
-            self._reserved.setdefault((reference.namespace, reference.name), {})[volume.name] = offer
+            self._reserved.put((reference.namespace, reference.name), volume.name, offer)
 
     def _withdraw(self, volume: PersistentVolume) -> None:
         reference = volume.spec.claim_ref
         if reference is None:
-            self._free[volume.class_name].pop(volume.name)
-            return
-        key = (reference.namespace, reference.name)
-        self._reserved[key].pop(volume.name)
-        if not self._reserved[key]:
-            del self._reserved[key]
+            self._free.discard(volume.class_name, volume.name)
+        else:
+            self._reserved.discard((reference.namespace, reference.name), volume.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How large a volume can be made on the nodes with these labels, in bytes."""
+    """How large a volume can be made on the nodes with these labels."""
 
     limit_bytes: int
     nodes: Selector
@@ -96,15 +130,14 @@ class StorageRoom:
     """The capacities that CSI drivers report, by storage class; without those that can be used nowhere."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._version = -1
-        self._known: dict[tuple[str, str], CSIStorageCapacity] = {}
-        self._by_class: dict[str, dict[tuple[str, str], Room]] = {}
+        self._capacities: ObjectReader[CSIStorageCapacity] = ObjectReader()
+        self._by_class: Groups[str, Room] = Groups()
 
     def rows_with_room(self, nodes: NodeColumns, class_name: str, size_bytes: int) -> BoolColumn:
         """Rows where a volume of this size can be made."""
         mask = np.zeros(len(nodes), dtype=np.bool_)
         values: dict[str, set[str]] = {}
-        for room in self._by_class.get(class_name, {}).values():
+        for room in self._by_class.of(class_name):
             if room.limit_bytes < size_bytes:
                 continue
             demands = room.nodes.requirements
@@ -118,26 +151,13 @@ class StorageRoom:
         return mask
 
     def update(self, cluster: Cluster) -> None:
-        capacities = cluster.objects.of(CSIStorageCapacity)
-        if capacities.version == self._version:
-            return
-        self._version = capacities.version
-        outdated, self._known = self._known, {}
-        fresh: list[CSIStorageCapacity] = []
-        for capacity in capacities:
-            key = (capacity.namespace, capacity.name)
-            self._known[key] = capacity
-            if outdated.get(key) is capacity:
-                del outdated[key]
-            else:
-                fresh.append(capacity)
-        for key, capacity in outdated.items():
-            self._by_class.get(capacity.storage_class_name, {}).pop(key, None)
-        for capacity in fresh:
+        gone, came = self._capacities.changed(cluster.objects.of(CSIStorageCapacity))
+        for capacity in gone:
+            self._by_class.discard(capacity.storage_class_name, capacity.key)
+        for capacity in came:
             room = _room(capacity)
             if room is not None:
-                rooms = self._by_class.setdefault(capacity.storage_class_name, {})
-                rooms[capacity.namespace, capacity.name] = room
+                self._by_class.put(capacity.storage_class_name, capacity.key, room)
 
 
 def volume_limit(capacity: CSIStorageCapacity) -> int | None:

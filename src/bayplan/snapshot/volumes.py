@@ -11,7 +11,7 @@ or went, a claim got its volume, a volume was attached.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ from bayplan.api.storage import (
     not_made_for,
 )
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.derived import LogReader
+from bayplan.snapshot.derived import Groups, LogReader, ObjectReader
 from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.what_if import Hypothesis
@@ -82,6 +82,9 @@ class VolumeProblem:
 
 _Thing = TypeVar("_Thing", bound=Hashable)
 
+ClaimKey = tuple[str, str]
+"""Namespace and name."""
+
 PodVolumes = tuple[ClaimedVolume | InlineVolume, ...]
 
 
@@ -123,46 +126,21 @@ def wanted_volumes(
             return VolumeProblem(text, is_missing_claim=True)
         if volume.is_ephemeral and not claim.was_made_for(pod):
             return VolumeProblem(not_made_for(claim, pod))
-        found.add(ResolvedClaim.of(objects, claim).id)
+        found.add(volume_of_claim(objects, claim))
     return frozenset(volume_id for volume_id in found if volume_id is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedClaim:
-    """A claim, and what decides which volume it stands for."""
-
-    claim: PersistentVolumeClaim | None
-    volume: PersistentVolume | None = None
-    storage_class: StorageClass | None = None
-    id: VolumeId | None = None
-
-    @classmethod
-    def of(cls, objects: Objects, claim: PersistentVolumeClaim | None) -> ResolvedClaim:
-        if claim is None:
-            return cls(None)
-        volume = objects.of(PersistentVolume).get(claim.spec.volume_name) if claim.spec.volume_name else None
-        if volume is not None:
-            return cls(claim, volume, None, _id_of(volume))
-        storage_class = objects.of(StorageClass).get(claim.class_name)
-        if storage_class is None:
-            return cls(claim)
-        driver = storage_class.provisioner
-        plugin = IN_TREE_PLUGINS.get(driver)
-        if plugin is not None:
-            driver = plugin.driver if plugin.is_counted else ""
-        volume_id = VolumeId(driver, "", claim.key) if driver else None
-        return cls(claim, None, storage_class, volume_id)
-
-    def still_holds(self, objects: Objects, name: str, namespace: str) -> bool:
-        """Whether all that it rests on is as it was."""
-        claim = objects.of(PersistentVolumeClaim).get(name, namespace)
-        if claim is not self.claim or claim is None:
-            return claim is self.claim
-        if objects.of(PersistentVolume).get(claim.spec.volume_name) is not self.volume:
-            return False
-        if self.volume is not None:
-            return True
-        return objects.of(StorageClass).get(claim.class_name) is self.storage_class
+def volume_of_claim(objects: Objects, claim: PersistentVolumeClaim) -> VolumeId | None:
+    """The volume that a claim stands for, or None where it does not count."""
+    volume = objects.of(PersistentVolume).get(claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is not None:
+        return _id_of(volume)
+    storage_class = objects.of(StorageClass).get(claim.class_name)
+    driver = "" if storage_class is None else storage_class.provisioner
+    plugin = IN_TREE_PLUGINS.get(driver)
+    if plugin is not None:
+        driver = plugin.driver if plugin.is_counted else ""
+    return VolumeId(driver, "", claim.key) if driver else None
 
 
 def _id_of(volume: PersistentVolume) -> VolumeId | None:
@@ -189,25 +167,8 @@ class NodeVolumes:
     """For each driver, those that are attached and used by no pod among them."""
     problem: str = ""
     """Why it cannot be told what a pod there uses."""
-    claims: frozenset[tuple[str, str]] = frozenset()
-    """Namespace and name of the claims on which this rests."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Attachment:
-    attachment: VolumeAttachment
-    volume: PersistentVolume | None
-
-    @property
-    def node_name(self) -> str:
-        return self.attachment.spec.node_name
-
-    @property
-    def id(self) -> VolumeId | None:
-        """The volume that is attached; only CSI volumes count."""
-        driver = self.attachment.spec.attacher
-        csi = self.volume.spec.csi if self.volume is not None else None
-        return VolumeId(driver, csi.volume_handle) if driver and csi is not None else None
+    claims: frozenset[ClaimKey] = frozenset()
+    """The claims on which this rests."""
 
 
 class VolumeUses:
@@ -220,12 +181,14 @@ class VolumeUses:
         self._on_row: dict[int, NodeVolumes] = {}
         self._counts: dict[str, Column] = {}
         self._rows: dict[VolumeId, set[int]] = {}
-        self._claims: dict[tuple[str, str], ResolvedClaim] = {}
-        self._claim_rows: dict[tuple[str, str], set[int]] = {}
-        self._claim_versions: tuple[int, ...] = ()
-        self._attachments: dict[str, _Attachment] = {}
-        self._attached: dict[str, dict[str, VolumeId]] = {}
-        self._attachment_versions: tuple[int, ...] = ()
+        self._claims: ObjectReader[PersistentVolumeClaim] = ObjectReader()
+        self._volumes: ObjectReader[PersistentVolume] = ObjectReader()
+        self._classes: ObjectReader[StorageClass] = ObjectReader()
+        self._attachments: ObjectReader[VolumeAttachment] = ObjectReader()
+        self._claim_rows: dict[ClaimKey, set[int]] = {}
+        self._claims_on: Groups[str, ClaimKey] = Groups()
+        self._attached_to: Groups[str, VolumeAttachment] = Groups()
+        self._attachments_of: Groups[str, VolumeAttachment] = Groups()
         self.problems: dict[int, str] = {}
         """Rows with a pod of which it cannot be told what it uses, and why."""
 
@@ -238,22 +201,24 @@ class VolumeUses:
         return self._rows.get(volume, ())
 
     def update(self, cluster: Cluster) -> None:
+        nodes, objects = cluster.nodes, cluster.objects
         rows = {
-            *self._usage.changed(cluster.usage_log, cluster.nodes.high),
-            *self._node_changes.changed(cluster.node_log, cluster.nodes.high),
-            *self._rows_with_changed_claims(cluster.objects),
+            *self._usage.changed(cluster.usage_log, nodes.high),
+            *self._node_changes.changed(cluster.node_log, nodes.high),
         }
-        for node_name in self._changed_attachments(cluster.objects):
-            row = cluster.nodes.row_of.get(node_name)
-            if row is not None:
-                rows.add(row)
+        volumes = {v.name for changed in self._volumes.changed(objects.of(PersistentVolume)) for v in changed}
+        for key in self._changed_claims(objects, volumes):
+            rows.update(self._claim_rows.get(key, ()))
+        for node_name in self._changed_attachments(objects, volumes):
+            if node_name in nodes.row_of:
+                rows.add(nodes.row_of[node_name])
         for row in rows:
-            self._write(row, self.on_node(cluster, cluster.row_pods[row], cluster.nodes.name[row]))
+            self._write(row, self.on_node(cluster, cluster.row_pods[row], nodes.name[row]))
 
     def on_node(self, cluster: Cluster, slots: Iterable[int], node_name: str) -> NodeVolumes:
         """What a node would have if these pods were there."""
         used: set[VolumeId] = set()
-        claims: set[tuple[str, str]] = set()
+        claims: set[ClaimKey] = set()
         problem = ""
         for slot in slots:
             for volume in _volumes_in(cluster, slot):
@@ -263,13 +228,12 @@ class VolumeUses:
                     volume_id, trouble = volume.id, volume.problem
                 else:
                     claims.add((pod.namespace, volume.name))
-                    volume_id, trouble = self._claimed(cluster.objects, pod, volume)
+                    volume_id, trouble = _claimed(cluster.objects, pod, volume)
                 problem = problem or trouble
                 if volume_id is not None:
                     used.add(volume_id)
         counts: dict[str, int] = {}
-        attached = self._attached.get(node_name)
-        for volume_id in used.union(attached.values()) if attached else used:
+        for volume_id in used.union(self._attached(cluster.objects, node_name)):
             counts[volume_id.driver] = counts.get(volume_id.driver, 0) + 1
         return NodeVolumes(frozenset(used), counts, problem, frozenset(claims))
 
@@ -292,62 +256,39 @@ class VolumeUses:
             found[position] = self.on_node(cluster, slots, cluster.nodes.name[row])
         return found
 
-    def _claimed(self, objects: Objects, pod: Pod, volume: ClaimedVolume) -> tuple[VolumeId | None, str]:
-        """The volume of a claim that a placed pod uses, or why that cannot be told."""
-        if not volume.name:
-            return None, NO_CLAIM_NAME
-        key = (pod.namespace, volume.name)
-        resolved = self._claims.get(key)
-        if resolved is None:
-            claim = objects.of(PersistentVolumeClaim).get(volume.name, pod.namespace)
-            resolved = self._claims[key] = ResolvedClaim.of(objects, claim)
-        if resolved.claim is None:
-            # A pod that runs has had its claim; what became of it is not the newcomer's business.
-            return None, ""
-        if volume.is_ephemeral and not resolved.claim.was_made_for(pod):
-            return None, not_made_for(resolved.claim, pod)
-        return resolved.id, ""
+    def _attached(self, objects: Objects, node_name: str) -> Iterator[VolumeId]:
+        """What is attached to a node. Only CSI volumes count."""
+        for attachment in self._attached_to.of(node_name):
+            driver = attachment.spec.attacher
+            volume = objects.of(PersistentVolume).get(_volume_name(attachment))
+            if driver and volume is not None and volume.spec.csi is not None:
+                yield VolumeId(driver, volume.spec.csi.volume_handle)
 
-    def _rows_with_changed_claims(self, objects: Objects) -> set[int]:
-        versions = objects.versions((PersistentVolumeClaim, PersistentVolume, StorageClass))
-        rows: set[int] = set()
-        if versions == self._claim_versions:
-            return rows
-        self._claim_versions = versions
-        for key, resolved in list(self._claims.items()):
-            users = self._claim_rows.get(key)
-            if not users or not resolved.still_holds(objects, key[1], key[0]):
-                del self._claims[key]
-                rows.update(users or ())
-        return rows
+    def _changed_claims(self, objects: Objects, volumes: set[str]) -> set[ClaimKey]:
+        """Claims that may stand for another volume than before, as these volumes have changed."""
+        gone, came = self._claims.changed(objects.of(PersistentVolumeClaim))
+        for claim in gone:
+            self._claims_on.discard(claim.spec.volume_name, claim.key)
+        for claim in came:
+            self._claims_on.put(claim.spec.volume_name, claim.key, (claim.namespace, claim.name))
+        changed = {(claim.namespace, claim.name) for claim in (*gone, *came)}
+        changed.update(key for name in volumes for key in self._claims_on.of(name))
+        if any(self._classes.changed(objects.of(StorageClass))):
+            # Classes decide about claims without a volume. They hardly ever change.
+            changed.update(self._claims_on.of(""))
+        return changed
 
-    def _changed_attachments(self, objects: Objects) -> set[str]:
-        """Takes in new, changed and vanished attachments, and says which nodes they are about."""
-        versions = objects.versions((VolumeAttachment, PersistentVolume))
-        if versions == self._attachment_versions:
-            return set()
-        self._attachment_versions = versions
-        volumes = objects.of(PersistentVolume)
-        fresh: list[_Attachment] = []
-        outdated, self._attachments = self._attachments, {}
-        for attachment in objects.of(VolumeAttachment):
-            volume = volumes.get(attachment.spec.source.persistent_volume_name or "")
-            known = outdated.get(attachment.name)
-            if known is not None and known.attachment is attachment and known.volume is volume:
-                del outdated[attachment.name]
-            else:
-                known = _Attachment(attachment, volume)
-                fresh.append(known)
-            self._attachments[attachment.name] = known
-        nodes: set[str] = set()
-        for known in outdated.values():
-            if self._attached.get(known.node_name, {}).pop(known.attachment.name, None) is not None:
-                nodes.add(known.node_name)
-        for known in fresh:
-            if known.id is not None:
-                self._attached.setdefault(known.node_name, {})[known.attachment.name] = known.id
-                nodes.add(known.node_name)
-        return nodes
+    def _changed_attachments(self, objects: Objects, volumes: set[str]) -> set[str]:
+        """Nodes to which something else may be attached than before, as these volumes have changed."""
+        gone, came = self._attachments.changed(objects.of(VolumeAttachment))
+        for attachment in gone:
+            self._attached_to.discard(attachment.spec.node_name, attachment.name)
+            self._attachments_of.discard(_volume_name(attachment), attachment.name)
+        for attachment in came:
+            self._attached_to.put(attachment.spec.node_name, attachment.name, attachment)
+            self._attachments_of.put(_volume_name(attachment), attachment.name, attachment)
+        of_volumes = (attachment for name in volumes for attachment in self._attachments_of.of(name))
+        return {attachment.spec.node_name for attachment in (*gone, *came, *of_volumes)}
 
     def _write(self, row: int, now: NodeVolumes) -> None:
         before = self._on_row.get(row, NodeVolumes())
@@ -369,6 +310,23 @@ class VolumeUses:
         if column is None:
             column = self._counts[driver] = self._nodes.column(np.int64)
         return column
+
+
+def _volume_name(attachment: VolumeAttachment) -> str:
+    return attachment.spec.source.persistent_volume_name or ""
+
+
+def _claimed(objects: Objects, pod: Pod, volume: ClaimedVolume) -> tuple[VolumeId | None, str]:
+    """The volume of a claim that a placed pod uses, or why that cannot be told."""
+    if not volume.name:
+        return None, NO_CLAIM_NAME
+    claim = objects.of(PersistentVolumeClaim).get(volume.name, pod.namespace)
+    if claim is None:
+        # A pod that runs has had its claim; what became of it is not the newcomer's business.
+        return None, ""
+    if volume.is_ephemeral and not claim.was_made_for(pod):
+        return None, not_made_for(claim, pod)
+    return volume_of_claim(objects, claim), ""
 
 
 def _volumes_in(cluster: Cluster, slot: int) -> PodVolumes:
