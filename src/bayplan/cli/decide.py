@@ -30,6 +30,8 @@ PLAIN_WIDTH: Final = 120
 """Columns of tables that go to a file or pipe."""
 MOST_DETAILS: Final = 10
 """Pods of one cluster that are shown in full; the others get a line each, unless they are asked for."""
+MOST_HELD_BACK: Final = 10
+"""Pods of which it is said that they wait for something else."""
 MOST_LISTED: Final = 20
 """Pods that are listed where an unknown one was asked for."""
 
@@ -118,7 +120,7 @@ class Choice:
         shown = list(self._there)[:MOST_LISTED]
         left = len(self._there) - len(shown)
         more = f" and {left} more" if left else ""
-        hint = did_you_mean(name, self._there)
+        hint = did_you_mean(name, self._there) if left else ""
         return f"there is no such pod.{hint} Waiting are: {', '.join(shown)}{more}"
 
 
@@ -160,6 +162,22 @@ def _json_line(case: Case, core: SchedulingCore, pods: Sequence[Pod]) -> str:
 def _print_tables(
     console: Console, case: Case, core: SchedulingCore, pods: Sequence[Pod], details: int
 ) -> None:
-    waiting = len(case.waiting(core))
-    counts = f"{case.node_count:,} nodes, {case.running_count:,} pods on them, {waiting:,} waiting"
+    counts = ", ".join(
+        (
+            _number(case.node_count, "node"),
+            f"{_number(case.running_count, 'pod')} on {'it' if case.node_count == 1 else 'them'}",
+            f"{len(case.waiting(core)):,} waiting",
+        )
+    )
     print_tables(console, f"{case.name or case.place}: {counts}", list(_judged(core, pods)), details)
+    held_back = list(case.held_back(core).items())
+    if held_back:
+        console.print()
+    for key, why in held_back[:MOST_HELD_BACK]:
+        console.print(f"{key} is not judged: {why}", style="dim", soft_wrap=True)
+    if len(held_back) > MOST_HELD_BACK:
+        console.print(f"… nor are {len(held_back) - MOST_HELD_BACK:,} more", style="dim")
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -88,6 +88,11 @@ class Case:
             if pod.key not in asked and (why := why_not_waiting(pod, core))
         }
 
+    def held_back(self, core: SchedulingCore) -> dict[str, str]:
+        """The pods that have no node and are not judged either, each with the reason."""
+        without_node = {pod.key for pod in self._pods() if not pod.spec.node_name and not pod.is_finished}
+        return {key: why for key, why in self.not_waiting(core).items() if key in without_node}
+
     @property
     def node_count(self) -> int:
         return sum(isinstance(item, Node) for item in self.objects)

@@ -102,7 +102,7 @@ def _too_large(short: _Short, nodes: Sequence[str]) -> str:
     asked = f"{_amount(short.resource, short.amount)} {short.resource}"
     if not there:
         return f"no {short.resource} there"
-    return f"asks for {asked}, and {nodes[largest]} has {_amount(short.resource, there)}"
+    return f"asks for {asked}; the largest, {nodes[largest]}, has {_amount(short.resource, there)}"
 
 
 def _short_resources(cluster: Cluster, pod: Pod, reasons: Sequence[str], rows: IdColumn) -> Iterator[_Short]:

@@ -77,7 +77,13 @@ def _config(scenario: Mapping[str, Any], source: str, line: int | None) -> KubeS
         return None
     text = config if isinstance(config, str) else msgspec.json.encode(config).decode()
     place = source if line is None else f"{source}:{line}"
-    return parse_config(text, f"{place}: config" if place else "config")
+    try:
+        return parse_config(text, f"{place}: config" if place else "config")
+    except InputError as error:
+        if not isinstance(config, str):
+            # As a part of the scenario it has no lines of its own.
+            error.line = None
+        raise
 
 
 def _objects(scenario: Mapping[str, Any], key: str) -> list[Object]:

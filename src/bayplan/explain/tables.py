@@ -26,6 +26,8 @@ from bayplan.framework.status import Code
 from bayplan.snapshot.cluster import Cluster
 
 MOST_RUNNERS_UP: Final = 4
+MOST_EQUALS: Final = 2
+"""Nodes as good as the chosen one that are named; more of them are only counted."""
 MOST_REFUSALS: Final = 8
 MOST_CANDIDATES: Final = 4
 MOST_VICTIMS: Final = 6
@@ -33,7 +35,7 @@ WIDE: Final = 100
 """From so many columns on there is room for several names of nodes that share a reason."""
 NAMES_WIDTH: Final = 24
 NAMES_WIDTH_NARROW: Final = 8
-"""Characters for those names; a single name may be longer."""
+"""Characters for those names; where not even one of them fits none is shown."""
 
 NO_PLUGIN: Final = "PreFilter"
 """Who refused a node that a PreFilter left out of the set of nodes that can fit."""
@@ -153,14 +155,18 @@ def _scores(explanation: Explanation) -> Table:
     chosen, total = explanation.chosen, explanation.total
     table.add_row(Text(chosen, style=GOOD), f"{total[chosen]:,}", Text(_made_of(explanation)))
     others = [name for name in explanation.feasible if name != chosen]
+    equals = sum(total[name] == total[chosen] for name in others)
+    if equals > MOST_EQUALS:
+        others = [name for name in others if total[name] != total[chosen]]
+        text = f"{equals:,} nodes equal, but later in the order of nodes"
+        table.add_row("…", f"{total[chosen]:,}", Text(text, style=FAINT))
     others.sort(key=lambda name: -total[name])
     for name in others[:MOST_RUNNERS_UP]:
         table.add_row(Text(name), f"{total[name]:,}", Text(_compared(explanation, name)))
     left = others[MOST_RUNNERS_UP:]
     if left:
-        table.add_row(
-            "…", f"{total[left[-1]]:,}", Text(f"{_number(len(left), 'more')}, down to {left[-1]}", FAINT)
-        )
+        more = f"{len(left):,} more, down to {left[-1]}"
+        table.add_row("…", f"{total[left[-1]]:,}", Text(more, style=FAINT))
     return table
 
 
@@ -284,6 +290,8 @@ def _print(console: Console, part: RenderableType) -> None:
 def _some_names(names: Sequence[str], most: int) -> str:
     """As many names as fit, and how many more there are."""
     names = sorted(names)
+    if len(names) > 1 and len(names[0]) > most:
+        return ""
     shown, width = 1, len(names[0])
     while shown < len(names) and width + 1 + len(names[shown]) <= most:
         width += 1 + len(names[shown])
@@ -299,7 +307,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 or noun == "more" else f"{count:,} {noun}s"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _signed(number: int) -> str:

@@ -13,13 +13,7 @@ from collections.abc import Iterable, Mapping
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.config import (
-    BUILTIN_CATALOG,
-    KubeSchedulerConfiguration,
-    ProfilePlan,
-    build_profiles,
-    default_config,
-)
+from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
 from bayplan.errors import ConfigError
 from bayplan.framework.framework import Framework
 from bayplan.framework.handle import Handle
@@ -28,6 +22,7 @@ from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile
 from bayplan.framework.search import SearchStart
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.scheduler.added import catalog_of, with_added
 from bayplan.scheduler.cycle import Decision, decide
 from bayplan.snapshot.cluster import Cluster
 
@@ -70,7 +65,11 @@ def make_profile(plan: ProfilePlan, classes: Mapping[str, type[Plugin]], handle:
 
 
 class SchedulingCore:
-    """Decides for pods of every profile, on one cluster."""
+    """Decides for pods of every profile, on one cluster.
+
+    `plugins` are the classes that may be used. Those that are not built in run wherever they can, last,
+    unless the configuration names them (`added.py`).
+    """
 
     def __init__(
         self,
@@ -83,14 +82,15 @@ class SchedulingCore:
     ) -> None:
         self.cluster = Cluster() if cluster is None else cluster
         self.handle: Handle = CoreHandle(self.cluster) if handle is None else handle
-        config = default_config() if config is None else config
         classes = {plugin.name: plugin for plugin in plugins}
+        catalog = catalog_of(classes.values())
+        config = with_added(default_config() if config is None else config, catalog)
         start = SearchStart()
         self.frameworks = {
             plan.scheduler_name: Framework(
                 make_profile(plan, classes, self.handle), self.cluster, keep=keep, start=start
             )
-            for plan in build_profiles(config, BUILTIN_CATALOG)
+            for plan in build_profiles(config, catalog)
         }
 
     def framework_for(self, pod: Pod) -> Framework | None:
