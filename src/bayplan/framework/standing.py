@@ -31,7 +31,7 @@ from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.one_node import OneNode
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
-FEW_ROWS: Final = 6
+FEW_ROWS: Final = 10
 """Up to so many changed rows plain numbers beat arrays."""
 
 NOT_FEASIBLE: Final = -1
