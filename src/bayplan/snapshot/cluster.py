@@ -30,7 +30,7 @@ from bayplan.snapshot.nodes import CPU, MEMORY, NodeChange, NodeTable
 from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.order import NodeTree
 from bayplan.snapshot.pod_counts import PodCount, PodCounts
-from bayplan.snapshot.pods import PodTable
+from bayplan.snapshot.pods import PodTable, start_nanos
 from bayplan.snapshot.terms import CarriedTerms, TermSets
 
 _NO_LABELS: dict[str, str] = {}
@@ -175,6 +175,30 @@ class Cluster:
         pods.remove(slot)
         self.usage_log.append(row)
         self._release_if_unused(row)
+
+    def update_pod(self, pod: Pod) -> None:
+        """A pod that stands on a node changed. Where nothing changed that rules read, only the object does."""
+        slot = self._slot_of[pod.uid]
+        pods = self.pods
+        old, facts, row = pods.pod[slot], self.templates.facts(pod), pods.row.cell[slot]
+        assert old is not None
+        same = (
+            facts is pods.facts[slot]
+            and old.is_terminating == pod.is_terminating
+            and start_nanos(pod) == pods.start.cell[slot]
+        )
+        if not same:
+            node_name = self.nodes.name[row]
+            self.remove_pod(pod.uid)
+            self.add_pod(pod, node_name, facts)
+            return
+        pods.pod[slot] = pod
+        here = self.row_pods[row]
+        if here[-1] != slot:
+            # Upstream takes the pod off the node and puts it back, which moves it to the end of its list.
+            position, last = pods.position.cell[slot], here[-1]
+            here[position], here[-1] = last, slot
+            pods.position.cell[last], pods.position.cell[slot] = position, len(here) - 1
 
     def placed_pod(self, uid: str) -> tuple[Pod, str] | None:
         """A pod that stands on a node, and the node's name."""

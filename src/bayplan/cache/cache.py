@@ -1,0 +1,162 @@
+"""Which pods stand on which nodes: what the API server said, and what we only assume.
+
+A pod that was given a node counts there at once, long before the API server confirms it, so that the next pod
+does not get the same room.
+
+    unknown ──assume──▶ assumed ──add──▶ confirmed ──remove──▶ unknown
+       ▲                   │                 │ ▲
+       └──────forget───────┘                 └─┘ update
+       └──────────────────────────add────────▶
+
+An assumption never expires: the binding cycle that made it either confirms or forgets it. Where the cache and
+the API server disagree on a pod's node the API server is right; upstream ends the process there, this cache
+follows and says so. What happens to the columns happens in `snapshot.cluster`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.errors import BayplanError
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.facts import PodFacts
+from bayplan.snapshot.nodes import NodeChange
+
+_log = logging.getLogger(__name__)
+
+
+class CacheError(BayplanError):
+    """An event does not fit what the cache knows. `uid` is the pod's."""
+
+    def __init__(self, message: str, uid: str = "") -> None:
+        super().__init__(message)
+        self.uid = uid
+
+
+class Cache:
+    """The pods of all nodes, assumed ones included."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._assumed: dict[str, Pod] = {}
+        self._confirmed: set[str] = set()
+
+    @property
+    def assumed_count(self) -> int:
+        return len(self._assumed)
+
+    @property
+    def pod_count(self) -> int:
+        """All pods on nodes, assumed ones included."""
+        return len(self._assumed) + len(self._confirmed)
+
+    @property
+    def node_count(self) -> int:
+        """All nodes, those included of which only pods are left."""
+        return len(self.cluster.nodes.row_of)
+
+    def is_assumed(self, uid: str) -> bool:
+        return uid in self._assumed
+
+    def knows(self, uid: str) -> bool:
+        return uid in self._assumed or uid in self._confirmed
+
+    def node_of(self, uid: str) -> str:
+        """Where the pod stands; empty where the cache does not know it."""
+        placed = self.cluster.placed_pod(uid)
+        return placed[1] if placed is not None else ""
+
+    def assumed_pods(self) -> list[Pod]:
+        return list(self._assumed.values())
+
+    # From the scheduling and binding cycles
+
+    def assume(self, pod: Pod, node_name: str, facts: PodFacts | None = None) -> None:
+        """Counts the pod on a node before the API server does."""
+        _require_uid(pod)
+        if self.knows(pod.uid):
+            raise CacheError(f"pod {pod.uid}({pod.key}) is in the cache, so can't be assumed", pod.uid)
+        self.cluster.add_pod(pod, node_name, facts)
+        self._assumed[pod.uid] = pod
+
+    def forget(self, pod: Pod, node_name: str) -> bool:
+        """Takes an assumption back. False where there is nothing to take back."""
+        if not self.knows(pod.uid):
+            return False
+        stands = self.node_of(pod.uid)
+        if stands != node_name:
+            raise CacheError(
+                f"pod {pod.uid}({pod.key}) was assumed on {node_name} but assigned to {stands}", pod.uid
+            )
+        if pod.uid not in self._assumed:
+            raise CacheError(f"pod {pod.uid}({pod.key}) wasn't assumed so cannot be forgotten", pod.uid)
+        del self._assumed[pod.uid]
+        self.cluster.remove_pod(pod.uid)
+        return True
+
+    # From the API server
+
+    def add(self, pod: Pod) -> None:
+        """A pod with a node was seen: ours, confirmed, or somebody else's."""
+        _require_uid(pod)
+        if pod.uid in self._assumed:
+            del self._assumed[pod.uid]
+            self._confirmed.add(pod.uid)
+            self._move_or_update(pod)
+        elif pod.uid in self._confirmed:
+            raise CacheError(f"pod {pod.uid}({pod.key}) was already in added state", pod.uid)
+        else:
+            self._confirmed.add(pod.uid)
+            self.cluster.add_pod(pod, pod.spec.node_name)
+
+    def update(self, pod: Pod) -> None:
+        if pod.uid in self._assumed:
+            raise CacheError(f"assumed pod {pod.uid}({pod.key}) should not be updated", pod.uid)
+        if pod.uid not in self._confirmed:
+            raise CacheError(
+                f"pod {pod.uid}({pod.key}) is not added to scheduler cache, so cannot be updated", pod.uid
+            )
+        self._move_or_update(pod)
+
+    def remove(self, pod: Pod) -> None:
+        """The pod has gone, confirmed or not."""
+        if not self.knows(pod.uid):
+            raise CacheError(
+                f"pod {pod.uid}({pod.key}) is not found in scheduler cache, so cannot be removed from it",
+                pod.uid,
+            )
+        if pod.spec.node_name and self.node_of(pod.uid) != pod.spec.node_name:
+            _log.warning(
+                "pod %s was deleted on node %s but counted on %s",
+                pod.key,
+                pod.spec.node_name,
+                self.node_of(pod.uid),
+            )
+        self._assumed.pop(pod.uid, None)
+        self._confirmed.discard(pod.uid)
+        self.cluster.remove_pod(pod.uid)
+
+    def _move_or_update(self, pod: Pod) -> None:
+        stands = self.node_of(pod.uid)
+        if stands == pod.spec.node_name:
+            self.cluster.update_pod(pod)
+            return
+        _log.warning("pod %s is on node %s, not on %s as assumed", pod.key, pod.spec.node_name, stands)
+        self.cluster.remove_pod(pod.uid)
+        self.cluster.add_pod(pod, pod.spec.node_name)
+
+    def set_node(self, node: Node) -> NodeChange:
+        return self.cluster.set_node(node)
+
+    def remove_node(self, name: str) -> None:
+        row = self.cluster.nodes.row_of.get(name)
+        if row is None or self.cluster.nodes.node[row] is None:
+            raise CacheError(f"node {name} is not found")
+        self.cluster.remove_node(name)
+
+
+def _require_uid(pod: Pod) -> None:
+    if not pod.uid:
+        raise CacheError("cannot get cache key for pod with empty UID")
