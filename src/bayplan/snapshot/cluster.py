@@ -177,7 +177,7 @@ class Cluster:
         self._release_if_unused(row)
 
     def update_pod(self, pod: Pod) -> None:
-        """A pod that stands on a node changed. Where nothing changed that rules read, only the object does."""
+        """A pod on a node changed. Where nothing that rules read did, only the object is replaced."""
         slot = self._slot_of[pod.uid]
         pods = self.pods
         old, facts, row = pods.pod[slot], self.templates.facts(pod), pods.row.cell[slot]

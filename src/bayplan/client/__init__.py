@@ -1,0 +1,1 @@
+"""Reading a cluster and keeping up with it."""

@@ -1,0 +1,139 @@
+"""Keeping a copy of all objects of a kind, and telling somebody about every change.
+
+List, then watch from there. A watch that ends is taken up where it was; one that is too old to be continued,
+or that breaks, is followed by a new list, whose differences to the copy are reported as if they had been
+watched. So whatever is lost on the way, the copy ends up right, and nothing is reported twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from bayplan.api.meta import Object
+from bayplan.errors import APIError, GoneError
+from bayplan.framework.cluster_api import Change, ClusterAPI, WatchEvent
+
+FIRST_BACKOFF_SECONDS: Final = 0.8
+LONGEST_BACKOFF_SECONDS: Final = 30.0
+BACKOFF_RESET_SECONDS: Final = 120.0
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+ObjectT_contra = TypeVar("ObjectT_contra", bound=Object, contravariant=True)
+
+_log = logging.getLogger(__name__)
+
+
+class Handler(Protocol[ObjectT_contra]):
+    """Told about every change, in order."""
+
+    def added(self, item: ObjectT_contra) -> None: ...
+    def updated(self, old: ObjectT_contra, new: ObjectT_contra) -> None: ...
+    def deleted(self, item: ObjectT_contra) -> None: ...
+
+
+class Informer(Generic[ObjectT]):
+    """One kind of objects. `run` goes on until it is cancelled."""
+
+    def __init__(
+        self,
+        api: ClusterAPI,
+        kind: type[ObjectT],
+        handler: Handler[ObjectT],
+        *,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()
+        self.resource_version = ""
+        """Everything up to here has been handled."""
+        self._api = api
+        self._handler = handler
+        self._chance = chance or random.Random(0)
+        self._objects: dict[tuple[str, str], ObjectT] = {}
+        self._backoff = FIRST_BACKOFF_SECONDS
+        self._failed_at = float("-inf")
+
+    def get(self, name: str, namespace: str = "") -> ObjectT | None:
+        return self._objects.get((namespace, name))
+
+    def all(self) -> list[ObjectT]:
+        return list(self._objects.values())
+
+    async def run(self) -> None:
+        while True:
+            try:
+                items, version = await self._api.list(self.kind)
+                self.replace(items, version)
+                self.synced.set()
+                await self._follow()
+            except GoneError as error:
+                _log.info("watch of %s is too old, listing again: %s", self.kind.__name__, error)
+            except APIError as error:
+                _log.warning("cannot list or watch %s, trying again: %s", self.kind.__name__, error)
+                await self._wait()
+
+    async def _follow(self) -> None:
+        """Watches, and takes the watch up again as long as it ends without an error."""
+        while True:
+            started = asyncio.get_running_loop().time()
+            heard = False
+            async for batch in self._api.watch(self.kind, self.resource_version):
+                heard = True
+                self.apply(batch)
+            if not heard and asyncio.get_running_loop().time() - started < 1.0:
+                raise APIError(f"watch of {self.kind.__name__} ended at once")
+
+    async def _wait(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._failed_at > BACKOFF_RESET_SECONDS:
+            self._backoff = FIRST_BACKOFF_SECONDS
+        self._failed_at = now
+        seconds = self._backoff * (1 + self._chance.random())
+        self._backoff = min(2 * self._backoff, LONGEST_BACKOFF_SECONDS)
+        await asyncio.sleep(seconds)
+
+    def replace(self, items: Sequence[ObjectT], version: str) -> None:
+        """Takes over a new list; what is missing in it has been deleted."""
+        gone = dict(self._objects)
+        for item in items:
+            gone.pop((item.namespace, item.name), None)
+        for item in gone.values():
+            self._remove(item)
+        for item in items:
+            self._put(item)
+        self.resource_version = version
+
+    def apply(self, batch: Sequence[WatchEvent[ObjectT]]) -> None:
+        for event in batch:
+            item = event.object
+            if item is not None:
+                if event.change is Change.DELETED:
+                    self._remove(item)
+                elif event.change is not Change.BOOKMARK:
+                    self._put(item)
+            self.resource_version = event.resource_version
+
+    def _put(self, item: ObjectT) -> None:
+        key = (item.namespace, item.name)
+        old = self._objects.get(key)
+        if old is None:
+            self._objects[key] = item
+            self._handler.added(item)
+        elif old.uid != item.uid:
+            # Deleted and made anew under the same name, and we heard only of the end of it.
+            self._handler.deleted(old)
+            self._objects[key] = item
+            self._handler.added(item)
+        elif old.metadata.resource_version != item.metadata.resource_version or not item.uid:
+            self._objects[key] = item
+            self._handler.updated(old, item)
+
+    def _remove(self, item: ObjectT) -> None:
+        # The copy is what the handler knows; the event's object may be newer than anything it was told.
+        known = self._objects.pop((item.namespace, item.name), None)
+        if known is not None:
+            self._handler.deleted(item if item.uid == known.uid else known)

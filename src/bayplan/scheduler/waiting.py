@@ -1,0 +1,124 @@
+"""Pods between decision and binding: those that wait for a permit, and those whose PreBind is at work.
+
+A waiting pod has one timer for each plugin that asked it to wait. The first outcome wins: all plugins allow
+it, one rejects it (a timer that runs out does, too), or somebody more important takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from bayplan.api.pod import Pod
+from bayplan.framework.duration import Duration
+from bayplan.framework.status import SUCCESS, Code, Status
+
+LONGEST_WAIT_SECONDS: Final = 15 * 60.0
+REMOVED: Final = "removed"
+
+
+class WaitingPod:
+    """A pod that holds its place on a node until plugins allow it to be bound."""
+
+    def __init__(
+        self, pod: Pod, node_name: str, seconds: Mapping[str, float], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.pod = pod
+        self.node_name = node_name
+        self._outcome: asyncio.Future[Status] = loop.create_future()
+        self._timers = {
+            plugin: loop.call_later(timeout, self._time_out, plugin, timeout)
+            for plugin, timeout in seconds.items()
+        }
+
+    @property
+    def pending_plugins(self) -> list[str]:
+        """The plugins that have not allowed it yet."""
+        return list(self._timers)
+
+    @property
+    def is_decided(self) -> bool:
+        return self._outcome.done()
+
+    def allow(self, plugin: str) -> None:
+        timer = self._timers.pop(plugin, None)
+        if timer is not None:
+            timer.cancel()
+        if not self._timers:
+            self._decide(SUCCESS)
+
+    def reject(self, plugin: str, message: str) -> bool:
+        """False where the outcome was decided before."""
+        return self._decide(Status(Code.UNSCHEDULABLE, (message,), plugin))
+
+    def preempt(self, plugin: str, message: str) -> bool:
+        """Somebody more important needs the place. False where the outcome was decided before."""
+        return self._decide(Status(Code.ERROR, (message,), plugin))
+
+    async def outcome(self) -> Status:
+        return await self._outcome
+
+    def _time_out(self, plugin: str, timeout: float) -> None:
+        waited = Duration.of(timeout)
+        self.reject(plugin, f"rejected due to timeout after waiting {waited} at plugin {plugin}")
+
+    def _decide(self, status: Status) -> bool:
+        if self._outcome.done():
+            return False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._outcome.set_result(status)
+        return True
+
+
+class WaitingPods:
+    """All pods that wait, of every profile."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, WaitingPod] = {}
+
+    def __iter__(self) -> Iterator[WaitingPod]:
+        return iter(list(self._by_uid.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def get(self, uid: str) -> WaitingPod | None:
+        return self._by_uid.get(uid)
+
+    def add(self, waiting: WaitingPod) -> None:
+        self._by_uid[waiting.pod.uid] = waiting
+
+    def remove(self, uid: str) -> None:
+        self._by_uid.pop(uid, None)
+
+    def reject(self, uid: str) -> bool:
+        """Turns a pod away that was deleted. False where it does not wait, or is decided."""
+        waiting = self._by_uid.get(uid)
+        return waiting is not None and waiting.reject("", REMOVED)
+
+
+class PreBinding:
+    """A pod whose PreBind plugins are at work: it can still be cancelled until they are done."""
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+        self.cause = ""
+        self._done = False
+
+    def cancel(self, message: str) -> bool:
+        """False where it is too late."""
+        if self._done:
+            return False
+        if not self.cause:
+            self.cause = message
+            self._cancel()
+        return True
+
+    def finish(self) -> bool:
+        """Called when PreBind is through. False where it was cancelled before."""
+        if self.cause:
+            return False
+        self._done = True
+        return True
