@@ -132,3 +132,9 @@ def test_bench_list(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert main(["bench", "--list"]) == 0
     assert "SchedulingRequiredPodAntiAffinityWithNSSelector  5,000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_where_the_table_says(name: str) -> None:
+    """The table names modules; a command that moved would be found only when called."""
+    assert COMMANDS[name].load().name == name

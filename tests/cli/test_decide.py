@@ -1,0 +1,491 @@
+"""`bayplan decide`: every kind of FILE is understood, and every mistake is reported with its place."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bayplan.cli.main import main
+
+CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+
+def node(name: str, *, cpu: str = "4", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}},
+    }
+
+
+def pod(name: str, *, cpu: str = "1", phase: str = "", nominated: str = "", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}], **spec},
+        "status": {"phase": phase, "nominatedNodeName": nominated},
+    }
+
+
+def decide(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[dict[str, Any]]:
+    """The lines of JSON."""
+    assert main(["decide", *map(str, arguments), "--output", "json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def as_yaml(*documents: Any) -> bytes:
+    return yaml.safe_dump_all(documents).encode()
+
+
+def as_lines(*scenarios: Any) -> bytes:
+    return "".join(f"{json.dumps(scenario)}\n" for scenario in scenarios).encode()
+
+
+OBJECTS = (node("n1"), pod("running", cpu="3", nodeName="n1"), pod("waiting", cpu="2"))
+SCENARIO = {"name": "case", "objects": OBJECTS[:2], "pods": OBJECTS[2:]}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "name"),
+    [
+        pytest.param("a.yaml", as_yaml(*OBJECTS), "", id="several documents"),
+        pytest.param(
+            "a.yaml", as_yaml({"apiVersion": "v1", "kind": "List", "items": list(OBJECTS)}), "", id="a List"
+        ),
+        pytest.param(
+            "a.yaml",
+            as_yaml(
+                {"apiVersion": "v1", "kind": "PodList", "items": list(OBJECTS[1:])},
+                {"apiVersion": "v1", "kind": "NodeList", "items": [OBJECTS[0]]},
+            ),
+            "",
+            id="Lists of one kind",
+        ),
+        pytest.param("a.yml.gz", gzip.compress(as_yaml(*OBJECTS)), "", id="compressed YAML"),
+        pytest.param(
+            "a.json", json.dumps({"kind": "List", "items": OBJECTS}, indent=2).encode(), "", id="JSON"
+        ),
+        pytest.param("a.json", json.dumps(SCENARIO, indent=2).encode(), "case", id="a scenario"),
+        pytest.param(
+            "a.yaml",
+            as_yaml(SCENARIO | {"objects": list(OBJECTS[:2]), "pods": [OBJECTS[2]]}),
+            "case",
+            id="a scenario in YAML",
+        ),
+        pytest.param("a.jsonl", as_lines(SCENARIO), "case", id="a line"),
+        pytest.param(
+            "a.jsonl", as_lines({"scenario": SCENARIO, "expect": []}), "case", id="a recorded decision"
+        ),
+        pytest.param("a.jsonl.gz", gzip.compress(as_lines(SCENARIO)), "case", id="compressed lines"),
+    ],
+)
+def test_kinds_of_files(
+    file: str, content: bytes, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same cluster and the same answer, however it is written; from a cluster, the name is the file's."""
+    path = tmp_path / file
+    path.write_bytes(content)
+    (line,) = decide(capsys, path)
+    assert line["name"] == (name or str(path))
+    (result,) = line["results"]
+    assert (result["pod"], result["fitError"]) == (
+        "default/waiting",
+        "0/1 nodes are available: 1 Insufficient cpu.",
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(as_yaml(*OBJECTS), id="YAML"),
+        pytest.param(json.dumps({"kind": "List", "items": OBJECTS}).encode(), id="JSON"),
+        pytest.param(as_lines(SCENARIO, SCENARIO), id="scenarios"),
+        pytest.param(gzip.compress(as_lines(SCENARIO)), id="compressed"),
+    ],
+)
+def test_standard_input(
+    content: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    lines = decide(capsys, "-")
+    assert {result["pod"] for line in lines for result in line["results"]} == {"default/waiting"}
+
+
+def test_a_directory_is_one_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "nodes.yaml").write_bytes(as_yaml(OBJECTS[0]))
+    (tmp_path / "pods.json").write_text(json.dumps({"kind": "List", "items": OBJECTS[1:]}))
+    (tmp_path / "notes.txt").write_text("not read: [")
+    (line,) = decide(capsys, tmp_path)
+    assert [result["pod"] for result in line["results"]] == ["default/waiting"]
+
+
+def test_each_file_is_a_cluster_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A node of one file is no node for a pod of another."""
+    for name, objects in (("a", OBJECTS[:1]), ("b", OBJECTS[2:])):
+        (tmp_path / f"{name}.yaml").write_bytes(as_yaml(*objects))
+    nodes, pods = decide(capsys, tmp_path / "a.yaml", tmp_path / "b.yaml")
+    assert nodes["results"] == []
+    assert pods["results"] == [{"pod": "default/waiting", "error": "no nodes available to schedule pods"}]
+
+
+def test_a_pod_with_nothing_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(as_yaml({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}}, node("n1")))
+    (line,) = decide(capsys, path)
+    assert (line["results"][0]["pod"], line["results"][0]["best"]) == ("default/bare", ["n1"])
+
+
+@pytest.mark.parametrize("content", [b"", b"---\n", b"kind: List\nitems: []\n", b"# nothing\n"])
+def test_nothing_there(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(content)
+    assert decide(capsys, path) == [{"name": str(path), "results": []}]
+    assert main(["decide", str(path), "--output", "table"]) == 0
+    assert capsys.readouterr().out == f"{path}: 0 nodes, 0 pods on them, 0 waiting\n"
+
+
+def test_only_pods_that_wait_are_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deleted = pod("deleted")
+    deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    path = tmp_path / "a.yaml"
+    path.write_bytes(
+        as_yaml(
+            node("n1"),
+            pod("runs", nodeName="n1"),
+            pod("finished", phase="Succeeded"),
+            pod("gated", schedulingGates=[{"name": "example.com/quota"}]),
+            pod("foreign", schedulerName="other"),
+            deleted,
+            pod("waits"),
+        )
+    )
+    (line,) = decide(capsys, path)
+    assert [result["pod"] for result in line["results"]] == ["default/waits"]
+    assert main(["decide", str(path), "--output", "table"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{path}: 1 node, 1 pod on it, 1 waiting"
+    assert [line for line in lines if "not judged" in line] == [
+        "default/gated is not judged: it is held back by SchedulingGates "
+        "(waiting for scheduling gates: [example.com/quota])",
+        "default/foreign is not judged: its scheduler is other",
+        "default/deleted is not judged: it is being deleted",
+    ]
+
+
+def test_pods_that_wait_do_not_see_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Except where one is nominated: it counts as if it were there, for others that do not go first."""
+    path = tmp_path / "a.yaml"
+    path.write_bytes(as_yaml(node("n1"), pod("a", cpu="3"), pod("b", cpu="3")))
+    (line,) = decide(capsys, path)
+    assert [result["best"] for result in line["results"]] == [["n1"], ["n1"]]
+    path.write_bytes(as_yaml(node("n1"), pod("a", cpu="3", nominated="n1"), pod("b", cpu="3")))
+    (line,) = decide(capsys, path)
+    assert [result["best"] for result in line["results"]] == [["n1"], []]
+
+
+# Choosing pods
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_bytes(
+        as_yaml(node("n1"), node("n2", cpu="8"), pod("runs", nodeName="n1"), pod("a"), pod("b", cpu="90"))
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        pytest.param(["default/b"], ["default/b"], id="one"),
+        pytest.param(["b"], ["default/b"], id="without a namespace"),
+        pytest.param(["default/b", "default/a"], ["default/a", "default/b"], id="in the order of the file"),
+    ],
+)
+def test_pod(wanted: list[str], found: list[str], cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = decide(capsys, cluster, *(argument for name in wanted for argument in ("--pod", name)))
+    assert [result["pod"] for result in line["results"]] == found
+
+
+def test_clusters_without_the_pod_are_left_out(
+    cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_bytes(as_yaml(node("n1"), pod("c")))
+    lines = decide(capsys, other, cluster, "--pod", "default/a")
+    assert [line["name"] for line in lines] == [str(cluster)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        pytest.param(
+            "default/c",
+            "Pod default/c: there is no such pod. Waiting are: default/a, default/b",
+            id="unknown",
+        ),
+        pytest.param(
+            "default/runs", "Pod default/runs: it does not wait for a node: it runs on n1", id="running"
+        ),
+    ],
+)
+def test_a_pod_that_does_not_wait(
+    name: str, message: str, cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["decide", str(cluster), "--pod", name]) == 2
+    assert capsys.readouterr() == ("", f"error: {message}\n")
+
+
+def test_many_pods_are_not_all_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(as_yaml(*(pod(f"p{i:02}") for i in range(30))))
+    assert main(["decide", str(path), "--pod", "p3"]) == 2
+    error = capsys.readouterr().err
+    assert "Did you mean default/p" in error
+    assert error.endswith("default/p19 and 10 more\n")
+
+
+# Configuration
+
+
+def test_config(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another configuration, another answer; it also takes the place of a scenario's own."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"{CONFIG}profiles:\n- plugins: {{filter: {{disabled: [{{name: NodeResourcesFit}}]}}}}\n"
+    )
+    (line,) = decide(capsys, cluster, "--pod", "b", "--config", config)
+    assert line["results"][0]["feasible"] == ["n1", "n2"]
+    lines = tmp_path / "a.jsonl"
+    lines.write_bytes(as_lines(SCENARIO | {"config": yaml.safe_load(CONFIG)}))
+    (line,) = decide(capsys, lines)
+    assert line["results"][0]["feasible"] == []
+    (line,) = decide(capsys, lines, "--config", config)
+    assert line["results"][0]["feasible"] == ["n1"]
+
+
+def test_profiles_say_whose_pods_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, path = tmp_path / "config.yaml", tmp_path / "a.yaml"
+    config.write_text(f"{CONFIG}profiles:\n- schedulerName: mine\n")
+    path.write_bytes(as_yaml(node("n1"), pod("a", schedulerName="mine"), pod("b")))
+    (line,) = decide(capsys, path, "--config", config)
+    assert [result["pod"] for result in line["results"]] == ["default/a"]
+
+
+def test_extenders_are_not_asked(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Better a warning than a decision that looks complete."""
+    config = tmp_path / "config.yaml"
+    config.write_text(f"{CONFIG}extenders:\n- {{urlPrefix: 'https://a.example', filterVerb: f}}\n")
+    assert main(["decide", str(cluster), "--config", str(config)]) == 0
+    assert capsys.readouterr().err == (
+        f"warning: {config}: its extenders are not asked: bayplan cannot do that yet\n"
+    )
+
+
+# Mistakes
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM = "{matchExpressions: [{key: a, operator: Isnt, values: [b]}]}"
+
+
+def in_spec(text: str) -> bytes:
+    """A pod with this in its spec, on line 5."""
+    return f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n  {text}\n".encode()
+
+
+def with_config(**fields: Any) -> bytes:
+    return as_lines(SCENARIO | {"config": yaml.safe_load(CONFIG) | fields})
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        pytest.param("a.yaml", None, "{file}: No such file or directory", id="no file"),
+        pytest.param("a.jsonl", None, "{file}: No such file or directory", id="no file of lines"),
+        pytest.param("a.yaml", b"a: [\n", "{file}:2: did not find expected node content", id="broken YAML"),
+        pytest.param("a.json", b'{"a": }', "{file}:1: Expecting value", id="broken JSON"),
+        pytest.param("a.jsonl", b'\n\n{"objects": [}', "{file}:3: broken JSON: ", id="broken line"),
+        pytest.param("a.jsonl", b"3", "{file}:1: expected a scenario, a mapping with", id="no scenario"),
+        pytest.param("a.jsonl", b'{"objects": 3}', "{file}:1: objects: expected a list", id="no objects"),
+        pytest.param(
+            "a.jsonl",
+            as_lines({"objects": [], "pods": [node("n1")]}),
+            "{file}:1: Node n1: only pods can wait to be scheduled",
+            id="a node that waits",
+        ),
+        pytest.param("a.jsonl.gz", b"nonsense", "{file}: it is not a gzip file: ", id="no gzip"),
+        pytest.param("a.yaml", b"- 1\n", "{file}:1: expected an API object", id="no object"),
+        pytest.param(
+            "a.yaml",
+            in_spec("containers: [{resources: {requests: {cpu: 1x}}}]"),
+            '{file}:5: Pod a: spec.containers[0].resources.requests[cpu]: "1x" is not a quantity',
+            id="malformed quantity",
+        ),
+        pytest.param(
+            "a.jsonl",
+            as_lines({"objects": [node("n1", cpu="1x")], "pods": []}),
+            '{file}:1: Node n1: status.allocatable[cpu]: "1x" is not a quantity',
+            id="malformed quantity in a scenario",
+        ),
+        pytest.param(
+            "a.yaml",
+            in_spec(f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{TERM}]}}}}}}"),
+            f"{{file}}:5: Pod a: spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]"
+            '.matchExpressions[0].operator: "Isnt" is not a valid node selector operator',
+            id="unknown operator of a node selector",
+        ),
+        pytest.param(
+            "a.yaml",
+            in_spec(f"affinity: {{podAffinity: {{{REQUIRED}: [{{labelSelector: {TERM}}}]}}}}"),
+            f"{{file}}:5: Pod a: spec.affinity.podAffinity.{REQUIRED}[0].labelSelector: "
+            '"Isnt" is not a valid label selector operator',
+            id="unknown operator of a label selector",
+        ),
+        pytest.param(
+            "a.yaml",
+            in_spec("containers: main"),
+            "{file}:5: Pod a: spec.containers: expected a list, got a string",
+            id="wrong type",
+        ),
+        pytest.param(
+            "a.yaml",
+            in_spec("priorityClassName: gold"),
+            "{file}: Pod default/a: spec.priorityClassName: no PriorityClass with name gold was found",
+            id="unknown priority class",
+        ),
+        pytest.param(
+            "a.yaml",
+            in_spec("hostNetwork: true") + b"---\n" + in_spec("hostNetwork: false"),
+            "{file}:7: Pod a: the object stands twice; first {file}:1",
+            id="twice",
+        ),
+        pytest.param(
+            "a.jsonl",
+            with_config(parallelism="many"),
+            '{file}:1: config: parallelism: expected an integer, got the string "many"',
+            id="malformed configuration of a scenario",
+        ),
+        pytest.param(
+            "a.jsonl",
+            with_config(parallelism=0),
+            "{file}:1: parallelism: Invalid value: 0: should be an integer value greater than zero",
+            id="configuration of a scenario without sense",
+        ),
+        pytest.param(
+            "a.jsonl",
+            as_lines(SCENARIO | {"pods": [pod("a", schedulerName="other")]}),
+            "{file}:1: Pod default/a: spec.schedulerName: no profile is named 'other', only ['default-",
+            id="scheduler of a scenario's pod",
+        ),
+    ],
+)
+def test_mistakes_in_files(
+    file: str, content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line that names file, line or object, and field; status 2."""
+    path = tmp_path / file
+    if content is not None:
+        path.write_bytes(content)
+    assert main(["decide", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"error: {message.format(file=path)}")
+    assert (captured.out, len(captured.err.splitlines())) == ("", 1)
+
+
+def test_what_was_decided_before_a_mistake_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scenarios are read one at a time: a file that was cut off still has its beginning."""
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(as_lines(SCENARIO))[:-4])
+    assert main(["decide", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 1
+    assert captured.err.startswith(f"error: {path}: it is not a gzip file: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(None, "{file}: no such file or directory", id="no file"),
+        pytest.param("a: [", "{file}:2: this is not YAML", id="broken YAML"),
+        pytest.param(
+            f"{CONFIG}parallelism: many\n", "{file}:3: parallelism: expected an integer", id="wrong type"
+        ),
+        pytest.param(
+            f"{CONFIG}profiles:\n- plugins: {{filter: {{enabled: [{{name: Foo}}]}}}}\n",
+            "{file}: initializing profiles: creating profile for scheduler name default-scheduler: "
+            'FilterPlugin "Foo" does not exist',
+            id="unknown plugin",
+        ),
+        pytest.param(
+            f"{CONFIG}profiles:\n- plugins: {{score: {{enabled: [{{name: Foo, weight: 3000000000}}]}}}}\n",
+            "{file}:4: profiles[0].plugins.score.enabled[0].weight: ",
+            id="weight out of range",
+        ),
+    ],
+)
+def test_mistakes_in_the_configuration(
+    content: str | None, message: str, cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    if content is not None:
+        config.write_text(content)
+    assert main(["decide", str(cluster), "--config", str(config)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"error: {message.format(file=config)}")
+    assert (captured.out, len(captured.err.splitlines())) == ("", 1)
+
+
+def test_standard_input_is_there_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decide", "-", "--config", "-"]) == 2
+    assert "standard input can be read only once" in capsys.readouterr().err
+
+
+# Output
+
+
+def test_json_into_a_pipe_and_tables_on_demand(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decide", str(cluster)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["name"] == str(cluster)
+    assert main(["decide", str(cluster), "--output", "table"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{cluster}: 2 nodes, 1 pod on them, 2 waiting\n")
+    assert "default/a goes to n2 · 2 of 2 nodes fit" in out
+    assert "default/b waits; evicting would not help · 0 of 2 nodes fit" in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_tables_on_a_terminal(cluster: Path) -> None:
+    command = f"[sys.executable, '-m', 'bayplan.cli.main', 'decide', {str(cluster)!r}]"
+    script = f"import pty, sys; sys.exit(pty.spawn({command}))"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "2 waiting" in ended.stdout
+
+
+def test_many_pods_get_a_line_each_and_the_first_ones_a_section(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(as_yaml(node("n1"), *(pod(f"p{i:02}") for i in range(12))))
+    assert main(["decide", str(path), "--output", "table"]) == 0
+    out = capsys.readouterr().out
+    assert (out.count("the only node that fits"), out.count("goes to n1")) == (12, 10)
+    assert out.endswith("… and 2 more pods; --pod NAMESPACE/NAME shows one in full\n")
+    chosen = [argument for i in range(12) for argument in ("--pod", f"p{i:02}")]
+    assert main(["decide", str(path), "--output", "table", *chosen]) == 0
+    assert capsys.readouterr().out.count("goes to n1") == 12
