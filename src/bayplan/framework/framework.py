@@ -78,10 +78,13 @@ class Framework:
         facts = self.cluster.templates.facts(pod)
         mine = facts.kept.get(self)
         if mine is None:
-            mine = facts.kept[self] = (self._standing(pod), {})
+            mine = facts.kept[self] = [None, {}]
         standing, kept = mine
         if self._signature_of.per_pod or pod.spec.node_name:
+            # In what these plugins read, pods of one template may differ.
             standing = self._standing(pod)
+        elif standing is None:
+            standing = mine[0] = self._standing(pod)
         return Search(pod, facts, CycleState(kept), standing)
 
     def begin_anew(self, pod: Pod) -> Search:
