@@ -10,7 +10,8 @@ step by the four verbs below, each of which costs what it changes.
     objects.put / .remove      anything else a rule looks up
 
 Three logs say which rows changed: `usage_log` (pods came or went), `node_log` (the Node object changed) and
-`nomination_log`. `topology_version` grows when a node comes, goes, or changes its labels or taints.
+`nomination_log`. `topology_version` grows when a node comes, goes, or changes its labels or taints, and when
+the table grows.
 """
 
 from __future__ import annotations
@@ -219,6 +220,8 @@ class Cluster:
         row = self.nodes.row_for(node_name)
         if row == len(self.row_pods):
             self.row_pods.append([])
+            # Sums over domains are as long as the table was; there are more rows now.
+            self.topology_version += 1
         return row
 
     def _count(self, facts: PodFacts, terminating: bool, row: int, change: int) -> None:
