@@ -1,0 +1,195 @@
+"""HTTP to one extender: a POST, one answer, connections that are kept.
+
+Nothing of the HTTP library is seen above this file: whatever goes wrong is an `ExtenderError`. Its text is
+upstream's where the protocol fixes it, and otherwise what Go's HTTP client says in the commonest cases, which
+is what people search the web for.
+
+Calls go straight to the extender: proxies from the environment are not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import ssl
+from typing import Final, Protocol
+
+import aiohttp
+
+from bayplan.extender.errors import ExtenderError
+from bayplan.extender.settings import ExtenderSettings
+from bayplan.extender.tls import ExtenderTLS
+from bayplan.framework.duration import Duration
+from bayplan.framework.field_errors import quoted
+
+DEFAULT_TIMEOUT: Final = Duration.of(seconds=5)
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+MAX_REDIRECTS: Final = 10
+
+_FAILED: Final = "failed {verb} with extender at URL {url}"
+_TOO_LARGE: Final = f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB"
+_LATE_HEADERS: Final = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+_LATE_BODY: Final = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+_LARGE_BODY_BYTES: Final = 512 * 1024
+"""Larger requests are sent piece by piece, so that other connections get their turn."""
+_HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "bayplan"}
+
+
+class Transport(Protocol):
+    """How an extender is reached. Tests replace it."""
+
+    async def post(self, verb: str, body: bytes, *, repeatable: bool) -> bytes:
+        """The body of the answer.
+
+        Args:
+            repeatable: asking twice does no harm.
+
+        Raises:
+            ExtenderError: there is no good answer.
+        """
+
+    async def close(self) -> None: ...
+
+
+class _Call:
+    """One try of a call. Tracing notes here whether it went over a kept connection."""
+
+    reused = False
+
+
+class ExtenderClient:
+    """The transport over HTTP or HTTPS."""
+
+    def __init__(self, settings: ExtenderSettings) -> None:
+        self._url_prefix = settings.url_prefix
+        seconds = (settings.http_timeout or DEFAULT_TIMEOUT).seconds
+        # As in Go, a negative time-out is none.
+        self._timeout = seconds if seconds > 0 else None
+        self._tls = ExtenderTLS(settings)
+        self._uses_tls = (
+            settings.url_prefix.lower().startswith("https:")
+            or settings.enable_https
+            or settings.tls_config is not None
+        )
+        self._session: aiohttp.ClientSession | None = None
+
+    async def post(self, verb: str, body: bytes, *, repeatable: bool) -> bytes:
+        url = f"{self._url_prefix.rstrip('/')}/{verb}"
+        answering = False
+        try:
+            async with asyncio.timeout(self._timeout):
+                async with await self._send(url, body, repeatable) as response:
+                    if response.status != 200:
+                        raise self._error(f"{_FAILED.format(verb=verb, url=url)}, code {response.status}")
+                    answering = True
+                    return await self._content(response, verb, url)
+        except TimeoutError as error:
+            raise self._error(_LATE_BODY if answering else _post(url, _LATE_HEADERS)) from error
+        except aiohttp.ClientPayloadError as error:
+            raise self._error("unexpected EOF") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._error(_post(url, _explained(error))) from error
+
+    async def close(self) -> None:
+        """Closes the kept connections. A later call opens new ones."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def _send(self, url: str, body: bytes, repeatable: bool) -> aiohttp.ClientResponse:
+        """Sends until a connection is good.
+
+        A kept connection may have been closed at the other end the moment before. A question is then asked
+        again, at the latest over a new connection; an order to bind might have been carried out, and is not.
+        """
+        if self._session is None:
+            self._session = _session()
+        while True:
+            call = _Call()
+            try:
+                return await self._session.post(
+                    url,
+                    data=body if len(body) < _LARGE_BODY_BYTES else io.BytesIO(body),
+                    headers=_HEADERS,
+                    ssl=self._tls.context() if self._uses_tls else True,
+                    server_hostname=self._tls.server_name,
+                    max_redirects=MAX_REDIRECTS,
+                    trace_request_ctx=call,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if not (call.reused and repeatable):
+                    raise
+
+    async def _content(self, response: aiohttp.ClientResponse, verb: str, url: str) -> bytes:
+        too_large = self._error(f"{_FAILED.format(verb=verb, url=url)}: {_TOO_LARGE}")
+        if (response.content_length or 0) > MAX_ANSWER_BYTES:
+            raise too_large
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in response.content.iter_any():
+            size += len(piece)
+            if size > MAX_ANSWER_BYTES:
+                raise too_large
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _error(self, text: str) -> ExtenderError:
+        return ExtenderError(self._url_prefix, text)
+
+
+def _session() -> aiohttp.ClientSession:
+    """A session in the running loop. It keeps connections and nothing else; time-outs are `post`'s."""
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_reuseconn.append(_note_reuse)
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trace_configs=[tracing],
+    )
+
+
+async def _note_reuse(
+    session: aiohttp.ClientSession, context: object, params: aiohttp.TraceConnectionReuseconnParams
+) -> None:
+    call = getattr(context, "trace_request_ctx", None)
+    assert isinstance(call, _Call)
+    call.reused = True
+
+
+def _post(url: str, why: str) -> str:
+    return f"Post {quoted(url)}: {why}"
+
+
+def _explained(error: Exception) -> str:
+    """What happened, in Go's words as far as they are known."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"tls: failed to verify certificate: {_certificate_problem(error.certificate_error)}"
+        case aiohttp.ClientSSLError():
+            return f"tls: {getattr(error.os_error, 'reason', None) or error.os_error}"
+        case aiohttp.ClientConnectorError():
+            return _not_connected(error)
+        case aiohttp.ServerDisconnectedError():
+            return "EOF"
+        case aiohttp.TooManyRedirects():
+            return f"stopped after {MAX_REDIRECTS} redirects"
+        case aiohttp.InvalidURL():
+            return "invalid URL"
+        case aiohttp.ClientResponseError():
+            return "malformed HTTP response"
+        case OSError(strerror=str(text)) if text:
+            return text.lower()
+        case _:
+            return str(error) or type(error).__name__
+
+
+def _certificate_problem(error: Exception) -> str:
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
+
+
+def _not_connected(error: aiohttp.ClientConnectorError) -> str:
+    if isinstance(error.os_error, socket.gaierror):
+        return f"dial tcp: lookup {error.host}: no such host"
+    reason = "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else ""
+    return f"dial tcp {error.host}:{error.port}: connect: {reason or (error.strerror or 'failed').lower()}"

@@ -1,0 +1,32 @@
+"""What goes wrong between the scheduler and an extender."""
+
+from __future__ import annotations
+
+from bayplan.errors import BayplanError
+
+
+class ExtenderError(BayplanError):
+    """An extender could not be asked, or answered with an error; the text is what users are told."""
+
+    url: str
+    """urlPrefix of the extender, as configured."""
+
+    def __init__(self, url: str, message: str) -> None:
+        super().__init__(message)
+        self.url = url
+
+
+class MalformedAnswerError(BayplanError):
+    """An answer is no JSON, or a field of it has the wrong type. Whoever knows the extender adds which."""
+
+    field: str
+    """The field, as the protocol spells it (`FailedNodes[n1]`); empty for the answer as a whole."""
+    problem: str
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(field, problem)
+        self.field = field
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}" if self.field else self.problem

@@ -1,0 +1,85 @@
+"""What a scheduling cycle asks of extenders, and what it is told: plain values.
+
+The cycle is synchronous. Where extenders have a say it yields one of these requests and is resumed with the
+response; whoever runs it asks `ExtenderChain.answer` in between. Errors come back as text in the response,
+because to the cycle a broken extender is an answer like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from bayplan.api.pod import Pod
+from bayplan.framework.outcome import Eviction
+from bayplan.framework.status import Status
+
+EXTENDER: Final = "Extender"
+"""Joins the rejecting plugins where extenders removed nodes: any event may then help the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRequest:
+    """Which of these nodes, in order, may the pod go to? Asked after all filter plugins."""
+
+    pod: Pod
+    node_names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResponse:
+    """The nodes that are left, in the order of the last answer, and why others are not.
+
+    With `error` the attempt fails, and nothing else is set. A node that was dropped without a word has no
+    status: it counts among those that nobody looked at. A status may also name a node that was not asked
+    about: it then replaces what plugins said of that node, as upstream.
+    """
+
+    node_names: tuple[str, ...] = ()
+    statuses: dict[str, Status] = field(default_factory=dict)
+    removed: bool = False
+    """Whether fewer nodes are left: then `EXTENDER` joins the rejecting plugins."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritizeRequest:
+    """How good are these nodes? Asked only with two or more of them."""
+
+    pod: Pod
+    node_names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritizeResponse:
+    """What to add to each node's total, weights included.
+
+    A node is in `scores` if any extender had an entry for it, even of 0: upstream breaks ties among such
+    nodes by chance.
+    """
+
+    scores: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptRequest:
+    """Which of these evictions would do?"""
+
+    pod: Pod
+    candidates: Sequence[Eviction]
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptResponse:
+    """The evictions that are left, possibly with other victims. None left: nobody is evicted.
+
+    With `error` preemption fails with that text, and nobody is evicted either.
+    """
+
+    candidates: tuple[Eviction, ...] = ()
+    error: str = ""
+
+
+Request = FilterRequest | PrioritizeRequest | PreemptRequest
+Response = FilterResponse | PrioritizeResponse | PreemptResponse
