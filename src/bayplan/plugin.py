@@ -161,7 +161,16 @@ from bayplan.framework.scoring_args import (
 )
 from bayplan.framework.state import CycleState, NotInStateError
 from bayplan.framework.status import SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
-from bayplan.preemption.evaluation import Evaluation, Sampling, evaluate, preemption_errors, why_not
+from bayplan.preemption.choice import ranked
+from bayplan.preemption.evaluation import (
+    Evaluation,
+    Sampling,
+    evaluate,
+    eviction_on,
+    preemption_errors,
+    why_not,
+)
+from bayplan.preemption.table import Candidates
 from bayplan.preemption.victims import DryRun
 from bayplan.snapshot.assumed import (
     ASSUMED_KINDS,
@@ -262,6 +271,7 @@ __all__ = [
     "CSINode",
     "CSINodes",
     "CSIStorageCapacity",
+    "Candidates",
     "CarriedTerm",
     "Cluster",
     "ClusterEvent",
@@ -381,6 +391,7 @@ __all__ = [
     "disks_of",
     "duplicate",
     "evaluate",
+    "eviction_on",
     "expected_claim",
     "expected_volume",
     "failure",
@@ -411,6 +422,7 @@ __all__ = [
     "pod_terms",
     "preemption_errors",
     "preference_of_rows",
+    "ranked",
     "reject",
     "required",
     "required_node_affinity",
