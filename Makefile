@@ -7,7 +7,11 @@ STAMP  := $(VENV)/.installed
 .PHONY: run test check bench install clean
 
 run: $(STAMP)
-	$(BIN)/bayplan decide examples/cluster.yaml --output table
+	@echo '$$ bayplan decide examples/cluster.yaml'
+	@$(BIN)/bayplan decide examples/cluster.yaml --output table
+	@echo
+	@echo 'Try:  $(BIN)/bayplan decide examples/cluster.yaml --pod shop/payments-1 --output json'
+	@echo '      kubectl get nodes,pods -A -o yaml | $(BIN)/bayplan decide -'
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
