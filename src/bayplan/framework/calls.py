@@ -55,14 +55,16 @@ def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> 
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
     """A plugin's reasons against a single row, as bits; 0 where it has none."""
-    bits = 0
+    given = []
     try:
         for reject in step.plugin.filter(state, pod, node) or ():
             if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
-                bits |= reasons.bit(reject)
+                given.append(reasons.bit(reject))
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
-    return bits
+    if len(given) > 1:
+        reasons.note_order(given)
+    return sum(set(given))
 
 
 def filter_rows(
@@ -107,14 +109,11 @@ def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> I
 
 
 def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
-    """The score of a single row, for plugins without NormalizeScore."""
+    """The score of a single row."""
     try:
-        score = int(step.plugin.score(state, pod, node))
+        return int(step.plugin.score(state, pod, node))
     except Exception as error:
         raise score_error(step.name, describe(error)) from error
-    if not 0 <= score <= MAX_SCORE:
-        check_range(step, np.array([score]))
-    return score
 
 
 def score_error(plugin: str, text: str) -> AttemptError:

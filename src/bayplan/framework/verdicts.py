@@ -6,7 +6,8 @@ plugin's reasons, as bits. Texts are made only when somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cmp_to_key
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,7 @@ Why = NDArray[np.int64]
 class Reasons:
     """The reasons that one plugin has given so far, each with a bit."""
 
-    __slots__ = ("_bits", "_statuses", "entries", "has_errors", "plugin")
+    __slots__ = ("_before", "_bits", "_statuses", "entries", "has_errors", "plugin")
 
     def __init__(self, plugin: str) -> None:
         self.plugin = plugin
@@ -37,6 +38,7 @@ class Reasons:
         self.has_errors = False
         self._bits: dict[tuple[str, Code], int] = {}
         self._statuses: dict[int, Status] = {}
+        self._before: set[tuple[int, int]] = set()
 
     def bit(self, reject: Reject) -> int:
         key = (reject.reason, reject.code)
@@ -51,11 +53,28 @@ class Reasons:
             self.has_errors = self.has_errors or reject.error
         return found
 
+    def note_order(self, bits: Sequence[int]) -> None:
+        """In which order the plugin gave its reasons just now, which is how users see them.
+
+        Bits are given out at first sight, which may have been in another order.
+        """
+        for place, later in enumerate(bits):
+            for earlier in bits[:place]:
+                if earlier > later:
+                    self._before.add((earlier.bit_length() - 1, later.bit_length() - 1))
+                    self._statuses.clear()
+
+    def _compare(self, one: int, other: int) -> int:
+        if (one, other) in self._before:
+            return -1
+        return 1 if (other, one) in self._before else one - other
+
     def status(self, why: int) -> Status:
         """The status that a set of reasons adds up to: an error wins, then unresolvable."""
         found = self._statuses.get(why)
         if found is None:
-            given = [entry for place, entry in enumerate(self.entries) if why >> place & 1]
+            places = [place for place in range(len(self.entries)) if why >> place & 1]
+            given = [self.entries[place] for place in sorted(places, key=cmp_to_key(self._compare))]
             codes = {code for _, code in given}
             if Code.ERROR in codes:
                 code = Code.ERROR
@@ -120,6 +139,8 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Collected
         if mask.any():
             parts.append((mask, reasons.bit(reject)))
             rejected = mask if rejected is None else rejected | mask
+    if len(parts) > 1:
+        reasons.note_order([bit for _, bit in parts])
     return None if rejected is None else Collected(rejected, parts)
 
 
