@@ -108,7 +108,7 @@ def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]
     for step in framework.profile.filters:
         search = framework.begin_anew(pod)
         if step.plugin in framework.profile.pre_filters:
-            state = search.standing.state if step.kept else search.state
+            state = search.standing.state_of(step) if step.kept else search.state
             answer = calls.pre_filter(step.plugin, state, pod, nodes)
             if not isinstance(answer, NodeNames) and answer.code is not Code.SUCCESS:
                 continue
@@ -130,7 +130,7 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
     if rejected is not None:
         result.node_status = dict.fromkeys(result.nodes, rejected.absent)
         return rejected
-    search.standing.sync(search.pod)
+    search.standing.sync()
     verdicts = framework.filtering.verdicts(search)
     rows, absent, by = framework.candidates(search)
     if absent.reasons:

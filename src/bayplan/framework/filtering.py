@@ -84,11 +84,13 @@ class Filtering:
 
     def judge_plainly(self, search: Search, view: NodeColumns) -> Verdicts:
         """What the filters say about these rows as they are given."""
-        skipped = search.standing.skipped | search.skipped
+        steps = [
+            step
+            for step in self._profile.filters
+            if not (search.standing.skips(step.name) if step.kept else step.name in search.skipped)
+        ]
         verdicts = self._no_verdicts(search, view)
-        self._ask(
-            search, [step for step in self._profile.filters if step.name not in skipped], view, verdicts
-        )
+        self._ask(search, steps, view, verdicts)
         return verdicts
 
     def alone(self, search: Search, step: Step) -> Verdicts:
@@ -123,7 +125,7 @@ class Filtering:
         self, search: Search, step: Step, view: NodeColumns, left: IdColumn | None
     ) -> Collected | None:
         reasons = search.standing.reasons[step.index]
-        state = search.standing.state if step.kept else search.state
+        state = search.standing.state_of(step) if step.kept else search.state
         if isinstance(view, Hypothesis):
             view = view if left is None else view.subset(left)
             if hasattr(step.plugin, "add_pod"):

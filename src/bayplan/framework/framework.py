@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
 from bayplan.framework.filtering import Filtering
+from bayplan.framework.kept import KeptPlugins, Signature
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.search import Found, NotFound, Search, SearchStart
-from bayplan.framework.signature import SignatureOf
 from bayplan.framework.standing import Standing
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
@@ -54,8 +54,8 @@ class Framework:
         own = profile.percentage_of_nodes_to_score
         self._percentage = percentage_of_nodes_to_score if own is None else own
         self._start = SearchStart() if start is None else start
-        self._signature_of = SignatureOf(profile.kept_pod_fields())
-        self._standings: dict[bytes, Standing] = {}
+        self._kept_plugins = KeptPlugins(profile.all_plugins(), cluster)
+        self._standings: dict[Signature, Standing] = {}
         self.filtering = Filtering(profile, cluster)
         self._asked_scores = tuple(step for step in profile.scores if not step.kept)
         self._asked_pre_filters = tuple(p for p in profile.pre_filters if p.reads is None)
@@ -80,7 +80,7 @@ class Framework:
         if mine is None:
             mine = facts.kept[self] = [None, {}]
         standing, kept = mine
-        if self._signature_of.per_pod or pod.spec.node_name:
+        if self._kept_plugins.per_pod or pod.spec.node_name:
             # In what these plugins read, pods of one template may differ.
             standing = self._standing(pod)
         elif standing is None:
@@ -90,16 +90,18 @@ class Framework:
     def begin_anew(self, pod: Pod) -> Search:
         """A search that uses nothing of what is kept."""
         facts = self.cluster.templates.facts(pod)
-        return Search(pod, facts, CycleState(), Standing(self.profile, self.cluster))
+        standing = Standing(self.profile, self.cluster, self._kept_plugins.anew(pod))
+        return Search(pod, facts, CycleState(), standing)
 
     def _standing(self, pod: Pod) -> Standing:
-        signature = self._signature_of(pod)
+        signature = self._kept_plugins.signature(pod)
         found = self._standings.get(signature)
         if found is None:
             if len(self._standings) >= MOST_STANDINGS:
                 for old in list(self._standings)[: MOST_STANDINGS // 2]:
                     self._rows_computed += self._standings.pop(old).rows_computed
-            found = self._standings[signature] = Standing(self.profile, self.cluster)
+            kept = self._kept_plugins.of(pod, signature)
+            found = self._standings[signature] = Standing(self.profile, self.cluster, kept)
         return found
 
     def find(self, pod: Pod) -> Found | NotFound:
@@ -108,7 +110,7 @@ class Framework:
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
-        search.standing.sync(pod)
+        search.standing.sync()
         nominated = self._nominated_first(search)
         if nominated is not None:
             return nominated
@@ -144,7 +146,7 @@ class Framework:
                 if isinstance(answer, Status) and answer.code is Code.SKIP:
                     search.skipped.add(plugin.name)
             else:
-                answer = standing.pre_filter(plugin, pod, self._nodes)
+                answer = standing.pre_filter(plugin, self._nodes)
             search.pre_filtered.add(plugin.name)
             if isinstance(answer, NodeNames):
                 rejected = self._narrow(search, plugin.name, answer)
@@ -210,7 +212,7 @@ class Framework:
         rows = standing.feasible_rows(start)
         if len(rows) < 2:
             return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
-        standing.prepare_scores(search.pod)
+        standing.prepare_scores()
         view = NodeColumns(cluster, rows)
         asked = self._asked_scorers(search, view)
         if asked:
@@ -246,7 +248,7 @@ class Framework:
         elif not self.profile.scores:
             row = int(feasible[pick(np.ones(len(feasible), dtype=np.int64))])
         else:
-            search.standing.prepare_scores(search.pod)
+            search.standing.prepare_scores()
             row = self._best_of(search, view, self._asked_scorers(search, view))
         return Found(search, row, cluster.nodes.name[row], len(feasible), len(looked_at))
 
@@ -342,12 +344,12 @@ class Framework:
 
     def score_table(self, search: Search, rows: IdColumn) -> list[tuple[Step, IntColumn, IntColumn]]:
         """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""
-        search.standing.prepare_scores(search.pod)
+        search.standing.prepare_scores()
         view = NodeColumns(self.cluster, rows)
-        steps = (*search.standing.scorers, *self._asked_scorers(search, view))
+        steps = (*search.standing.scorers(), *self._asked_scorers(search, view))
         table = []
         for step in sorted(steps, key=lambda step: step.index):
-            state = search.standing.state if step.kept else search.state
+            state = search.standing.state_of(step) if step.kept else search.state
             raw = calls.score_rows(step, state, search.pod, view)
             table.append((step, raw, calls.normalized(step, state, search.pod, view, raw)))
         return table

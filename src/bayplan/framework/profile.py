@@ -51,6 +51,11 @@ class Step:
     weight: int = 0
     normalizes: bool = False
 
+    @classmethod
+    def alone(cls, plugin: Plugin) -> Step:
+        """The plugin by itself, where its place does not matter."""
+        return _step(0, plugin)
+
 
 def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
     return Step(
@@ -95,11 +100,3 @@ class Profile:
             for plugin in plugins:
                 found.setdefault(id(plugin), plugin)
         return tuple(found.values())
-
-    def kept_pod_fields(self) -> frozenset[str]:
-        """The pod fields that kept results depend on."""
-        fields: set[str] = set()
-        for plugin in self.all_plugins():
-            if plugin.reads is not None:
-                fields |= plugin.reads.pod
-        return frozenset(fields)

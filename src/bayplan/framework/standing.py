@@ -1,18 +1,13 @@
-"""What is kept for pods that are alike: verdicts and scores of every row, brought up to date by what changed.
+"""How all rows stand for pods of one signature: who may take them, what they are worth, which is best.
 
-One `Standing` serves all pods of one signature. It holds the answers of the plugins that declare what they
-read. When the next such pod comes, only rows that changed since are asked about again:
-
-    node_log   → the Node object changed: every kept plugin, on these rows
-    usage_log  → pods came or went: only plugins that read usage, on these rows
-
-After one placement that is one row, evaluated with plain numbers (`OneNode`). The best node is then one
-argmax over `_key`, which holds total score and tie-break in one integer. Without keeping, a fresh Standing is
-made for every attempt, and the very same code computes all rows.
+A `Standing` puts together what the kept plugins (`kept.py`) answered. Like theirs, its columns follow the
+logs: after one placement one row is put together again, and the best node is one argmax over `_key`, which
+holds total score and tie-break in one integer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -20,49 +15,57 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
+from bayplan.framework.kept import KeptPlugin, distinct
 from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import Status
 from bayplan.framework.ties import heap_rank
-from bayplan.framework.verdicts import PASS, Reasons, Verdicts, Who, Why
+from bayplan.framework.verdicts import PASS, Reasons, Who, Why
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.one_node import OneNode
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
-FEW_ROWS: Final = 10
-"""Up to so many changed rows plain numbers beat arrays."""
-
 NOT_FEASIBLE: Final = -1
+
+FEW_ROWS: Final = 4
+"""Up to so many changed rows are put together one by one."""
+
+Filters = list[tuple[int, KeptPlugin]]
+"""Kept plugins with a say in filtering, each with its place."""
+
+Scorers = list[tuple[Step, KeptPlugin]]
 
 
 class Standing:
     """Verdicts and scores of all rows for one signature."""
 
-    def __init__(self, profile: Profile, cluster: Cluster) -> None:
+    def __init__(self, profile: Profile, cluster: Cluster, kept: Mapping[str, KeptPlugin]) -> None:
         self._profile = profile
         self._cluster = cluster
-        self.state = CycleState()
-        self.reasons = {step.index: Reasons(step.name) for step in profile.filters}
-        self.skipped: set[str] = set()
-        self.scorers: list[Step] = []
-        """The kept plugins that score pods of this signature, once somebody has asked for scores."""
+        self._kept = kept
+        self.reasons = {
+            step.index: kept[step.name].reasons if step.kept else Reasons(step.name)
+            for step in profile.filters
+        }
         self.rows_computed = 0
+        """Rows that were brought up to date, over all attempts."""
         self.feasible_version = 0
-        self._answers: dict[str, tuple[tuple[int, ...], Status | NodeNames]] = {}
+        self.shared: dict[Any, Any] = {}
+        """A place for what others keep for pods of this signature."""
         self._objects_version = -1
-        self._images_version = -1
-        self._stale = True
+        self._asked_again = True
+        self._generations: tuple[int, ...] = ()
         self._scored = False
-        self._node_cursor = 0
-        self._usage_cursor = 0
-        self._filters: list[Step] = []
-        self._usage_filters: list[Step] = []
-        self._plain_scores: list[Step] = []
-        self._usage_scores: list[Step] = []
-        self._normal_scores: list[Step] = []
-        self._elementwise = False
+        self._cursors = (0, 0)
+        self._epochs: tuple[int, ...] = ()
+        self._filters: Filters = []
+        self._usage_filters: Filters = []
+        self._plain: Scorers = []
+        self._usage_plain: Scorers = []
+        self._normal: Scorers = []
+        self._usage_scorers: Scorers = []
+        self._normal_follow_usage = False
         self._feasible: tuple[tuple[int, int, int], IdColumn] | None = None
         self._key_for: tuple[int, int, int] | None = None
         self._shift = 0
@@ -74,11 +77,9 @@ class Standing:
         self.ok: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
         self._static_who: Who = np.full(rows, PASS, dtype=np.int8)
         self._static_why: Why = np.zeros(rows, dtype=np.int64)
-        self._plain: IntColumn = np.zeros(rows, dtype=np.int64)
-        self._static_plain: IntColumn = np.zeros(rows, dtype=np.int64)
-        self._raw: dict[int, IntColumn] = {}
-        self._uniform: dict[int, bool] = {}
-        self._normal: IntColumn = np.zeros(rows, dtype=np.int64)
+        self._total: IntColumn = np.zeros(rows, dtype=np.int64)
+        self._static_total: IntColumn = np.zeros(rows, dtype=np.int64)
+        self._normalized: IntColumn = np.zeros(rows, dtype=np.int64)
         self._tie: IntColumn = np.zeros(rows, dtype=np.int64)
         self._key: IntColumn = np.full(rows, NOT_FEASIBLE, dtype=np.int64)
         self._key_for = None
@@ -86,7 +87,19 @@ class Standing:
     @property
     def may_have_errors(self) -> bool:
         """Whether a kept plugin has ever answered that it broke on some row."""
-        return any(self.reasons[step.index].has_errors for step in self._filters)
+        return any(kept.reasons.has_errors for _, kept in self._filters)
+
+    def state_of(self, step: Step) -> CycleState:
+        """What a kept plugin remembers for these pods."""
+        return self._kept[step.name].state
+
+    def skips(self, plugin: str) -> bool:
+        """Whether a kept plugin's Filter is left out for these pods."""
+        return plugin in self._kept and self._kept[plugin].skips
+
+    def scorers(self) -> list[Step]:
+        """The kept plugins that score these pods."""
+        return [step for step, _ in (*self._plain, *self._normal)]
 
     # PreFilter
 
@@ -99,198 +112,170 @@ class Standing:
         """Called when all kept PreFilters have been asked with the objects as they are."""
         self._objects_version = self._cluster.objects.version
 
-    def pre_filter(self, plugin: Any, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
-        """The answer of a kept plugin's PreFilter: the one from before, unless what it read has changed."""
-        versions = self._cluster.objects.versions(plugin.reads.kinds)
-        known = self._answers.get(plugin.name)
-        if known is not None and known[0] == versions:
-            return known[1]
-        answer = calls.pre_filter(plugin, self.state, pod, nodes)
-        self._answers[plugin.name] = (versions, answer)
-        skips = isinstance(answer, Status) and answer.code is Code.SKIP
-        if skips:
-            self.skipped.add(plugin.name)
-        else:
-            self.skipped.discard(plugin.name)
-        if known is None or not skips or answer != known[1]:
-            self._stale = True
-        return answer
+    def pre_filter(self, plugin: Any, nodes: NodeColumns) -> Status | NodeNames:
+        self._asked_again = True
+        return self._kept[plugin.name].pre_filter(nodes)
 
-    # Rows
+    # Filter
 
-    def sync(self, pod: Pod) -> None:
+    def sync(self) -> None:
         """Brings verdicts (and scores, once somebody has asked for them) up to date."""
-        try:
-            self._sync(pod)
-        except calls.AttemptError:
-            self._stale = True
-            raise
-
-    def _sync(self, pod: Pod) -> None:
         cluster = self._cluster
-        if self._images_version != cluster.images_version:
-            self._images_version = cluster.images_version
-            self._stale = self._stale or any(step.plugin.reads.images for step in self._plain_scores)
-        nodes = cluster.node_log.since(self._node_cursor)
-        usage = cluster.usage_log.since(self._usage_cursor)
-        if self._stale or nodes is None or usage is None or cluster.nodes.high != len(self.who):
-            self._start_over(pod)
+        if self._asked_again:
+            self._choose_plugins()
+        # What follows from the Node objects alone needs no look as long as none of them changed.
+        everything = not self._epochs or cluster.node_log.end != self._cursors[0]
+        for _, kept in self._filters if everything else self._usage_filters:
+            kept.sync_verdicts()
+        if self._scored:
+            for _, kept in (*self._plain, *self._normal) if everything else self._usage_scorers:
+                kept.sync_scores()
+        epochs = self._current_epochs()
+        nodes = cluster.node_log.since(self._cursors[0])
+        usage = cluster.usage_log.since(self._cursors[1])
+        if epochs != self._epochs or nodes is None or usage is None or cluster.nodes.high != len(self.who):
+            self._allocate(cluster.nodes.high)
+            self.feasible_version += 1
+            self._combine(None, with_static=True)
         elif nodes:
-            self._renew(pod, _distinct(nodes + usage), with_static=True)
+            self._combine(distinct(nodes + usage), with_static=True)
         elif usage:
-            if len(usage) <= FEW_ROWS and self._elementwise:
-                for row in usage if len(usage) == 1 else set(usage):
-                    self._renew_one(pod, row)
+            rows = usage if len(usage) == 1 else list(set(usage))
+            if len(rows) <= FEW_ROWS:
+                for row in rows:
+                    self._combine_one(row)
             else:
-                self._renew(pod, _distinct(usage), with_static=False)
-        self._node_cursor = cluster.node_log.end
-        self._usage_cursor = cluster.usage_log.end
+                self._combine(np.array(rows, dtype=np.intp), with_static=False)
+        self._epochs = epochs
+        self._cursors = (cluster.node_log.end, cluster.usage_log.end)
 
-    def _start_over(self, pod: Pod) -> None:
-        self._stale = False
-        self._scored = False
-        self._allocate(self._cluster.nodes.high)
+    def _choose_plugins(self) -> None:
+        """After PreFilters were asked: who takes part, if an answer is new."""
+        self._asked_again = False
+        generations = tuple(kept.generation for kept in self._kept.values())
+        if generations == self._generations:
+            return
+        self._generations = generations
         self._filters = [
-            step for step in self._profile.filters if step.kept and step.name not in self.skipped
+            (step.index, self._kept[step.name])
+            for step in self._profile.filters
+            if step.kept and not self._kept[step.name].skips
         ]
-        self._usage_filters = [step for step in self._filters if step.usage]
-        self._elementwise = all(step.plugin.elementwise for step in self._usage_filters)
-        self.feasible_version += 1
-        self._renew(pod, None, with_static=True)
+        self._usage_filters = [(i, kept) for i, kept in self._filters if kept.plugin.reads.usage]
+        self._scored = False
+        self._epochs = ()
 
-    def _renew(self, pod: Pod, rows: IdColumn | None, *, with_static: bool) -> None:
-        """Asks about some rows (None: all) with arrays."""
-        view = NodeColumns(self._cluster, rows)
+    def _current_epochs(self) -> tuple[int, ...]:
+        filters = [kept.verdicts.epoch for _, kept in self._filters]
+        if self._scored:
+            filters += [kept.raw_scores.epoch for _, kept in (*self._plain, *self._normal)]
+        return tuple(filters)
+
+    def _combine(self, rows: IdColumn | None, *, with_static: bool) -> None:
+        """Puts some rows (None: all) together with arrays."""
         where: Any = slice(None) if rows is None else rows
-        self.rows_computed += len(view)
+        count = self._cluster.nodes.high if rows is None else len(rows)
+        self.rows_computed += count
         if with_static:
-            static = self._judge([step for step in self._filters if not step.usage], pod, view)
-            self._static_who[where], self._static_why[where] = static.who, static.why
-        usage = self._judge(self._usage_filters, pod, view)
-        static_who, static_why = self._static_who[where], self._static_why[where]
-        who, why = usage.who, usage.why
-        static_first = static_who < who
-        if static_first.any():
-            who = np.where(static_first, static_who, who)
-            why = np.where(static_first, static_why, why)
+            static = [(i, kept) for i, kept in self._filters if not kept.plugin.reads.usage]
+            self._static_who[where], self._static_why[where] = _first(static, where, count)
+        who, why = self._static_who[where], self._static_why[where]
+        if self._usage_filters:
+            usage_who, usage_why = _first(self._usage_filters, where, count)
+            later = usage_who < who
+            who, why = np.where(later, usage_who, who), np.where(later, usage_why, why)
         self.who[where], self.why[where] = who, why
-        now = (who == PASS) & view.exists
+        now = (who == PASS) & self._cluster.nodes.exists.read[where]
         if not np.array_equal(now, self.ok[where]):
             self.ok[where] = now
             self.feasible_version += 1
         if self._scored:
-            self._rescore(pod, view, where, with_static=with_static)
+            self._add_up(where, now, with_static=with_static)
 
-    def _judge(self, steps: list[Step], pod: Pod, view: NodeColumns) -> Verdicts:
-        verdicts = Verdicts(
-            np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), self.reasons
-        )
-        for step in steps:
-            found = calls.filter_rows(step, self.state, pod, view, self.reasons[step.index])
-            if found is not None:
-                verdicts.add(step.index, found)
-        return verdicts
-
-    def _renew_one(self, pod: Pod, row: int) -> None:
-        """Asks about one row with plain numbers."""
+    def _combine_one(self, row: int) -> None:
+        """Puts one row together with plain numbers."""
         self.rows_computed += 1
-        one = OneNode(self._cluster, row)
         who, why = int(self._static_who[row]), int(self._static_why[row])
-        for step in self._usage_filters:
-            if step.index >= who:
-                break
-            bits = calls.filter_one(step, self.state, pod, one, self.reasons[step.index])
-            if bits:
-                who, why = step.index, bits
-                break
+        for index, kept in self._usage_filters:
+            bits = int(kept.verdicts.values[row])
+            if bits and index < who:
+                who, why = index, bits
         self.who[row] = who
         self.why[row] = why
         now = who == PASS and self._cluster.nodes.exists.cell[row]
         if now != self.ok[row]:
             self.ok[row] = now
             self.feasible_version += 1
-        if self._scored and now:
-            total = int(self._static_plain[row])
-            for step in self._usage_scores:
-                total += step.weight * calls.score_one(step, self.state, pod, one)
-            self._plain[row] = total
-            self._key[row] = (total + int(self._normal[row])) << self._shift | int(self._tie[row])
-        else:
+        if not now or not self._scored:
             self._key[row] = NOT_FEASIBLE
+            return
+        total = int(self._static_total[row])
+        for step, kept in self._usage_plain:
+            score = int(kept.raw_scores.values[row])
+            if not 0 <= score <= MAX_SCORE:
+                calls.check_range(step, kept.raw_scores.values[row : row + 1])
+            total += step.weight * score
+        self._total[row] = total
+        self._key[row] = (total + int(self._normalized[row])) << self._shift | int(self._tie[row])
+        if self._normal_follow_usage:
+            self._key_for = None
 
-    # Scores
+    # Score
 
-    def prepare_scores(self, pod: Pod) -> None:
-        """Computes the kept scores of all rows; from now on `sync` keeps them up to date."""
+    def prepare_scores(self) -> None:
+        """Makes the kept scores of all rows; from now on `sync` keeps them up to date."""
         if self._scored:
             return
         view = NodeColumns(self._cluster)
-        silent = {
-            plugin.name
-            for plugin in self._profile.pre_scores
-            if plugin.reads is not None and not calls.pre_score(plugin, self.state, pod, view)
-        }
-        active = [step for step in self._profile.scores if step.kept and step.name not in silent]
-        self.scorers = active
-        self._plain_scores = [step for step in active if not step.normalizes]
-        self._usage_scores = [step for step in self._plain_scores if step.usage]
-        self._normal_scores = [step for step in active if step.normalizes]
-        self._elementwise = all(
-            step.plugin.elementwise for step in (*self._usage_filters, *self._usage_scores)
-        ) and not any(step.usage for step in self._normal_scores)
-        self._rescore(pod, view, slice(None), with_static=True)
+        with_pre_score = {plugin.name for plugin in self._profile.pre_scores}
+        active = [
+            (step, self._kept[step.name])
+            for step in self._profile.scores
+            if step.kept and self._kept[step.name].has_score(view, step.name in with_pre_score)
+        ]
+        for _, kept in active:
+            kept.sync_scores()
+        self._plain = [(step, kept) for step, kept in active if not step.normalizes]
+        self._usage_plain = [(step, kept) for step, kept in self._plain if step.usage]
+        self._normal = [(step, kept) for step, kept in active if step.normalizes]
+        self._normal_follow_usage = any(step.usage for step, _ in self._normal)
+        self._usage_scorers = [(step, kept) for step, kept in active if step.usage]
+        self._add_up(slice(None), self.ok, with_static=True)
         self._scored = True
+        self._epochs = self._current_epochs()
 
-    def _rescore(self, pod: Pod, view: NodeColumns, where: Any, *, with_static: bool) -> None:
-        feasible = self.ok[where]
+    def _add_up(self, where: Any, feasible: NDArray[np.bool_], *, with_static: bool) -> None:
         if with_static:
-            self._static_plain[where] = self._weighted(
-                [step for step in self._plain_scores if not step.usage], pod, view, feasible
-            )
-        self._plain[where] = self._static_plain[where] + self._weighted(
-            self._usage_scores, pod, view, feasible
-        )
-        for step in self._normal_scores:
-            if with_static or step.usage:
-                scores = calls.score_rows(step, self.state, pod, view)
-                raw = self._raw.get(step.index)
-                if raw is None or isinstance(where, slice):
-                    raw = self._raw[step.index] = scores.copy()
-                else:
-                    raw[where] = scores
-                self._uniform[step.index] = bool(len(raw)) and bool((raw == raw[0]).all())
-                self._key_for = None
+            self._static_total[where] = 0
+            for step, kept in self._plain:
+                if not step.usage:
+                    self._static_total[where] += _weighted(step, kept.raw_scores.values[where], feasible)
+        total = self._static_total[where].copy()
+        for step, kept in self._usage_plain:
+            total += _weighted(step, kept.raw_scores.values[where], feasible)
+        self._total[where] = total
+        if with_static or self._normal_follow_usage:
+            self._key_for = None
         if self._key_for is not None:
-            totals = (self._plain[where] + self._normal[where]) << self._shift
-            self._key[where] = np.where(feasible, totals | self._tie[where], NOT_FEASIBLE)
-
-    def _weighted(
-        self, steps: list[Step], pod: Pod, view: NodeColumns, feasible: NDArray[np.bool_]
-    ) -> IntColumn:
-        total = np.zeros(len(view), dtype=np.int64)
-        for step in steps:
-            scores = calls.score_rows(step, self.state, pod, view)
-            if scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_SCORE:
-                calls.check_range(step, scores[feasible])
-            total += step.weight * scores
-        return total
+            keys = (total + self._normalized[where]) << self._shift | self._tie[where]
+            self._key[where] = np.where(feasible, keys, NOT_FEASIBLE)
 
     def totals(self, pod: Pod, rows: IdColumn) -> IntColumn:
         """The weighted sum of the kept scores over the given (feasible) rows, less what is equal for all."""
-        total = self._plain.take(rows)
-        for step, scores in self._normalized(pod, rows):
+        total = self._total.take(rows)
+        for step, scores in self._normalized_scores(pod, rows):
             total += step.weight * scores
         return total
 
-    def _normalized(self, pod: Pod, rows: IdColumn) -> list[tuple[Step, IntColumn]]:
+    def _normalized_scores(self, pod: Pod, rows: IdColumn) -> list[tuple[Step, IntColumn]]:
         """Normalised scores, but those that are equal for all rows: they stay so and change nothing."""
-        steps = [step for step in self._normal_scores if not self._uniform[step.index]]
-        if not steps:
+        varying = [(step, kept) for step, kept in self._normal if not kept.raw_scores.is_uniform]
+        if not varying:
             return []
         view = NodeColumns(self._cluster, rows)
         return [
-            (step, calls.normalized(step, self.state, pod, view, self._raw[step.index].take(rows)))
-            for step in steps
+            (step, calls.normalized(step, kept.state, pod, view, kept.raw_scores.values.take(rows)))
+            for step, kept in varying
         ]
 
     # Choosing
@@ -316,15 +301,30 @@ class Standing:
         rows = self.feasible_rows(start)
         rank = heap_rank(len(rows))
         self._shift = len(rank).bit_length()
-        self._normal.fill(0)
-        for step, scores in self._normalized(pod, rows):
-            self._normal[rows] += step.weight * scores
+        self._normalized.fill(0)
+        for step, scores in self._normalized_scores(pod, rows):
+            self._normalized[rows] += step.weight * scores
         self._tie[rows] = len(rank) - rank[: len(rows)]
         self._key.fill(NOT_FEASIBLE)
-        totals = (self._plain.take(rows) + self._normal.take(rows)) << self._shift
+        totals = (self._total.take(rows) + self._normalized.take(rows)) << self._shift
         self._key[rows] = totals | self._tie.take(rows)
         self._key_for = (self.feasible_version, self._cluster.order_version, start)
 
 
-def _distinct(rows: list[int]) -> IdColumn:
-    return np.array(sorted(set(rows)), dtype=np.intp)
+def _first(filters: Filters, where: Any, count: int) -> tuple[Who, Why]:
+    """The first plugin that rejects each row, and its reasons."""
+    who = np.full(count, PASS, dtype=np.int8)
+    why = np.zeros(count, dtype=np.int64)
+    for index, kept in reversed(filters):
+        bits = kept.verdicts.values[where]
+        rejected = bits != 0
+        if rejected.any():
+            np.copyto(who, index, where=rejected)
+            np.copyto(why, bits, where=rejected)
+    return who, why
+
+
+def _weighted(step: Step, scores: IntColumn, feasible: NDArray[np.bool_]) -> IntColumn:
+    if scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_SCORE:
+        calls.check_range(step, scores[feasible])
+    return scores if step.weight == 1 else step.weight * scores

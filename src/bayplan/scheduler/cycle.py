@@ -87,7 +87,7 @@ def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
         cluster=framework.cluster,
         diagnosis=result.diagnosis,
         judge=lambda hypothesis: framework.filtering.judge(search, hypothesis),
-        kept=search.standing.state.kept,
+        kept=search.standing.shared,
         pre_filtered=search.pre_filtered,
         row_local=framework.is_row_local(search),
     )

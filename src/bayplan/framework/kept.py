@@ -1,0 +1,222 @@
+"""What one plugin answered for pods that are alike to it, row by row, brought up to date by what changed.
+
+A plugin that declares what it reads (`Reads`) is asked once for all pods with equal values of those fields.
+Pods of different shapes often share: fifty applications with five sizes keep five columns of
+NodeResourcesFit, not fifty. When a pod comes, only rows that changed since are asked about again:
+
+    node_log   → the Node object changed
+    usage_log  → pods came or went (only for plugins that read usage)
+
+A few changed rows are evaluated with plain numbers (`OneNode`), where the plugin allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.pod import Pod
+from bayplan.framework import calls
+from bayplan.framework.plugin_api import NodeNames
+from bayplan.framework.profile import Step
+from bayplan.framework.signature import SignatureOf
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.framework.verdicts import Reasons
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.one_node import OneNode
+from bayplan.snapshot.view import NodeColumns
+
+FEW_ROWS: Final = 12
+"""Up to so many changed rows plain numbers beat arrays."""
+
+MOST_KEPT: Final = 8192
+"""Plugins times signatures kept at most; the older half goes when there are more."""
+
+Signature = tuple[bytes, ...]
+
+
+class KeptColumn:
+    """One number for each row, kept in step with the cluster."""
+
+    __slots__ = (
+        "_cell",
+        "_cluster",
+        "_many",
+        "_node_cursor",
+        "_one",
+        "_uniform",
+        "_usage",
+        "_usage_cursor",
+        "epoch",
+        "values",
+    )
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        many: Callable[[NodeColumns], NDArray[np.int64]],
+        one: Callable[[OneNode], int] | None,
+        usage: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._many = many
+        self._one = one
+        self._usage = usage
+        self._node_cursor = self._usage_cursor = -1
+        self._uniform: bool | None = None
+        self.epoch = 0
+        """Grows when all rows were computed anew."""
+        self.values: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._cell: Any = memoryview(self.values)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all rows have the same number."""
+        if self._uniform is None:
+            self._uniform = not len(self.values) or bool((self.values == self.values[0]).all())
+        return self._uniform
+
+    def start_over(self) -> None:
+        """Makes the next `sync` compute all rows."""
+        self._node_cursor = -1
+
+    def sync(self) -> None:
+        cluster = self._cluster
+        changed = cluster.node_log.since(self._node_cursor)
+        if self._usage and changed is not None:
+            usage = cluster.usage_log.since(self._usage_cursor)
+            changed = None if usage is None else changed + usage
+        if changed is None or len(self.values) != cluster.nodes.high:
+            self._node_cursor = -1
+            self.values = self._many(NodeColumns(cluster)).copy()
+            self._cell = memoryview(self.values)  # type: ignore[arg-type]  # as above
+            self.epoch += 1
+            self._uniform = None
+        elif changed:
+            self._renew(changed)
+        self._node_cursor = cluster.node_log.end
+        self._usage_cursor = cluster.usage_log.end
+
+    def _renew(self, changed: list[int]) -> None:
+        self._uniform = None
+        rows = changed if len(changed) == 1 else list(set(changed))
+        if self._one is not None and len(rows) <= FEW_ROWS:
+            for row in rows:
+                self._cell[row] = self._one(OneNode(self._cluster, row))
+        else:
+            where = np.array(rows, dtype=np.intp)
+            self.values[where] = self._many(NodeColumns(self._cluster, where))
+
+
+class KeptPlugin:
+    """One plugin's answers for all pods that it cannot tell apart. `pod` is any of them."""
+
+    def __init__(self, plugin: Any, pod: Pod, cluster: Cluster) -> None:
+        self.plugin = plugin
+        self.name: str = plugin.name
+        self.state = CycleState()
+        self.reasons = Reasons(plugin.name)
+        self.skips = False
+        """Whether PreFilter left this plugin's Filter out."""
+        self._pod = pod
+        self._cluster = cluster
+        self.generation = 0
+        """Grows when PreFilter answered anew: all that follows from its answer has to be made again."""
+        self._answer: Status | NodeNames | None = None
+        self._versions: tuple[int, ...] = ()
+        self._images_version = -1
+        self._scores: bool | None = None
+        usage = plugin.reads.usage
+        one = plugin.elementwise
+        self.verdicts = KeptColumn(cluster, self._judge, self._judge_one if one else None, usage)
+        self.raw_scores = KeptColumn(cluster, self._score, self._score_one if one else None, usage)
+        self._step = Step.alone(plugin)
+
+    def pre_filter(self, nodes: NodeColumns) -> Status | NodeNames:
+        """PreFilter's answer: the one from before, unless objects that it read have changed."""
+        versions = self._cluster.objects.versions(self.plugin.reads.kinds)
+        if self._answer is not None and self._versions == versions:
+            return self._answer
+        before, self._versions = self._answer, versions
+        answer: Status | NodeNames = SUCCESS
+        if hasattr(self.plugin, "pre_filter"):
+            self._answer = None
+            answer = calls.pre_filter(self.plugin, self.state, self._pod, nodes)
+        self._answer = answer
+        self.skips = isinstance(answer, Status) and answer.code is Code.SKIP
+        if before is None or not self.skips or before != answer:
+            self.generation += 1
+            self.verdicts.start_over()
+            self.raw_scores.start_over()
+            self._scores = None
+        return answer
+
+    def has_score(self, nodes: NodeColumns, pre_scores: bool) -> bool:
+        """Whether the plugin scores these pods, which its PreScore says."""
+        if self._scores is None:
+            self._scores = not pre_scores or calls.pre_score(self.plugin, self.state, self._pod, nodes)
+        return self._scores
+
+    def sync_verdicts(self) -> None:
+        self.verdicts.sync()
+
+    def sync_scores(self) -> None:
+        if self.plugin.reads.images and self._images_version != self._cluster.images_version:
+            self._images_version = self._cluster.images_version
+            self.raw_scores.start_over()
+        self.raw_scores.sync()
+
+    def _judge(self, view: NodeColumns) -> NDArray[np.int64]:
+        found = calls.filter_rows(self._step, self.state, self._pod, view, self.reasons)
+        return np.zeros(len(view), dtype=np.int64) if found is None else found.why()
+
+    def _judge_one(self, one: OneNode) -> int:
+        return calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
+
+    def _score(self, view: NodeColumns) -> NDArray[np.int64]:
+        return calls.score_rows(self._step, self.state, self._pod, view)
+
+    def _score_one(self, one: OneNode) -> int:
+        return calls.score_one(self._step, self.state, self._pod, one)
+
+
+class KeptPlugins:
+    """All that is kept for one profile, by plugin and by what the plugin reads of a pod."""
+
+    def __init__(self, plugins: Iterable[Any], cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._plugins = tuple(plugin for plugin in plugins if plugin.reads is not None)
+        self._signature_of = tuple(SignatureOf(plugin.reads.pod) for plugin in self._plugins)
+        self._kept: dict[tuple[str, bytes], KeptPlugin] = {}
+        self.per_pod = any(signature.per_pod for signature in self._signature_of)
+        """Whether pods of one template may differ in what these plugins read."""
+
+    def signature(self, pod: Pod) -> Signature:
+        """Equal for pods that none of the plugins can tell apart."""
+        return tuple(signature_of(pod) for signature_of in self._signature_of)
+
+    def of(self, pod: Pod, signature: Signature) -> dict[str, KeptPlugin]:
+        """What is kept for the pod, by plugin."""
+        if len(self._kept) >= MOST_KEPT:
+            for old in list(self._kept)[: MOST_KEPT // 2]:
+                del self._kept[old]
+        found = {}
+        for plugin, mine in zip(self._plugins, signature, strict=True):
+            key = (plugin.name, mine)
+            if key not in self._kept:
+                self._kept[key] = KeptPlugin(plugin, pod, self._cluster)
+            found[plugin.name] = self._kept[key]
+        return found
+
+    def anew(self, pod: Pod) -> dict[str, KeptPlugin]:
+        """The same with nothing kept."""
+        return {plugin.name: KeptPlugin(plugin, pod, self._cluster) for plugin in self._plugins}
+
+
+def distinct(rows: list[int]) -> IdColumn:
+    return np.array(sorted(set(rows)), dtype=np.intp)
