@@ -1,0 +1,18 @@
+"""Counters and histograms of a scheduler, and their exposition on scrape.
+
+    instruments.py          counters, gauges, histograms, families: cheap to write to
+    scheduler_families.py   the scheduler's metrics by name
+    process_families.py     those of the process around it
+    metrics.py              what the parts of a scheduler tell: `Metrics`, and `NULL_METRICS` for nobody
+    scheduler.py            the one that counts: `SchedulerMetrics`
+    exposition.py           from instruments to text, through prometheus-client
+    resources.py            /metrics/resources
+
+Nothing here knows the scheduler: it is told. Of the rest of bayplan only `api` is used.
+"""
+
+from bayplan.metrics.metrics import NULL_METRICS, Metrics
+from bayplan.metrics.resources import resource_chunks, resource_exposition
+from bayplan.metrics.scheduler import SchedulerMetrics
+
+__all__ = ["NULL_METRICS", "Metrics", "SchedulerMetrics", "resource_chunks", "resource_exposition"]

@@ -1,0 +1,70 @@
+"""From our instruments to the text that Prometheus scrapes, through prometheus-client.
+
+Families come by name and their series by label values, as upstream shows them; a family without a series is
+left out. Bounds of buckets are written as Go writes them (`1`, `2.592e+06`): Prometheus tells series apart
+by that text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from bayplan.metrics.instruments import Families, Family, Histogram, Kind, label_text
+from bayplan.metrics.process import process_metrics
+from bayplan.metrics.text import go_float
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Of the answer to GET /metrics."""
+
+_TOTAL: Final = "_total"
+
+
+def exposition(families: Families) -> bytes:
+    """All series, those of the operating system included."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(FamilyCollector(families))
+    return generate_latest(registry)
+
+
+class FamilyCollector(Collector):
+    """Hands our families to prometheus-client."""
+
+    def __init__(self, families: Families) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        ours = [as_metric(family) for family in self._families.all() if family]
+        return sorted((*ours, *process_metrics()), key=lambda metric: metric.name)
+
+
+def as_metric(family: Family[Any]) -> Metric:
+    """A family as prometheus-client knows it. It adds the `_total` of a counter's name itself."""
+    spec = family.spec
+    name = spec.name.removesuffix(_TOTAL) if spec.kind is Kind.COUNTER else spec.name
+    metric = Metric(name, f"[{spec.level}] {spec.help}", spec.kind.value)
+    bounds = (*map(go_float, spec.buckets), "+Inf")
+    series = ((tuple(map(label_text, key)), instrument) for key, instrument in family.items())
+    for values, instrument in sorted(series, key=itemgetter(0)):
+        labels = dict(zip(spec.labels, values, strict=True))
+        if isinstance(instrument, Histogram):
+            _add_histogram(metric, labels, instrument, bounds)
+        else:
+            metric.add_sample(spec.name, labels, instrument.value)
+    return metric
+
+
+def _add_histogram(
+    metric: Metric, labels: dict[str, str], histogram: Histogram, bounds: Iterable[str]
+) -> None:
+    below = list(accumulate(histogram.counts))
+    for bound, count in zip(bounds, below, strict=True):
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound}, count)
+    metric.add_sample(f"{metric.name}_sum", labels, histogram.sum)
+    metric.add_sample(f"{metric.name}_count", labels, below[-1])

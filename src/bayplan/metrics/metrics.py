@@ -1,0 +1,119 @@
+"""What a scheduler tells about its work, and the listener that does not listen.
+
+`Metrics` is the interface that queue, cache, framework and loop call; every method of it does nothing, so
+that a core that only decides (`bayplan decide`, a simulation) pays nothing for being measurable.
+`scheduler.py` has the one that counts. Who would have to read a clock first asks `enabled`.
+
+All durations are in seconds and come from the caller: nothing here knows the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, Final, TypeVar
+
+from bayplan.metrics.instruments import Counter, Labelled
+
+PointT = TypeVar("PointT", bound=str)
+"""An extension point by its name: `Point`, or a text such as `PreBindPreFlight`."""
+
+ReadGauge = Callable[[], Mapping[str, float]]
+"""Called on scrape: the gauge's values by label."""
+
+
+class Metrics:
+    """Told what happens in a scheduler, and forgets it."""
+
+    enabled: ClassVar[bool] = False
+    """Whether anybody listens."""
+
+    # The parts say once what they are
+
+    def declare_profile(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> None:
+        """There is such a profile, with these plugins by extension point: their series are there from now."""
+
+    def pending_pods_from(self, read: ReadGauge) -> None:
+        """How many pods wait, by queue: `active`, `backoff`, `unschedulable`, `gated`."""
+
+    def inflight_events_from(self, read: ReadGauge) -> None:
+        """How many events are kept for pods being scheduled, by label; the pods themselves: `PodPopped`."""
+
+    def cache_size_from(self, read: ReadGauge) -> None:
+        """How many `nodes` (placeholders too), `pods` (assumed ones too) and `assumed_pods` are known."""
+
+    # Attempts
+
+    def attempt(self, result: str, profile: str, seconds: float) -> None:
+        """An attempt has ended: `scheduled` (bound), `unschedulable` or `error`."""
+
+    def algorithm(self, seconds: float) -> None:
+        """A node was chosen."""
+
+    def pod_scheduled(self, attempts: int, since_first: float) -> None:
+        """A pod was bound in its nth attempt, so long after its first one began."""
+
+    def preemption_attempt(self) -> None:
+        """Preemption was tried (DefaultPreemption's PostFilter was called)."""
+
+    def preemption(self, victims: int) -> None:
+        """So many pods are being evicted to make room for one."""
+
+    def preemption_task(self) -> None:
+        """The background task that evicts victims has started.
+
+        Upstream looks at its duration and result at this moment, so they are 0 and `success`.
+        """
+
+    # Queue and events
+
+    def queue_incoming(self, queue: str, event: str) -> None:
+        """A pod came to `active`, `backoff` or `unschedulable`, because of this event."""
+
+    def unschedulable_pods(self, plugin: str, profile: str, delta: int) -> None:
+        """So many more (or fewer) waiting pods were rejected by this plugin."""
+
+    def event_handled(self, label: str, seconds: float) -> None:
+        """A change of the cluster was taken in."""
+
+    def hint(self, plugin: str, event: str, result: str, seconds: float) -> None:
+        """A plugin judged an event: `Queue`, `QueueSkip` or `Error`."""
+
+    # Framework
+
+    def extension_point(self, profile: str, point: str, code: Labelled, seconds: float) -> None:
+        """All plugins of a point were run; `code` is what came of it."""
+
+    def sampled(self) -> bool:
+        """Whether the durations of single plugins are to be taken in this cycle (one of ten)."""
+        return False
+
+    def plugin_duration(self, plugin: str, point: str, code: Labelled, seconds: float) -> None:
+        """One plugin was run at one point, in a sampled cycle."""
+
+    def evaluations(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> Counter:
+        """A counter to be held: each `inc()` of it counts every one of these plugins once, by point.
+
+        The same few plugins have a say for all pods alike, some twenty-five of them; this makes one addition
+        of twenty-five.
+        """
+        return Counter()
+
+    def permit_wait(self, code: Labelled, seconds: float) -> None:
+        """A pod was held at Permit."""
+
+    def running(self, operation: str, delta: int) -> None:
+        """A task of this kind (`binding`, ...) has begun (1) or ended (-1)."""
+
+    # Devices and volumes
+
+    def claim_created(self, status: str) -> None:
+        """A ResourceClaim was to be created for extended resources: `success` or `failure`."""
+
+    def binding_conditions(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """Devices had to meet conditions: `success`, `failure`, `timeout` or `error` after so long."""
+
+    def volume_error(self, operation: str) -> None:
+        """Volume scheduling broke at stage `predicate`, `assume` or `bind`."""
+
+
+NULL_METRICS: Final = Metrics()

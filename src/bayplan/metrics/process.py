@@ -1,0 +1,59 @@
+"""What the operating system says about this process (`process_*`), read on scrape.
+
+prometheus-client knows most of it; what kube-scheduler shows beyond that is added here. Where the system has
+no /proc there is none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+_LIMITS: Final = Path("/proc/self/limits")
+_NETSTAT: Final = Path("/proc/self/net/netstat")
+_UNLIMITED: Final = float(2**64 - 1)
+"""How Go shows a limit that is none."""
+
+_collector: Final = ProcessCollector(registry=None)
+
+
+def process_metrics() -> Iterator[Metric]:
+    yield from _collector.collect()
+    most = _address_space()
+    if most is not None:
+        yield GaugeMetricFamily(
+            "process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", most
+        )
+    octets = _octets()
+    if octets is not None:
+        yield CounterMetricFamily(
+            "process_network_receive_bytes_total", "Number of bytes received by the process.", octets[0]
+        )
+        yield CounterMetricFamily(
+            "process_network_transmit_bytes_total", "Number of bytes sent by the process.", octets[1]
+        )
+
+
+def _address_space() -> float | None:
+    """Bytes of virtual memory that the process may have; None where nobody knows."""
+    try:
+        (line,) = (line for line in _LIMITS.read_text().splitlines() if line.startswith("Max address space"))
+        soft = line.split()[3]
+        return _UNLIMITED if soft == "unlimited" else float(soft)
+    except (OSError, ValueError):
+        return None
+
+
+def _octets() -> tuple[float, float] | None:
+    """Bytes received and sent over IP by the process' network namespace; None where nobody knows."""
+    try:
+        lines = [line.split() for line in _NETSTAT.read_text().splitlines() if line.startswith("IpExt:")]
+        names, values = lines
+        table = dict(zip(names, values, strict=True))
+        return float(table["InOctets"]), float(table["OutOctets"])
+    except (OSError, ValueError, KeyError):
+        return None

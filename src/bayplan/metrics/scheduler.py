@@ -1,0 +1,196 @@
+"""The metrics of a running scheduler.
+
+One object, created once and handed to all parts. Each method finds its series with one dictionary lookup and
+adds to it; nothing is buffered, so nothing is lost and a scrape is exact (upstream hands plugin durations
+over once a second and drops what its buffer cannot take). Gauges of what can simply be counted (waiting
+pods, the cache) are read on scrape.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+from bayplan.metrics import process_families as process
+from bayplan.metrics import scheduler_families as scheduler
+from bayplan.metrics.instruments import Counter, Families, Family, Gauge, Labelled, Spec
+from bayplan.metrics.metrics import Metrics, PointT, ReadGauge
+
+QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
+EVALUATED_POINTS: Final = ("PreFilter", "Filter", "PreScore", "Score")
+"""The points at which a plugin's say is counted."""
+SAMPLE_RATE: Final = 0.1
+_ATTEMPTS: Final = (*map(str, range(1, 15)), "15+")
+_BATCH_RESULTS: Final = ("no_hint", "hint_used", "hint_not_used")
+_BATCH_FLUSHES: Final = (
+    *("pod_skipped", "pod_failed", "pod_incompatible", "expired", "node_missing", "node_not_full"),
+    *("pod_not_batchable", "empty_list"),
+)
+
+
+class SchedulerMetrics(Metrics):
+    """Counts what it is told; `exposition()` is what a scrape gets.
+
+    Args:
+        sampler: decides which cycles are looked at closely. It should be a generator of its own, so that
+            decisions come out the same whether they are measured or not.
+    """
+
+    enabled: ClassVar[bool] = True
+
+    def __init__(self, sampler: random.Random | None = None) -> None:
+        self.families: Final = Families((*scheduler.SCHEDULER_SPECS, *process.PROCESS_WIDE_SPECS))
+        """All families; those of the process around the scheduler are filled through here."""
+        self._random = (random.Random() if sampler is None else sampler).random
+        self._read: dict[str, tuple[Family[Gauge], ReadGauge]] = {}
+        self._groups: dict[frozenset[tuple[str, str, str]], Counter] = {}
+
+        family = self.families
+        self._attempts = family[scheduler.SCHEDULE_ATTEMPTS]
+        self._attempt_seconds = family[scheduler.ATTEMPT_SECONDS]
+        self._algorithm_seconds = family[scheduler.ALGORITHM_SECONDS][()]
+        self._sli_seconds = family[scheduler.POD_SLI_SECONDS]
+        self._pod_attempts = family[scheduler.POD_ATTEMPTS][()]
+        self._incoming = family[scheduler.QUEUE_INCOMING]
+        self._unschedulable = family[scheduler.UNSCHEDULABLE_PODS]
+        self._event_seconds = family[scheduler.EVENT_SECONDS]
+        self._hint_seconds = family[scheduler.HINT_SECONDS]
+        self._point_seconds = family[scheduler.EXTENSION_POINT_SECONDS]
+        self._plugin_seconds = family[scheduler.PLUGIN_SECONDS]
+        self._evaluated = family[scheduler.PLUGIN_EVALUATIONS]
+        self._permit_seconds = family[scheduler.PERMIT_WAIT_SECONDS]
+        self._running = family[scheduler.RUNNING]
+
+        for queue in QUEUES:
+            family[scheduler.PENDING_PODS][(queue,)]
+        family[process.REST_CERTIFICATE_TTL][()].set(math.inf)
+
+    # The parts say once what they are
+
+    def declare_profile(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> None:
+        for point, names in plugins.items():
+            if point in EVALUATED_POINTS:
+                for plugin in names:
+                    self._evaluated[plugin, point, profile]
+        for result in _BATCH_RESULTS:
+            self.families[scheduler.BATCH_ATTEMPTS][profile, result]
+        for reason in _BATCH_FLUSHES:
+            self.families[scheduler.BATCH_FLUSHES][profile, reason]
+        for hinted in ("hint", "no_hint"):
+            self.families[scheduler.NODE_HINT_SECONDS][hinted, profile]
+        self.families[scheduler.STORE_RESULTS_SECONDS][(profile,)]
+
+    def pending_pods_from(self, read: ReadGauge) -> None:
+        self._read_on_scrape(scheduler.PENDING_PODS, read)
+
+    def inflight_events_from(self, read: ReadGauge) -> None:
+        self._read_on_scrape(scheduler.INFLIGHT_EVENTS, read)
+
+    def cache_size_from(self, read: ReadGauge) -> None:
+        self._read_on_scrape(scheduler.CACHE_SIZE, read)
+
+    # Attempts
+
+    def attempt(self, result: str, profile: str, seconds: float) -> None:
+        key = (result, profile)
+        self._attempts[key].value += 1
+        self._attempt_seconds[key].observe(seconds)
+
+    def algorithm(self, seconds: float) -> None:
+        self._algorithm_seconds.observe(seconds)
+
+    def pod_scheduled(self, attempts: int, since_first: float) -> None:
+        self._pod_attempts.observe(attempts)
+        self._sli_seconds[(_ATTEMPTS[min(attempts, 15) - 1],)].observe(since_first)
+
+    def preemption_attempt(self) -> None:
+        self.families[scheduler.PREEMPTION_ATTEMPTS][()].inc()
+
+    def preemption(self, victims: int) -> None:
+        self.families[scheduler.PREEMPTION_VICTIMS][()].observe(victims)
+
+    def preemption_task(self) -> None:
+        self.families[scheduler.PREEMPTION_TASKS][("success",)].inc()
+        self.families[scheduler.PREEMPTION_TASK_SECONDS][("success",)].observe(0.0)
+
+    # Queue and events
+
+    def queue_incoming(self, queue: str, event: str) -> None:
+        self._incoming[queue, event].value += 1
+
+    def unschedulable_pods(self, plugin: str, profile: str, delta: int) -> None:
+        self._unschedulable[plugin, profile].value += delta
+
+    def event_handled(self, label: str, seconds: float) -> None:
+        self._event_seconds[(label,)].observe(seconds)
+
+    def hint(self, plugin: str, event: str, result: str, seconds: float) -> None:
+        self._hint_seconds[plugin, event, result].observe(seconds)
+
+    # Framework
+
+    def extension_point(self, profile: str, point: str, code: Labelled, seconds: float) -> None:
+        self._point_seconds[point, code, profile].observe(seconds)
+
+    def sampled(self) -> bool:
+        return self._random() < SAMPLE_RATE
+
+    def plugin_duration(self, plugin: str, point: str, code: Labelled, seconds: float) -> None:
+        self._plugin_seconds[plugin, point, code].observe(seconds)
+
+    def evaluations(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> Counter:
+        series = frozenset((plugin, point, profile) for point, names in plugins.items() for plugin in names)
+        return self._groups.setdefault(series, Counter())
+
+    def permit_wait(self, code: Labelled, seconds: float) -> None:
+        self._permit_seconds[(code,)].observe(seconds)
+
+    def running(self, operation: str, delta: int) -> None:
+        self._running[(operation,)].value += delta
+
+    # Devices and volumes
+
+    def claim_created(self, status: str) -> None:
+        self.families[scheduler.CLAIM_CREATES][(status,)].inc()
+
+    def binding_conditions(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        self.families[scheduler.BINDING_CONDITIONS][profile, driver, status].inc()
+        self.families[scheduler.BINDING_CONDITIONS_SECONDS][profile, driver, status].observe(seconds)
+
+    def volume_error(self, operation: str) -> None:
+        self.families[scheduler.VOLUME_STAGE_ERRORS][(operation,)].inc()
+
+    # For those who look
+
+    def exposition(self) -> bytes:
+        """All metrics as text, in the format of Prometheus: the answer to GET /metrics."""
+        # Imported here: prometheus-client is for those who scrape, and takes a while to load.
+        from bayplan.metrics.exposition import exposition
+
+        self._bring_up_to_date()
+        return exposition(self.families)
+
+    def reset(self) -> None:
+        """Counters and histograms start at 0 again: DELETE /metrics.
+
+        Gauges stay. Upstream forgets theirs too, and those that it only adds to and takes from are wrong
+        from then on.
+        """
+        self._bring_up_to_date()
+        self.families.reset()
+
+    def _read_on_scrape(self, spec: Spec[Gauge], read: ReadGauge) -> None:
+        self._read[spec.name] = (self.families[spec], read)
+
+    def _bring_up_to_date(self) -> None:
+        for family, read in self._read.values():
+            for gauge in family.values():
+                gauge.set(0)
+            for label, value in read().items():
+                family[(label,)].set(value)
+        for series, group in self._groups.items():
+            for key in series:
+                self._evaluated[key].value += group.value
+            group.value = 0

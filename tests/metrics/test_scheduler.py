@@ -1,0 +1,269 @@
+"""What the scheduler tells is what a scrape shows."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable
+
+import pytest
+
+from bayplan.framework.points import Point
+from bayplan.framework.status import Code
+from bayplan.metrics import NULL_METRICS, Metrics, SchedulerMetrics
+
+from .scrape import values
+
+DEFAULT = "default-scheduler"
+Tell = Callable[[Metrics], object]
+
+
+def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]:
+    """The series of one name that are not 0."""
+    found = values(metrics.exposition().decode(), f"scheduler_{name}")
+    return {labels: value for labels, value in found.items() if value}
+
+
+@pytest.mark.parametrize(
+    ("tell", "name", "expected"),
+    [
+        pytest.param(
+            lambda m: m.attempt("scheduled", DEFAULT, 0.003),
+            "schedule_attempts_total",
+            {(DEFAULT, "scheduled"): 1},
+            id="an attempt is counted by what it came to",
+        ),
+        pytest.param(
+            lambda m: m.attempt("error", DEFAULT, 0.003),
+            "scheduling_attempt_duration_seconds_sum",
+            {(DEFAULT, "error"): 0.003},
+            id="an attempt's duration goes with its result",
+        ),
+        pytest.param(
+            lambda m: m.algorithm(0.5),
+            "scheduling_algorithm_duration_seconds_sum",
+            {(): 0.5},
+            id="choosing a node has no labels",
+        ),
+        pytest.param(
+            lambda m: m.pod_scheduled(14, 2.0),
+            "pod_scheduling_sli_duration_seconds_sum",
+            {("14",): 2.0},
+            id="fourteen attempts are told apart",
+        ),
+        pytest.param(
+            lambda m: m.pod_scheduled(15, 2.0),
+            "pod_scheduling_sli_duration_seconds_sum",
+            {("15+",): 2.0},
+            id="fifteen attempts and more are not",
+        ),
+        pytest.param(
+            lambda m: m.pod_scheduled(300, 2.0),
+            "pod_scheduling_attempts_sum",
+            {(): 300},
+            id="the number of attempts is exact in its own metric",
+        ),
+        pytest.param(
+            lambda m: m.preemption_attempt(),
+            "preemption_attempts_total",
+            {(): 1},
+            id="a preemption is counted when it is tried",
+        ),
+        pytest.param(
+            lambda m: m.preemption(3), "preemption_victims_sum", {(): 3}, id="its victims are counted"
+        ),
+        pytest.param(
+            lambda m: m.preemption_task(),
+            "preemption_goroutines_execution_total",
+            {("success",): 1},
+            id="a task that evicts is counted as a success when it starts",
+        ),
+        pytest.param(
+            lambda m: m.queue_incoming("backoff", "NodeAdd"),
+            "queue_incoming_pods_total",
+            {("NodeAdd", "backoff"): 1},
+            id="a pod comes to a queue by an event",
+        ),
+        pytest.param(
+            lambda m: [m.unschedulable_pods("NodeName", DEFAULT, delta) for delta in (2, -1)],
+            "unschedulable_pods",
+            {("NodeName", DEFAULT): 1},
+            id="rejected pods come and go",
+        ),
+        pytest.param(
+            lambda m: m.event_handled("NodeAdd", 0.25),
+            "event_handling_duration_seconds_sum",
+            {("NodeAdd",): 0.25},
+            id="an event by its label",
+        ),
+        pytest.param(
+            lambda m: m.hint("NodeName", "NodeAdd", "QueueSkip", 0.25),
+            "queueing_hint_execution_duration_seconds_sum",
+            {("NodeAdd", "QueueSkip", "NodeName"): 0.25},
+            id="a hint by plugin, event and verdict",
+        ),
+        pytest.param(
+            lambda m: m.extension_point(DEFAULT, Point.RESERVE, Code.UNRESOLVABLE, 0.25),
+            "framework_extension_point_duration_seconds_sum",
+            {("Reserve", DEFAULT, "UnschedulableAndUnresolvable"): 0.25},
+            id="a point carries the code's name",
+        ),
+        pytest.param(
+            lambda m: m.extension_point(DEFAULT, "PreBindPreFlight", Code.SKIP, 0.25),
+            "framework_extension_point_duration_seconds_sum",
+            {("PreBindPreFlight", DEFAULT, "Skip"): 0.25},
+            id="a point may be a text",
+        ),
+        pytest.param(
+            lambda m: m.plugin_duration("NodeName", Point.FILTER, Code.SUCCESS, 0.25),
+            "plugin_execution_duration_seconds_sum",
+            {("Filter", "NodeName", "Success"): 0.25},
+            id="one plugin at one point",
+        ),
+        pytest.param(
+            lambda m: m.permit_wait(Code.UNSCHEDULABLE, 12.0),
+            "permit_wait_duration_seconds_sum",
+            {("Unschedulable",): 12.0},
+            id="a wait at Permit by what ended it",
+        ),
+        pytest.param(
+            lambda m: [m.running("binding", delta) for delta in (1, 1, -1)],
+            "goroutines",
+            {("binding",): 1},
+            id="tasks begin and end",
+        ),
+        pytest.param(
+            lambda m: m.claim_created("failure"),
+            "resourceclaim_creates_total",
+            {("failure",): 1},
+            id="claims for extended resources",
+        ),
+        pytest.param(
+            lambda m: m.binding_conditions(DEFAULT, "gpu.example.com", "timeout", 600.0),
+            "dra_bindingconditions_wait_duration_seconds_sum",
+            {("gpu.example.com", DEFAULT, "timeout"): 600.0},
+            id="conditions of devices",
+        ),
+        pytest.param(
+            lambda m: m.volume_error("bind"),
+            "volume_scheduling_stage_error_total",
+            {("bind",): 1},
+            id="errors of volumes by stage",
+        ),
+        pytest.param(
+            lambda m: m.pending_pods_from(lambda: {"active": 7, "gated": 2}),
+            "pending_pods",
+            {("active",): 7, ("gated",): 2},
+            id="waiting pods are asked for on scrape",
+        ),
+        pytest.param(
+            lambda m: m.cache_size_from(lambda: {"nodes": 5, "pods": 3, "assumed_pods": 1}),
+            "cache_size",
+            {("nodes",): 5, ("pods",): 3, ("assumed_pods",): 1},
+            id="and so is the cache",
+        ),
+        pytest.param(
+            lambda m: m.inflight_events_from(lambda: {"PodPopped": 1}),
+            "inflight_events",
+            {("PodPopped",): 1},
+            id="and what is in flight",
+        ),
+    ],
+)
+def test_what_is_told_is_shown(tell: Tell, name: str, expected: dict[tuple[str, ...], float]) -> None:
+    metrics = SchedulerMetrics(random.Random(1))
+    tell(metrics)
+    assert scrape(metrics, name) == expected
+
+
+def test_a_value_on_a_bound_falls_into_the_bucket_of_that_bound() -> None:
+    metrics = SchedulerMetrics(random.Random(1))
+    for victims in (1, 2, 3, 64, 65):
+        metrics.preemption(victims)
+    counts = [1, 2, 3, 3, 3, 3, 4, 5]
+    shown = values(metrics.exposition().decode(), "scheduler_preemption_victims_bucket")
+    assert list(shown.values()) == counts
+
+
+def test_one_addition_counts_all_plugins_that_had_a_say() -> None:
+    metrics = SchedulerMetrics(random.Random(1))
+    alike = metrics.evaluations(
+        DEFAULT, {Point.FILTER: ("NodeName", "NodePorts"), Point.SCORE: ["NodePorts"]}
+    )
+    alike.inc()
+    alike.inc()
+    metrics.exposition()
+    alike.inc()
+    metrics.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)}).inc()
+    assert scrape(metrics, "plugin_evaluation_total") == {
+        ("Filter", "NodeName", DEFAULT): 4,
+        ("Filter", "NodePorts", DEFAULT): 3,
+        ("Score", "NodePorts", DEFAULT): 3,
+    }
+
+
+def test_the_same_plugins_share_one_counter() -> None:
+    metrics = SchedulerMetrics(random.Random(1))
+    first = metrics.evaluations(DEFAULT, {Point.FILTER: ("a", "b")})
+    assert metrics.evaluations(DEFAULT, {Point.FILTER: ["b", "a"]}) is first
+
+
+def test_a_queue_that_is_no_longer_reported_is_empty() -> None:
+    lengths = {"active": 7}
+    metrics = SchedulerMetrics(random.Random(1))
+    metrics.inflight_events_from(lambda: lengths)
+    metrics.exposition()
+    del lengths["active"]
+    assert values(metrics.exposition().decode(), "scheduler_inflight_events") == {("active",): 0}
+
+
+def test_a_reset_zeroes_what_was_counted_and_leaves_what_is_so() -> None:
+    metrics = SchedulerMetrics(random.Random(1))
+    alike = metrics.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)})
+    alike.inc()
+    metrics.attempt("scheduled", DEFAULT, 0.5)
+    metrics.unschedulable_pods("NodeName", DEFAULT, 1)
+    metrics.reset()
+    alike.inc()
+    metrics.unschedulable_pods("NodeName", DEFAULT, -1)
+    metrics.attempt("error", DEFAULT, 0.5)
+    assert (
+        scrape(metrics, "schedule_attempts_total"),
+        scrape(metrics, "scheduling_attempt_duration_seconds_sum"),
+        scrape(metrics, "plugin_evaluation_total"),
+        scrape(metrics, "unschedulable_pods"),
+    ) == (
+        {(DEFAULT, "error"): 1},
+        {(DEFAULT, "error"): 0.5},
+        {("Filter", "NodeName", DEFAULT): 1},
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("drawn", "sampled"),
+    [pytest.param(0.0999, True, id="below a tenth"), pytest.param(0.1, False, id="a tenth and above")],
+)
+def test_one_cycle_in_ten_is_looked_at_closely(drawn: float, sampled: bool) -> None:
+    class Fixed(random.Random):
+        def random(self) -> float:
+            return drawn
+
+    assert SchedulerMetrics(Fixed()).sampled() is sampled
+
+
+def test_series_with_the_wrong_number_of_labels_are_refused() -> None:
+    from bayplan.metrics.scheduler_families import QUEUE_INCOMING
+
+    with pytest.raises(ValueError, match="scheduler_queue_incoming_pods_total has labels"):
+        SchedulerMetrics(random.Random(1)).families[QUEUE_INCOMING][("active",)]
+
+
+def test_the_one_that_counts_answers_to_everything_that_can_be_told() -> None:
+    told = {name for name, _ in inspect.getmembers(Metrics, inspect.isfunction) if not name.startswith("_")}
+    assert {name for name in told if name not in SchedulerMetrics.__dict__} == set()
+
+
+def test_nobody_listens_by_default() -> None:
+    NULL_METRICS.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)}).inc()
+    assert (NULL_METRICS.enabled, NULL_METRICS.sampled(), SchedulerMetrics.enabled) == (False, False, True)
