@@ -19,7 +19,7 @@ from bayplan.framework.kept import KeptPlugins, Signature
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.profile import Profile, Step
-from bayplan.framework.search import Found, NotFound, Search, SearchStart
+from bayplan.framework.search import Filtered, Found, NotFound, Search, SearchStart
 from bayplan.framework.standing import Standing
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
@@ -54,6 +54,8 @@ class Framework:
         own = profile.percentage_of_nodes_to_score
         self._percentage = percentage_of_nodes_to_score if own is None else own
         self._start = SearchStart() if start is None else start
+        self.finds_several = False
+        """Whether somebody besides plugins (an extender) wants to choose among several nodes."""
         self._kept_plugins = KeptPlugins(profile.all_plugins(), cluster)
         self._standings: dict[Signature, Standing] = {}
         self.filtering = Filtering(profile, cluster)
@@ -111,7 +113,7 @@ class Framework:
         if rejected is not None:
             return NotFound(search, rejected)
         search.standing.sync()
-        nominated = self._nominated_first(search)
+        nominated = self.nominated_first(search)
         if nominated is not None:
             return nominated
         asked = self.filtering.asked(search)
@@ -190,7 +192,7 @@ class Framework:
 
     # The nominated node first
 
-    def _nominated_first(self, search: Search) -> Found | None:
+    def nominated_first(self, search: Search) -> Found | None:
         """A pod that was promised a node gets it if it fits there, and no other node is looked at."""
         name = search.pod.status.nominated_node_name
         if not name:
@@ -216,41 +218,42 @@ class Framework:
         view = NodeColumns(cluster, rows)
         asked = self._asked_scorers(search, view)
         if asked:
-            row = self._best_of(search, view, asked)
+            row = int(rows[pick(self._totals(search, view, asked))])
         else:
             row = standing.best_row(search.pod, start)
         return Found(search, row, cluster.nodes.name[row], len(rows), cluster.node_count)
 
     def _choose(self, search: Search, verdicts: Verdicts) -> Found | NotFound:
         """Takes candidates in order, stops early where sampling says so, scores what fits."""
-        cluster = self.cluster
+        filtered = self.filtered(search, verdicts)
+        rows = filtered.view.rows
+        if len(rows) == 0:
+            return self.not_found(search, filtered)
+        row = int(rows[0]) if len(rows) == 1 else int(rows[pick(self.totals(search, filtered.view))])
+        return Found(search, row, self.cluster.nodes.name[row], len(rows), len(filtered.looked_at))
+
+    def filtered(self, search: Search, verdicts: Verdicts) -> Filtered:
+        """Which nodes are looked at, and which of them fit. Moves on where the next search begins."""
         candidates, absent, by = self.candidates(search)
         looked_at, view = self._feasible(search, candidates, verdicts)
-        feasible = view.rows
         error = self.first_error(verdicts, looked_at)
-        total = cluster.node_count
+        total = self.cluster.node_count
         self._start.index = (self._start.index + len(looked_at)) % total if total else 0
         if error is not None:
             raise error
-        if len(feasible) == 0:
-            diagnosis = Diagnosis(
-                cluster=cluster,
-                node_count=total,
-                looked_at=looked_at,
-                verdicts=verdicts.detached(),
-                absent=absent,
-            )
-            diagnosis.rejecting_plugins.update(by)
-            diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
-            return NotFound(search, diagnosis)
-        if len(feasible) == 1:
-            row = int(feasible[0])
-        elif not self.profile.scores:
-            row = int(feasible[pick(np.ones(len(feasible), dtype=np.int64))])
-        else:
-            search.standing.prepare_scores()
-            row = self._best_of(search, view, self._asked_scorers(search, view))
-        return Found(search, row, cluster.nodes.name[row], len(feasible), len(looked_at))
+        return Filtered(looked_at, view, verdicts, absent, tuple(by))
+
+    def not_found(self, search: Search, filtered: Filtered) -> NotFound:
+        diagnosis = Diagnosis(
+            cluster=self.cluster,
+            node_count=self.cluster.node_count,
+            looked_at=filtered.looked_at,
+            verdicts=filtered.verdicts.detached(),
+            absent=filtered.absent,
+        )
+        diagnosis.rejecting_plugins.update(filtered.narrowed_by)
+        diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
+        return NotFound(search, diagnosis)
 
     def candidates(self, search: Search) -> tuple[IdColumn, Status, list[str]]:
         """The rows to look at, in order, and what holds for all others."""
@@ -264,9 +267,8 @@ class Framework:
             wanted = np.zeros(cluster.nodes.high, dtype=np.bool_)
             wanted[[row for row in named if exists[row]]] = True
             order = order[wanted.take(order)]
-            start = start % len(order) if len(order) else 0
-            if start:
-                order = np.concatenate((order[start:], order[:start]))
+            if len(order):
+                order = np.roll(order, -(start % len(order)))
         else:
             order = self._rotated(start)
         return order, absent, search.node_set_by
@@ -285,15 +287,21 @@ class Framework:
     ) -> tuple[IdColumn, NodeColumns]:
         """The rows looked at, and those that fit as columns.
 
-        While pods of a template find the same rows passing, they share the columns and what was gathered.
+        While pods of a template find the same rows passing, and no label changes, they share the columns and
+        what was gathered.
         """
-        passing = verdicts.passing
+        passing, topology = verdicts.passing, self.cluster.topology_version
         last = search.state.kept.get(self)
-        if last is not None and last[0] is candidates and np.array_equal(last[1], passing):
-            return last[2], last[3]
+        if (
+            last is not None
+            and last[0] is candidates
+            and last[1] == topology
+            and np.array_equal(last[2], passing)
+        ):
+            return last[3], last[4]
         looked_at, feasible = self._sample(candidates, passing.take(candidates))
         view = NodeColumns(self.cluster, feasible)
-        search.state.kept[self] = (candidates, passing, looked_at, view)
+        search.state.kept[self] = (candidates, topology, passing, looked_at, view)
         return looked_at, view
 
     def _sample(self, candidates: IdColumn, passing: NDArray[np.bool_]) -> tuple[IdColumn, IdColumn]:
@@ -306,7 +314,7 @@ class Framework:
         return candidates[: fitting[wanted]], candidates.take(fitting[:wanted])
 
     def _nodes_to_find(self, count: int) -> int:
-        if not self.profile.scores:
+        if not self.profile.scores and not self.finds_several:
             return 1
         if count < MIN_FEASIBLE or not 0 < self._percentage < 100:
             return count
@@ -333,14 +341,20 @@ class Framework:
         }
         return [step for step in self._asked_scores if step.name not in silent]
 
-    def _best_of(self, search: Search, view: NodeColumns, asked: list[Step]) -> int:
-        """The winner among feasible rows, given in the order in which they were found."""
+    def totals(self, search: Search, view: NodeColumns) -> IntColumn:
+        """Total scores of feasible rows, for comparing them with one another."""
+        if not self.profile.scores:
+            return np.ones(len(view), dtype=np.int64)
+        search.standing.prepare_scores()
+        return self._totals(search, view, self._asked_scorers(search, view))
+
+    def _totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
         totals = search.standing.totals(search.pod, view.rows)
         for step in asked:
             raw = calls.score_rows(step, search.state, search.pod, view)
             scores = calls.normalized(step, search.state, search.pod, view, raw)
             totals += scores if step.weight == 1 else step.weight * scores
-        return int(view.rows[pick(totals)])
+        return totals
 
     def score_table(self, search: Search, rows: IdColumn) -> list[tuple[Step, IntColumn, IntColumn]]:
         """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""

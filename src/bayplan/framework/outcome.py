@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,6 +41,13 @@ class Diagnosis:
     def status(self, row: int) -> Status:
         """The status of a node: its own, or that of all nodes nobody looked at."""
         return self.explicit_status(row) or self.absent
+
+    def overrule(self, statuses: dict[int, Status]) -> None:
+        """What extenders say of rows comes before what plugins said."""
+        self.extender_statuses = dict(statuses)
+        if statuses:
+            self.looked_at = self.looked_at[~np.isin(self.looked_at, list(statuses))]
+            self._statuses = None
 
     def explicit_status(self, row: int) -> Status | None:
         if row in self.extender_statuses:
@@ -126,11 +133,17 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """`nomination` None leaves the pod's nomination as it is. `eviction` is carried out by the scheduler."""
+    """`nomination` None leaves the pod's nomination as it is. `eviction` is carried out by the scheduler.
+
+    `alternatives` gives every eviction that would help, for extenders that have a say in it; `earlier` is
+    what plugins asked before this one had to say.
+    """
 
     status: Status
     nomination: Nomination | None = None
     eviction: Eviction | None = None
+    alternatives: Callable[[], Sequence[Eviction]] | None = None
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

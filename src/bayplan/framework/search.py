@@ -8,7 +8,11 @@ from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.standing import Standing
 from bayplan.framework.state import CycleState
+from bayplan.framework.status import Status
+from bayplan.framework.verdicts import Verdicts
 from bayplan.snapshot.facts import PodFacts
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.view import NodeColumns
 
 
 @dataclass(slots=True)
@@ -51,3 +55,17 @@ class NotFound:
 
     search: Search
     diagnosis: Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What filtering left: `view` holds the rows that fit, in the order in which they were found.
+
+    `absent` is what holds for nodes that were not looked at, because the plugins in `narrowed_by` said so.
+    """
+
+    looked_at: IdColumn
+    view: NodeColumns
+    verdicts: Verdicts
+    absent: Status
+    narrowed_by: tuple[str, ...] = ()

@@ -63,7 +63,12 @@ class DefaultPreemption(Plugin):
             return PostFilterResult(unschedulable(PREFIX + evaluation.ineligible))
         eviction = evaluation.eviction(outcome.cluster)
         if eviction is not None:
-            return PostFilterResult(SUCCESS, Nomination(eviction.node_name), eviction)
+            return PostFilterResult(
+                SUCCESS,
+                Nomination(eviction.node_name),
+                eviction,
+                alternatives=lambda: evaluation.all_evictions(outcome.cluster),
+            )
         broken = preemption_errors(evaluation)
         if broken:
             text = broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +14,10 @@ from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import best
 from bayplan.preemption.kept import judged
 from bayplan.preemption.table import Candidates
+from bayplan.preemption.victims import PRIORITY_OFFSET
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.pods import start_nanos
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
@@ -34,6 +37,12 @@ class Evaluation:
             return None
         return eviction_on(cluster, self.found, self.chosen)
 
+    def all_evictions(self, cluster: Cluster) -> list[Eviction]:
+        """What would have to be done on each node where evicting helps."""
+        if self.found is None:
+            return []
+        return [eviction_on(cluster, self.found, row) for row in self.found.helped.tolist()]
+
 
 def eviction_on(cluster: Cluster, found: Candidates, row: int) -> Eviction:
     """What would have to be done on one of the rows."""
@@ -43,6 +52,24 @@ def eviction_on(cluster: Cluster, found: Candidates, row: int) -> Eviction:
         assert pod is not None
         victims.append(pod)
     return Eviction(cluster.nodes.name[row], tuple(victims), int(found.table.violations[row]))
+
+
+def least_loss(evictions: Sequence[Eviction]) -> Eviction | None:
+    """The best of evictions that are given as such (an extender may have changed them)."""
+
+    def losses(eviction: Eviction) -> tuple[int, ...]:
+        priorities = [victim.priority for victim in eviction.victims]
+        highest = max(priorities)
+        earliest = min(start_nanos(victim) for victim in eviction.victims if victim.priority == highest)
+        return (
+            eviction.pdb_violations,
+            eviction.victims[0].priority,
+            sum(priority + PRIORITY_OFFSET for priority in priorities),
+            len(priorities),
+            -earliest,
+        )
+
+    return min(evictions, key=losses, default=None)
 
 
 def ineligible(pod: Pod, outcome: FilterOutcome) -> str:

@@ -6,6 +6,7 @@ carries the decision out.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,25 +46,39 @@ class Decision:
 def decide(framework: Framework, pod: Pod) -> Decision:
     """One attempt to schedule the pod."""
     if not framework.cluster.node_count:
-        status = Status(Code.UNRESOLVABLE, (NO_NODES,))
-        return Decision(pod, status, NO_NODES, nomination=Nomination(""))
+        return no_nodes(pod)
     try:
         result = framework.find(pod)
     except calls.AttemptError as error:
-        status = Status(Code.ERROR, (str(error),), error.plugin)
-        return Decision(pod, status, str(error), nomination=Nomination(""))
+        return broken(pod, str(error), error.plugin)
     if isinstance(result, Found):
         return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
-    return _unschedulable(framework, pod, result)
+    return _unschedulable(framework, result)
 
 
-def _unschedulable(framework: Framework, pod: Pod, result: NotFound) -> Decision:
-    diagnosis = result.diagnosis
-    if framework.profile.plugins[Point.POST_FILTER]:
-        answer = post_filter(framework, result)
-        nomination, text = answer.nomination, answer.status.message
+def no_nodes(pod: Pod) -> Decision:
+    return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
+
+
+def broken(pod: Pod, text: str, plugin: str = "") -> Decision:
+    """The attempt failed through no fault of the pod."""
+    return Decision(pod, Status(Code.ERROR, (text,), plugin), text, nomination=Nomination(""))
+
+
+def _unschedulable(framework: Framework, result: NotFound) -> Decision:
+    answer = post_filter(framework, result) if framework.profile.plugins[Point.POST_FILTER] else None
+    return unschedulable_decision(result, answer)
+
+
+def unschedulable_decision(result: NotFound, answer: PostFilterResult | None) -> Decision:
+    """What is said and done about a pod that fits nowhere."""
+    pod, diagnosis = result.search.pod, result.diagnosis
+    if answer is None:
+        nomination: Nomination | None = Nomination("")
+        text = ""
     else:
-        answer, nomination, text = None, Nomination(""), ""
+        nomination = answer.nomination
+        text = answer.status.message
     message = diagnosis_message(diagnosis, text)
     status = Status(Code.UNSCHEDULABLE, (message,))
     return Decision(pod, status, message, diagnosis=diagnosis, post_filter=answer, nomination=nomination)
@@ -101,13 +116,13 @@ def post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     rejected_by = ""
     for plugin in framework.profile.plugins[Point.POST_FILTER]:
         try:
-            answer = plugin.post_filter(result.search.state, result.search.pod, outcome)
+            answer: PostFilterResult = plugin.post_filter(result.search.state, result.search.pod, outcome)
         except Exception as error:
             status = Status(Code.ERROR, (calls.describe(error),), plugin.name)
             return PostFilterResult(status)
         code = answer.status.code
         if code is Code.SUCCESS:
-            return PostFilterResult(answer.status, answer.nomination, answer.eviction)
+            return dataclasses.replace(answer, earlier=tuple(reasons))
         if code is Code.UNRESOLVABLE or not answer.status.is_rejection:
             return PostFilterResult(answer.status.by(plugin.name), answer.nomination)
         nomination = answer.nomination or nomination
