@@ -1,0 +1,91 @@
+"""PreEnqueue: plugins that keep a pod out of the queue until its time has come.
+
+A pod that is kept out is not tried, makes no event and costs nothing. It waits among the unschedulable pods
+for the events of the one plugin that holds it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from bayplan.api.pod import Pod
+from bayplan.framework.points import Point
+from bayplan.framework.profile import Profile
+from bayplan.framework.status import Code, Status, failure
+from bayplan.queue.observer import QueueObserver
+from bayplan.queue.queued import QueuedPod
+
+_log = logging.getLogger(__name__)
+
+_SUCCESS = Code.SUCCESS
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One PreEnqueue plugin."""
+
+    plugin: str
+    check: Callable[[Pod], Status | None]
+
+
+class Gates:
+    """The PreEnqueue plugins of all profiles."""
+
+    def __init__(self, profiles: Iterable[Profile], observer: QueueObserver | None = None) -> None:
+        self._observer = observer
+        self._gates = {
+            profile.scheduler_name: tuple(
+                Gate(plugin.name, plugin.pre_enqueue) for plugin in profile.plugins[Point.PRE_ENQUEUE]
+            )
+            for profile in profiles
+        }
+
+    def admits(self, info: QueuedPod) -> bool:
+        """Asks the plugins, the one that held the pod before first. What they say goes into the record."""
+        observer = self._observer
+        if observer is None:
+            plugin = self._closed_by(info, None)
+        else:
+            started = observer.clock()
+            plugin = self._closed_by(info, observer if observer.samples_plugins() else None)
+            observer.pre_enqueue(info.profile, observer.clock() - started)
+        info.gating_plugin = plugin
+        if not plugin:
+            # The plugin stays among those that rejected the pod until its next attempt fails: should
+            # something else stop the pod on its way, this one's events still bring it back.
+            return True
+        info.was_flushed = False
+        if plugin not in info.unschedulable_plugins:
+            info.unschedulable_plugins |= {plugin}
+            if observer is not None:
+                observer.unschedulable(plugin, info.profile, 1)
+        return False
+
+    def _closed_by(self, info: QueuedPod, timed_by: QueueObserver | None) -> str:
+        pod = info.pod
+        gates = self._gates.get(pod.spec.scheduler_name, ())
+        if info.gating_plugin:
+            gates = tuple(sorted(gates, key=lambda gate: gate.plugin != info.gating_plugin))
+        for gate in gates:
+            status = _ask(gate, pod) if timed_by is None else _ask_timed(gate, pod, timed_by)
+            if status is not None and status.code is not _SUCCESS:
+                return gate.plugin
+        return ""
+
+
+def _ask(gate: Gate, pod: Pod) -> Status | None:
+    try:
+        return gate.check(pod)
+    except Exception as error:
+        _log.exception("PreEnqueue plugin %s failed for pod %s, which has to wait", gate.plugin, pod.key)
+        return failure(str(error))
+
+
+def _ask_timed(gate: Gate, pod: Pod, observer: QueueObserver) -> Status | None:
+    started = observer.clock()
+    status = _ask(gate, pod)
+    code = _SUCCESS if status is None else status.code
+    observer.pre_enqueue_plugin(gate.plugin, code.label, observer.clock() - started)
+    return status

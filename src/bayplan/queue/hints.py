@@ -1,0 +1,199 @@
+"""Which events are worth trying a pod again for.
+
+Every plugin that can reject a pod says in `wakes_on` what may change its mind. From that follows, for each
+event, who has asked for it and with which hints; it is worked out once for each kind of event. A pod is then
+judged by the hints of the plugins that rejected it, and by no others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.points import Point
+from bayplan.framework.profile import Profile, points_of
+from bayplan.queue.in_flight import Recorded
+from bayplan.queue.observer import QueueObserver
+from bayplan.queue.queued import QueuedPod
+from bayplan.queue.unschedulable import Rejector
+
+_log = logging.getLogger(__name__)
+
+EXTENDER: Final = "Extender"
+"""Stands for all extenders where a pod's rejectors are named."""
+
+CONTRIBUTING_POINTS: Final = frozenset(
+    {Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT}
+)
+"""Where a pod can be rejected. It is the methods a plugin has that count, not where it is enabled."""
+
+ANYTHING: Final = tuple(
+    wake(resource, Action.ALL)
+    for resource in (
+        Resource.POD,
+        Resource.NODE,
+        Resource.PERSISTENT_VOLUME,
+        Resource.PERSISTENT_VOLUME_CLAIM,
+        Resource.CSI_NODE,
+        Resource.CSI_DRIVER,
+        Resource.CSI_STORAGE_CAPACITY,
+        Resource.STORAGE_CLASS,
+        Resource.RESOURCE_CLAIM,
+        Resource.DEVICE_CLASS,
+    )
+)
+"""What a plugin is registered for that does not say, and what extenders are registered for."""
+
+_NODE_TAINTS: Final = wake(Resource.NODE, Action.UPDATE_NODE_TAINT)
+
+
+class Strategy(Enum):
+    """What becomes of a waiting pod."""
+
+    SKIP = "skip"
+    """It goes on waiting."""
+    AFTER_BACKOFF = "after backoff"
+    IMMEDIATELY = "immediately"
+
+
+_SKIP, _AFTER_BACKOFF, _IMMEDIATELY = Strategy.SKIP, Strategy.AFTER_BACKOFF, Strategy.IMMEDIATELY
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who has asked for an event."""
+
+    event: ClusterEvent
+    is_wildcard: bool
+    hints: Mapping[str, Mapping[str, tuple[Hint | None, ...]]]
+    """By profile and plugin. None stands for a registration without a hint: the event always helps."""
+    rejectors: tuple[Rejector, ...]
+    plugins: frozenset[str]
+    """The plugins of all profiles."""
+
+
+class QueueingHints:
+    """The registrations of all profiles."""
+
+    def __init__(
+        self,
+        profiles: Iterable[Profile],
+        *,
+        extenders: bool = False,
+        observer: QueueObserver | None = None,
+    ) -> None:
+        self._observer = observer
+        self._listeners: dict[ClusterEvent, Listeners | None] = {}
+        self._registered: dict[str, dict[str, tuple[Wake, ...]]] = {}
+        for profile in profiles:
+            found = {
+                plugin.name: registrations(plugin)
+                for plugin in profile.all_plugins()
+                if points_of(type(plugin)) & CONTRIBUTING_POINTS
+            }
+            if extenders:
+                found[EXTENDER] = ANYTHING
+            self._registered[profile.scheduler_name] = found
+
+    def registered(self, profile: str, plugin: str) -> tuple[ClusterEvent, ...]:
+        """The events that may bring back a pod which this plugin rejected."""
+        return tuple(each.event for each in self._registered.get(profile, {}).get(plugin, ()))
+
+    def listeners(self, event: ClusterEvent) -> Listeners | None:
+        """Who has asked for this event; None: nobody."""
+        try:
+            return self._listeners[event]
+        except KeyError:
+            found = self._listeners[event] = self._find_listeners(event)
+            return found
+
+    def _find_listeners(self, event: ClusterEvent) -> Listeners | None:
+        hints: dict[str, dict[str, tuple[Hint | None, ...]]] = {}
+        for profile, plugins in self._registered.items():
+            for plugin, wakes in plugins.items():
+                matching = tuple(each.hint for each in wakes if each.event.matches(event))
+                if matching:
+                    hints.setdefault(profile, {})[plugin] = matching
+        if not hints and not event.is_wildcard:
+            return None
+        rejectors = tuple((profile, plugin) for profile in hints for plugin in hints[profile])
+        plugins_of_all = frozenset(plugin for _, plugin in rejectors)
+        return Listeners(event, event.is_wildcard, hints, rejectors, plugins_of_all)
+
+    def worth_requeuing(self, info: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> Strategy:
+        """Whether, and how soon, an event is a reason to try the pod again.
+
+        A wildcard is meant for all pods, or, where `new` is a pod, for that one.
+        """
+        rejectors = info.rejectors
+        if not rejectors:
+            return _AFTER_BACKOFF
+        listeners = self.listeners(event)
+        if listeners is None:
+            return _SKIP
+        if listeners.is_wildcard:
+            return _AFTER_BACKOFF if new is None or new.uid == info.pod.uid else _SKIP
+        strategy = _SKIP
+        for plugin, hints in listeners.hints.get(info.profile, {}).items():
+            if plugin not in rejectors:
+                continue
+            for hint in hints:
+                if not self._helps(plugin, hint, info, listeners.event, old, new):
+                    continue
+                if plugin in info.pending_plugins:
+                    return _IMMEDIATELY
+                strategy = _AFTER_BACKOFF
+                if not info.pending_plugins:
+                    return strategy
+        return strategy
+
+    def strategy_after(self, info: QueuedPod, missed: Iterable[Recorded]) -> Strategy:
+        """The same for all that happened while the pod was being tried."""
+        strategy = _SKIP
+        for event, old, new in missed:
+            verdict = self.worth_requeuing(info, event, old, new)
+            if verdict is _IMMEDIATELY:
+                return verdict
+            if verdict is _AFTER_BACKOFF:
+                strategy = verdict
+                if not info.pending_plugins:
+                    break
+        return strategy
+
+    def _helps(
+        self, plugin: str, hint: Hint | None, info: QueuedPod, event: ClusterEvent, old: Any, new: Any
+    ) -> bool:
+        observer = self._observer
+        started = 0.0 if observer is None else observer.clock()
+        try:
+            helps = hint is None or bool(hint(info.pod, old, new))
+            outcome = "Queue" if helps else "QueueSkip"
+        except Exception:
+            # Better to try a pod in vain than to let it wait for ever.
+            _log.exception("hint of plugin %s failed on %s for pod %s", plugin, event.label, info.key)
+            helps, outcome = True, "Error"
+        if observer is not None:
+            observer.hint(plugin, event.label, outcome, observer.clock() - started)
+        return helps
+
+
+def registrations(plugin: Plugin) -> tuple[Wake, ...]:
+    """What a plugin is registered for: what it says, or anything, and changed taints with new nodes."""
+    wakes = plugin.wakes_on()
+    return _with_node_taints(ANYTHING if wakes is None else wakes)
+
+
+def _with_node_taints(wakes: Sequence[Wake]) -> tuple[Wake, ...]:
+    """Whoever waits for a new node also waits for one to be untainted: new nodes often start tainted."""
+    actions = Action(0)
+    for each in wakes:
+        if each.event.resource is Resource.NODE:
+            actions |= each.event.action
+    if actions & Action.ADD and not actions & Action.UPDATE_NODE_TAINT:
+        return (*wakes, _NODE_TAINTS)
+    return tuple(wakes)

@@ -1,0 +1,83 @@
+"""What happened while pods were being tried.
+
+A pod that is being tried is nowhere in the queue, so an event that would have woken it finds nobody. Events
+are therefore kept for as long as a pod is in flight that was popped before them; a pod that comes back is
+judged by those that came after it was popped.
+
+Upstream keeps one list of pods and events. Here events are numbered and a pod remembers the number at which
+it started, which comes to the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from bayplan.framework.events import ClusterEvent
+
+POD_POPPED: Final = "PodPopped"
+"""What metrics call the entry of a pod in the list."""
+
+
+class Recorded(NamedTuple):
+    event: ClusterEvent
+    old: Any
+    new: Any
+
+
+class InFlight:
+    """Pods that are being tried, by uid, and the events since the first of them was popped."""
+
+    def __init__(self) -> None:
+        self._starts: dict[str, int] = {}
+        """In the order in which they were popped, so the numbers never fall."""
+        self._events: list[Recorded] = []
+        self._dropped = 0
+        """The number of the first event that is kept."""
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._starts
+
+    def begin(self, uid: str) -> bool:
+        """A pod is being tried from now on. False: it is so already, and nothing changes."""
+        if uid in self._starts:
+            return False
+        self._starts[uid] = self._dropped + len(self._events)
+        return True
+
+    def record(self, event: ClusterEvent, old: Any, new: Any) -> None:
+        """Keeps an event, if anybody may have missed it."""
+        if self._starts:
+            self._events.append(Recorded(event, old, new))
+
+    def since(self, uid: str) -> list[Recorded] | None:
+        """The events since the pod was popped; None where it is not in flight."""
+        start = self._starts.get(uid)
+        return None if start is None else self._events[start - self._dropped :]
+
+    def end(self, uid: str) -> None:
+        """The pod is no longer being tried. Events that nobody needs any more are dropped."""
+        start = self._starts.pop(uid, None)
+        if start is None or not self._events or start != self._dropped:
+            return
+        if not self._starts:
+            self._dropped += len(self._events)
+            self._events.clear()
+            return
+        oldest = next(iter(self._starts.values()))
+        del self._events[: oldest - self._dropped]
+        self._dropped = oldest
+
+    def clear(self) -> None:
+        for uid in tuple(self._starts):
+            self.end(uid)
+
+    def counts(self) -> dict[str, int]:
+        """How many entries of each kind the list has, by the labels of `inflight_events`."""
+        counts = {POD_POPPED: len(self._starts)} if self._starts else {}
+        for recorded in self._events:
+            label = recorded.event.label
+            counts[label] = counts.get(label, 0) + 1
+        return counts

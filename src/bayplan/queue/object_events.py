@@ -1,0 +1,120 @@
+"""The events of the queue, and which of them an update of a pod or a node amounts to.
+
+An update says what it changed, so that only plugins are asked which look at that. Changes that no plugin
+looks at make no event (nodes) or the general update (pods).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bayplan.api.meta import ResourceList
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.api.quantity import parse_quantity
+from bayplan.api.requests import placed_requests
+from bayplan.framework.events import Action, ClusterEvent, Resource
+
+ASSIGNED_POD_ADD: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
+ASSIGNED_POD_UPDATE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE)
+ASSIGNED_POD_DELETE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+UNSCHEDULABLE_POD_ADD: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD)
+UNSCHEDULABLE_POD_UPDATE: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE)
+UNSCHEDULABLE_POD_DELETE: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
+NODE_ADD: Final = ClusterEvent(Resource.NODE, Action.ADD)
+NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
+
+FORCE_ACTIVATE: Final = ClusterEvent(Resource.ANY, Action.ALL, "ForceActivate")
+"""Somebody asked for the pod to be tried."""
+UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.ANY, Action.ALL, "UnschedulableTimeout")
+"""The pod has waited for so long that it is tried on the chance that an event was missed."""
+
+BACKOFF_COMPLETE: Final = "BackoffComplete"
+POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
+SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
+"""Reasons for entering a part of the queue that are no cluster events: labels only."""
+
+_UPDATES: Final = {
+    resource: {action: ClusterEvent(resource, action) for action in Action}
+    for resource in (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD, Resource.NODE)
+}
+
+
+def pod_update_events(old: Pod, new: Pod) -> tuple[ClusterEvent, ...]:
+    """What an update of a pod amounts to, in the order in which it is told."""
+    resource = Resource.ASSIGNED_POD if new.spec.node_name else Resource.UNSCHEDULABLE_POD
+    events = _UPDATES[resource]
+    changes = []
+    if old.labels != new.labels:
+        changes.append(events[Action.UPDATE_POD_LABEL])
+    if _scaled_down(old, new):
+        changes.append(events[Action.UPDATE_POD_SCALE_DOWN])
+    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+        changes.append(events[Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED])
+    if len(old.spec.tolerations) != len(new.spec.tolerations):
+        # Tolerations can only be added.
+        changes.append(events[Action.UPDATE_POD_TOLERATION])
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        changes.append(events[Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM])
+    return tuple(changes) or (ASSIGNED_POD_UPDATE if new.spec.node_name else UNSCHEDULABLE_POD_UPDATE,)
+
+
+def node_update_events(old: Node, new: Node) -> tuple[ClusterEvent, ...]:
+    """What an update of a node amounts to, in the order in which it is told. Often nothing: a heartbeat."""
+    events = _UPDATES[Resource.NODE]
+    changes = []
+    if old.spec.unschedulable and not new.spec.unschedulable:
+        changes.append(events[Action.UPDATE_NODE_TAINT])
+    if not _same_amounts(old.status.allocatable, new.status.allocatable):
+        changes.append(events[Action.UPDATE_NODE_ALLOCATABLE])
+    if old.labels != new.labels:
+        changes.append(events[Action.UPDATE_NODE_LABEL])
+    if old.spec.taints != new.spec.taints:
+        changes.append(events[Action.UPDATE_NODE_TAINT])
+    if old.status.conditions != new.status.conditions and _conditions(old) != _conditions(new):
+        changes.append(events[Action.UPDATE_NODE_CONDITION])
+    if old.annotations != new.annotations:
+        changes.append(events[Action.UPDATE_NODE_ANNOTATION])
+    if old.status.declared_features != new.status.declared_features:
+        changes.append(events[Action.UPDATE_NODE_DECLARED_FEATURE])
+    return tuple(changes)
+
+
+def _scaled_down(old: Pod, new: Pod) -> bool:
+    """Whether the pod takes less of something than before, with what the kubelet reports taken in."""
+    if _asks_the_same(old, new):
+        return False
+    now = placed_requests(new)
+    return any(name not in now or amount > now[name] for name, amount in placed_requests(old).items())
+
+
+def _asks_the_same(old: Pod, new: Pod) -> bool:
+    """Whether nothing changed that requests follow from: true of nearly every update, and quickly seen."""
+    spec, status = old.spec, old.status
+    return (
+        spec.containers == new.spec.containers
+        and spec.init_containers == new.spec.init_containers
+        and spec.overhead == new.spec.overhead
+        and spec.resources == new.spec.resources
+        and status.container_statuses == new.status.container_statuses
+        and status.init_container_statuses == new.status.init_container_statuses
+        and status.resources == new.status.resources
+        and status.allocated_resources == new.status.allocated_resources
+        # Conditions say whether a resize is possible, which matters only where resources are reported.
+        and (
+            not (status.container_statuses or status.resources) or status.conditions == new.status.conditions
+        )
+    )
+
+
+def _same_amounts(old: ResourceList, new: ResourceList) -> bool:
+    """Whether both name the same resources with the same amounts, however these are written."""
+    return old == new or (
+        old.keys() == new.keys()
+        and all(parse_quantity(quantity) == parse_quantity(new[name]) for name, quantity in old.items())
+    )
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    """Only these matter: heartbeats change the times in them every few minutes."""
+    return {condition.type: condition.status for condition in node.status.conditions}

@@ -1,0 +1,84 @@
+"""Pods that were rejected, or that a gate keeps out, until something happens that may help.
+
+They are filed under the plugins that rejected them, so that an event visits only pods whose rejector has
+asked for it: the cost of an event follows the pods it may concern and not all that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+
+from bayplan.queue.queued import QueuedPod
+
+Rejector = tuple[str, str]
+"""A profile and the name of one of its plugins."""
+
+
+class UnschedulablePods:
+    """Waiting pods by key and by rejector."""
+
+    label = "unschedulable"
+
+    def __init__(self) -> None:
+        self._pods: dict[str, QueuedPod] = {}
+        self._by_rejector: dict[Rejector, dict[str, QueuedPod]] = {}
+        self._oldest = inf
+        """No pod here waits since before this."""
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return iter(self._pods.values())
+
+    @property
+    def gated_count(self) -> int:
+        return sum(1 for info in self._pods.values() if info.gating_plugin)
+
+    def put(self, info: QueuedPod) -> None:
+        """Takes the pod in, or, where it is in already, files it anew."""
+        self._unfile(info)
+        profile, key = info.profile, info.key
+        info.part = self
+        info.filed_under = tuple((profile, plugin) for plugin in info.rejectors)
+        self._pods[key] = info
+        for rejector in info.filed_under:
+            self._by_rejector.setdefault(rejector, {})[key] = info
+        self._oldest = min(self._oldest, info.waits_since)
+
+    def remove(self, info: QueuedPod) -> None:
+        self._unfile(info)
+        info.part = None
+        del self._pods[info.key]
+        if not self._pods:
+            self._oldest = inf
+
+    def rejected_by(self, rejectors: Iterable[Rejector]) -> list[QueuedPod]:
+        """The pods that at least one of these rejected, each once."""
+        groups = [group for rejector in rejectors if (group := self._by_rejector.get(rejector))]
+        if len(groups) == 1:
+            return list(groups[0].values())
+        found: dict[str, QueuedPod] = {}
+        for group in groups:
+            found.update(group)
+        return list(found.values())
+
+    def earliest_overdue(self, longest: float) -> float | None:
+        """A moment before which no pod has been here for longer than that."""
+        return self._oldest + longest if self._pods else None
+
+    def overdue(self, now: float, longest: float) -> list[QueuedPod]:
+        """The pods that have been here for longer than that."""
+        if not self._pods or now - self._oldest <= longest:
+            return []
+        self._oldest = min(info.waits_since for info in self._pods.values())
+        return [info for info in self._pods.values() if now - info.waits_since > longest]
+
+    def _unfile(self, info: QueuedPod) -> None:
+        for rejector in info.filed_under:
+            group = self._by_rejector[rejector]
+            del group[info.key]
+            if not group:
+                del self._by_rejector[rejector]
+        info.filed_under = ()
