@@ -1,0 +1,78 @@
+"""Indexes that are made when asked for, and readers of what changed."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayplan.api.storage import PersistentVolume
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.csi_nodes import CSINodes
+from bayplan.snapshot.derived import Groups, LogReader, ObjectReader, derived
+from bayplan.snapshot.disks import DiskUses
+from bayplan.snapshot.volume_offers import StorageRoom, VolumeOffers
+from bayplan.snapshot.volumes import VolumeUses
+from bayplan.testing.builders import make_node, make_pod, make_pv
+
+
+def test_an_index_is_made_once_for_each_cluster() -> None:
+    one, two = Cluster(), Cluster()
+    assert derived(one, CSINodes) is derived(one, CSINodes)
+    assert derived(one, CSINodes) is not derived(two, CSINodes)
+
+
+def test_an_index_does_not_keep_its_cluster() -> None:
+    cluster = Cluster()
+    cluster.set_node(make_node("n"))
+    cluster.add_pod(make_pod(claims=["c"]), "n")
+    for kind in (CSINodes, DiskUses, StorageRoom, VolumeOffers, VolumeUses):
+        derived(cluster, kind)
+    gone = weakref.ref(cluster)
+    del cluster
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_log_is_read_from_where_one_was() -> None:
+    cluster, reader = Cluster(), LogReader()
+    cluster.set_node(make_node("n"))
+    cluster.set_node(make_node("m"))
+    assert set(reader.changed(cluster.node_log, 2)) == {0, 1}
+    cluster.set_node(make_node("m", labels={"a": "b"}))
+    assert set(reader.changed(cluster.node_log, 2)) == {1}
+    assert set(reader.changed(cluster.node_log, 2)) == set()
+
+
+@given(chance=st.randoms(use_true_random=False), steps=st.integers(1, 5))
+def test_what_went_and_what_came_is_the_difference(chance: random.Random, steps: int) -> None:
+    """However many objects came, went, changed or only moved up in the list."""
+    lister, reader = Cluster().objects.of(PersistentVolume), ObjectReader[PersistentVolume]()
+    known: dict[int, PersistentVolume] = {}
+    for _ in range(steps):
+        for _ in range(chance.choice((0, 1, 3, 200))):
+            volume = make_pv(f"v{chance.randrange(100)}")
+            if chance.random() < 0.3:
+                lister.remove(volume)
+            else:
+                lister.put(volume)
+        gone, came = reader.changed(lister)
+        for volume in gone:
+            del known[id(volume)]
+        for volume in came:
+            known[id(volume)] = volume
+        assert known == {id(volume): volume for volume in lister}
+
+
+def test_a_group_that_is_empty_is_forgotten() -> None:
+    groups: Groups[str, int] = Groups()
+    groups.put("a", "x", 1)
+    groups.put("a", "y", 2)
+    groups.discard("a", "x")
+    assert list(groups.of("a")) == [2]
+    groups.discard("a", "y")
+    groups.discard("b", "y")
+    assert (list(groups.of("a")), groups._items) == ([], {})
