@@ -1,0 +1,368 @@
+"""Events: what the scheduler tells people about a pod, written beside the scheduling and never in its way.
+
+    record ─► repeated? ──no──► queue (1000) ─► writers ─► sink ── no answer ──► again in 10 to 12.5 s,
+                 │                  ▲   full: dropped        │                    12 tries in all
+                 └─2nd─► series of 2┘                        └─ rejected: dropped, but:
+                 └─more─► counted here                          series not found: created with its series
+
+Equal events (all but the note; the pod's resourceVersion included) become a series. Its second occurrence is
+written at once; later ones are counted here and written back every 30 minutes, and when there was none for
+6 minutes, after which the series is forgotten and a repeat is a new event. An event that was not repeated is
+forgotten after 6 minutes. This is looked at every 6 minutes, counted from the start.
+
+Differences from upstream, on purpose:
+
+- The note is written as it is. Upstream uses a failure message as a printf format, so that a `%` in it comes
+  out mangled (`50% of` as `50%!o(MISSING)f`); nobody can rely on that, and the condition has the plain text.
+- A note is cut between characters. Upstream cuts bytes, and half a character makes it an invalid text.
+- An answer of 5xx or 429 is tried again like no answer at all; upstream drops the event if the answer says
+  what is wrong in the API's own form.
+- Not more than 1000 events wait, be it for their turn or for another try. Upstream limits the first only.
+- Names of events never repeat, not even in a simulation where time stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
+
+from bayplan.api.event import Event, EventSeries
+from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
+from bayplan.api.names import dns_subdomain_problems
+from bayplan.api.pod import Pod
+from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+NOTE_LIMIT: Final = 1024
+"""Bytes that a note may have."""
+_CUT: Final = " ..."
+
+MOST_WAITING: Final = 1000
+TRIES: Final = 12
+RETRY_SECONDS: Final = 10.0
+RETRY_JITTER: Final = 0.25
+QUIET_SECONDS: Final = 360.0
+"""After so long without a repeat an event is forgotten; also how often this is looked at."""
+LOOKS_A_REFRESH: Final = 5
+"""Every so many looks (30 minutes) all series are written back."""
+MOST_REMEMBERED: Final = 50_000
+"""Above that the older half of what was not repeated is forgotten early; upstream has no such limit."""
+MOST_WRITERS: Final = 16
+"""Writes under way at once."""
+
+_Key = tuple[object, ...]
+"""What equal events have in common."""
+
+_log = logging.getLogger("bayplan.events")
+
+
+class EventSink(Protocol):
+    """Where events are written; raises the `APIError`s of `bayplan.errors`."""
+
+    async def create_event(self, event: Event) -> None: ...
+
+    async def patch_event(self, event: Event) -> None:
+        """Writes the event's series, and nothing else of it."""
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """An event that a repeat would be added to."""
+
+    event: Event
+    seen: float
+    """When last, by the loop's clock."""
+    count: int = 1
+    last_wall: float = 0.0
+    """When the last repeat was, by the wall clock."""
+
+    def as_series(self) -> Event:
+        last = datetime.fromtimestamp(self.last_wall, UTC)
+        return replace(self.event, series=EventSeries(count=self.count, last_observed_time=last))
+
+
+@dataclass(slots=True)
+class _Write:
+    event: Event
+    tries: int = 0
+
+
+class EventRecorder:
+    """Records events; made and used on the loop that writes them.
+
+    Args:
+        sink: where they go.
+        hostname: of this machine; part of `reportingInstance`.
+        wall_time: seconds since the epoch, for what is written into events.
+        chance: for the time between tries, and names that must be made up. Not the generator that decisions
+            are drawn from: how often a write fails must not change them.
+    """
+
+    def __init__(
+        self, sink: EventSink, *, hostname: str, wall_time: Callable[[], float], chance: random.Random
+    ) -> None:
+        self.dropped = 0
+        """Events lost because too many were waiting."""
+        self.rejected = 0
+        """Writes that the API server refused."""
+        self.given_up = 0
+        """Writes that got no answer, however often tried."""
+        self._sink = sink
+        self._hostname = hostname
+        self._wall_time = wall_time
+        self._random = chance
+        self._loop = asyncio.get_running_loop()
+        self._start = self._loop.time()
+        self._last_stamp = 0
+        self._remembered: dict[_Key, _Remembered] = {}
+        self._queue: deque[_Write] = deque()
+        self._later: set[asyncio.TimerHandle] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers = 0
+        self._writer_starts = False
+        self._look: asyncio.TimerHandle | None = None
+
+    # What the scheduler says
+
+    def scheduled(self, pod: Pod, node_name: str, profile: str) -> None:
+        note = f"Successfully assigned {pod.key} to {node_name}"
+        self.record(reference(pod), NORMAL, "Scheduled", "Binding", note, profile)
+
+    def failed_scheduling(self, pod: Pod, message: str, profile: str) -> None:
+        self.record(reference(pod), WARNING, "FailedScheduling", "Scheduling", message, profile)
+
+    def skipped_deleting(self, pod: Pod, profile: str) -> None:
+        """A pod came up that is being deleted."""
+        self.failed_scheduling(pod, f"skip schedule deleting pod: {pod.key}", profile)
+
+    def preempted(
+        self, victim: Pod, preemptor: Pod, node_name: str, profile: str, *, in_memory: bool = False
+    ) -> None:
+        """`profile` is the preemptor's; `in_memory`: the victim was not bound yet, so nothing was deleted.
+
+        The preemptor would belong into `related`, but upstream leaves it out for pods, and so do we.
+        """
+        note = f"Preempted by pod {preemptor.uid} on node {node_name}"
+        if in_memory:
+            note += " (in kube-scheduler memory)."
+        self.record(reference(victim), NORMAL, "Preempted", "Preempting", note, profile)
+
+    def binding_conditions_pending(self, pod: Pod, node_name: str, profile: str) -> None:
+        note = f"waiting for binding conditions for device on node {node_name}"
+        self.record(reference(pod), NORMAL, "BindingConditionsPending", "Scheduling", note, profile)
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        event_type: str,
+        reason: str,
+        action: str,
+        note: str,
+        controller: str,
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Tells of something; returns at once."""
+        key = (regarding, event_type, reason, action, controller, related)
+        known = self._remembered.get(key)
+        if known is not None and known.count > 1:
+            known.count += 1
+            self._touch(known)
+        elif len(self._queue) + len(self._later) >= MOST_WAITING:
+            self.dropped += 1
+            if self.dropped == 1:
+                _log.warning("more than %d events are waiting to be written, dropping some", MOST_WAITING)
+        elif known is not None:
+            known.count = 2
+            self._touch(known)
+            self._enqueue(_Write(known.as_series()))
+        else:
+            name, at = self._name(regarding.name)
+            event = Event(
+                metadata=ObjectMeta(name=name, namespace=regarding.namespace or DEFAULT_NAMESPACE),
+                event_time=at,
+                reporting_controller=controller,
+                reporting_instance=f"{controller}-{self._hostname}",
+                action=action,
+                reason=reason,
+                regarding=regarding,
+                related=related,
+                note=truncated(note),
+                type=event_type,
+            )
+            self._remember(key, event)
+            self._enqueue(_Write(event))
+
+    # The end
+
+    async def drain(self) -> None:
+        """Waits until all that is queued was tried. What waits for another try is not waited for."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+    def close(self) -> None:
+        """Gives up all that was not written."""
+        for handle in (*self._later, *((self._look,) if self._look is not None else ())):
+            handle.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._queue.clear()
+        self._later.clear()
+        self._remembered.clear()
+        self._look = None
+
+    # Writing
+
+    def _enqueue(self, write: _Write) -> None:
+        self._queue.append(write)
+        self._start_writer()
+
+    def _start_writer(self) -> None:
+        if not self._writer_starts and self._writers < MOST_WRITERS:
+            self._writer_starts = True
+            self._writers += 1
+            self._start_task(self._write_queued())
+
+    async def _write_queued(self) -> None:
+        """Writes until the queue is empty; before it waits for an answer, it sees to a second writer."""
+        self._writer_starts = False
+        try:
+            while self._queue:
+                write = self._queue.popleft()
+                if self._queue:
+                    self._start_writer()
+                if not await self._written(write.event):
+                    self._try_again(write)
+        finally:
+            self._writers -= 1
+
+    async def _written(self, event: Event) -> bool:
+        """False where another try may help."""
+        try:
+            if event.series is None:
+                await self._sink.create_event(event)
+            else:
+                try:
+                    await self._sink.patch_event(event)
+                except NotFoundError:
+                    await self._sink.create_event(event)
+        except APIError as error:
+            if isinstance(error, ConflictError):
+                # It exists: of an event that is as it should be (an earlier try took effect after all). Of a
+                # series that was not found a moment ago, its first event has just been written: once more.
+                return event.series is None
+            if isinstance(error, ServerError) or error.code == 0:
+                return False
+            self.rejected += 1
+            _log.warning("event %s was rejected: %s", event.key, error)
+        except Exception:
+            self.rejected += 1
+            _log.exception("event %s could not be written", event.key)
+        return True
+
+    def _try_again(self, write: _Write) -> None:
+        write.tries += 1
+        if write.tries >= TRIES:
+            self.given_up += 1
+            _log.error("event %s was given up after %d tries", write.event.key, TRIES)
+            return
+        delay = RETRY_SECONDS * (1 + RETRY_JITTER * self._random.random())
+
+        def again() -> None:
+            self._later.discard(handle)
+            self._enqueue(write)
+
+        handle = self._loop.call_later(delay, again)
+        self._later.add(handle)
+
+    # Remembering and forgetting
+
+    def _remember(self, key: _Key, event: Event) -> None:
+        if len(self._remembered) >= MOST_REMEMBERED:
+            single = [key for key, known in self._remembered.items() if known.count == 1]
+            for old in single[: MOST_REMEMBERED // 2]:
+                del self._remembered[old]
+        self._remembered[key] = _Remembered(event, self._loop.time())
+        self._set_look()
+
+    def _touch(self, known: _Remembered) -> None:
+        known.seen = self._loop.time()
+        known.last_wall = self._wall_time()
+
+    def _set_look(self) -> None:
+        """Looks come at fixed times; where there is nothing to forget none is set, so that a loop can end."""
+        if self._look is None and self._remembered:
+            index = int((self._loop.time() - self._start) // QUIET_SECONDS) + 1
+            self._look = self._loop.call_at(self._start + index * QUIET_SECONDS, self._look_at_all, index)
+
+    def _look_at_all(self, index: int) -> None:
+        self._look = None
+        now = self._loop.time()
+        finished: list[tuple[_Key, _Remembered]] = []
+        going_on: list[_Remembered] = []
+        for key, known in list(self._remembered.items()):
+            quiet = now - known.seen > QUIET_SECONDS
+            if known.count == 1 and quiet:
+                del self._remembered[key]
+            elif quiet:
+                finished.append((key, known))
+            elif known.count > 1 and index % LOOKS_A_REFRESH == 0:
+                going_on.append(known)
+        if finished or going_on:
+            self._start_task(self._write_back(finished, going_on))
+        self._set_look()
+
+    async def _write_back(
+        self, finished: list[tuple[_Key, _Remembered]], going_on: list[_Remembered]
+    ) -> None:
+        """Counts of series. Without another try: what fails is written at the next look."""
+        for key, known in finished:
+            seen = known.seen
+            # Repeated while it was written: not finished after all.
+            if await self._written(known.as_series()) and known.seen == seen:
+                self._remembered.pop(key, None)
+        for known in going_on:
+            await self._written(known.as_series())
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work, name="events")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _name(self, of: str) -> tuple[str, datetime]:
+        stamp = max(int(self._wall_time() * 1e9), self._last_stamp + 1)
+        self._last_stamp = stamp
+        name = f"{of}.{stamp:x}"
+        if dns_subdomain_problems(name):
+            name = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        return name, datetime.fromtimestamp(stamp / 1e9, UTC)
+
+
+def reference(pod: Pod) -> ObjectReference:
+    meta = pod.metadata
+    return ObjectReference(
+        kind="Pod",
+        api_version="v1",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+
+
+def truncated(note: str) -> str:
+    """The note, cut to 1020 bytes and ` ...` if it has more than 1024; no character is cut apart."""
+    data = note.encode()
+    if len(data) <= NOTE_LIMIT:
+        return note
+    return data[: NOTE_LIMIT - len(_CUT)].decode(errors="ignore") + _CUT
