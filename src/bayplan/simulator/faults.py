@@ -1,0 +1,214 @@
+"""A cluster that breaks as real ones do: on purpose, at random, and the same way again from the same seed.
+
+`FaultyCluster` stands between a scheduler and any other `ClusterAPI`. It only does what a correct client must
+survive: a watch never leaves out an event without ending, and an error without effect has none. Each kind of
+fault has its own probability, can be turned off, and is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.errors import ConflictError, GoneError, NotFoundError, ServerError, UnknownOutcomeError
+from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
+
+T = TypeVar("T")
+
+
+class Fault(StrEnum):
+    DUPLICATE_EVENT = "duplicate event"
+    """An event of a watch comes twice."""
+    SLOW_WATCH = "slow watch"
+    """Events arrive late."""
+    BREAK_WATCH = "break watch"
+    """A watch falls silent in the middle of a batch and ends. It can be taken up where it broke off."""
+    EXPIRE_WATCH = "expire watch"
+    """The same, but with a 410: what happened meanwhile is only to be had from the list that follows."""
+    REFUSE_WATCH = "refuse watch"
+    """A watch is answered with 410 before its first event."""
+    FAIL_READ = "fail read"
+    """A list, a get or the start of a watch is answered with 500."""
+    CONFLICT = "conflict"
+    """A write is answered with 409, and not done."""
+    NOT_FOUND = "not found"
+    """A write is answered with 404, and not done."""
+    SERVER_ERROR = "server error"
+    """A write is answered with 500, and not done."""
+    TIMEOUT_BEFORE = "timeout before"
+    """No answer comes to a write that was not done."""
+    TIMEOUT_AFTER = "timeout after"
+    """No answer comes to a write that was done."""
+    SLOW_REQUEST = "slow request"
+    """A read or write is done late."""
+    SLOW_ANSWER = "slow answer"
+    """A read or write is done at once, but its answer comes late."""
+
+
+_INJECTED: Final = "injected fault"
+
+
+class Dice:
+    """Decides which faults strike, and counts them."""
+
+    def __init__(self, seed: int, rates: Mapping[Fault, float], delay_seconds: float) -> None:
+        self.counts: Counter[Fault] = Counter()
+        self._rates = dict(rates)
+        self._delay_seconds = delay_seconds
+        self._random = random.Random(seed)
+
+    def strikes(self, fault: Fault) -> bool:
+        rate = self._rates.get(fault, 0.0)
+        if not rate or self._random.random() >= rate:
+            return False
+        self.counts[fault] += 1
+        return True
+
+    def off(self, faults: Sequence[Fault]) -> None:
+        for fault in faults or tuple(self._rates):
+            self._rates.pop(fault, None)
+
+    def up_to(self, count: int) -> int:
+        return self._random.randint(0, count)
+
+    async def delay(self) -> None:
+        await asyncio.sleep(self._random.random() * self._delay_seconds)
+
+
+class FaultyCluster(ClusterAPI):
+    """A cluster with faults. `rates` are probabilities, for each request or for each event or batch."""
+
+    def __init__(
+        self,
+        cluster: ClusterAPI,
+        *,
+        seed: int,
+        rates: Mapping[Fault, float],
+        delay_seconds: float = 5.0,
+    ) -> None:
+        """`delay_seconds` is how long the slowest answer takes, and a time-out."""
+        self._cluster = cluster
+        self._dice = Dice(seed, rates, delay_seconds)
+
+    @property
+    def counts(self) -> Counter[Fault]:
+        """How often each fault has struck."""
+        return self._dice.counts
+
+    def off(self, *faults: Fault) -> None:
+        """No more of these faults; without any named, no more faults at all."""
+        self._dice.off(faults)
+
+    async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
+        return await self._read(lambda: self._cluster.list(kind))
+
+    def watch(
+        self, kind: type[ObjectT], resource_version: str
+    ) -> AsyncIterator[Sequence[WatchEvent[ObjectT]]]:
+        return _FaultyWatch(self._cluster.watch(kind, resource_version), self._dice)
+
+    async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
+        return await self._read(lambda: self._cluster.get(kind, name, namespace))
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        await self._write(f"bind {pod.key}", lambda: self._cluster.bind(pod, node_name))
+
+    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
+        await self._write(f"patch {pod.key}", lambda: self._cluster.patch_pod_status(pod, patch))
+
+    async def delete_pod(self, pod: Pod) -> None:
+        await self._write(f"delete {pod.key}", lambda: self._cluster.delete_pod(pod))
+
+    async def create(self, item: Object) -> Object:
+        return await self._write(f"create {item.key}", lambda: self._cluster.create(item))
+
+    async def update(self, item: Object) -> Object:
+        return await self._write(f"update {item.key}", lambda: self._cluster.update(item))
+
+    async def _read(self, act: Callable[[], Awaitable[T]]) -> T:
+        dice = self._dice
+        if dice.strikes(Fault.SLOW_REQUEST):
+            await dice.delay()
+        if dice.strikes(Fault.FAIL_READ):
+            raise ServerError(_INJECTED)
+        answer = await act()
+        if dice.strikes(Fault.SLOW_ANSWER):
+            await dice.delay()
+        return answer
+
+    async def _write(self, what: str, act: Callable[[], Awaitable[T]]) -> T:
+        dice = self._dice
+        if dice.strikes(Fault.SLOW_REQUEST):
+            await dice.delay()
+        for fault, error in (
+            (Fault.CONFLICT, ConflictError),
+            (Fault.NOT_FOUND, NotFoundError),
+            (Fault.SERVER_ERROR, ServerError),
+        ):
+            if dice.strikes(fault):
+                raise error(f"{what}: {_INJECTED}")
+        if dice.strikes(Fault.TIMEOUT_BEFORE):
+            await dice.delay()
+            raise UnknownOutcomeError(f"{what}: {_INJECTED}")
+        answer = await act()
+        if dice.strikes(Fault.TIMEOUT_AFTER):
+            await dice.delay()
+            raise UnknownOutcomeError(f"{what}: {_INJECTED}")
+        if dice.strikes(Fault.SLOW_ANSWER):
+            await dice.delay()
+        return answer
+
+
+class _FaultyWatch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):
+    """A watch that stutters, lags and breaks."""
+
+    def __init__(self, watch: AsyncIterator[Sequence[WatchEvent[ObjectT]]], dice: Dice) -> None:
+        self._watch = watch
+        self._dice = dice
+        self._started = False
+        self._end: Exception | None = None
+
+    async def __anext__(self) -> Sequence[WatchEvent[ObjectT]]:
+        if not self._started:
+            self._start()
+        if self._end is None:
+            batch = await self._watch.__anext__()
+            if self._dice.strikes(Fault.SLOW_WATCH):
+                await self._dice.delay()
+            batch = self._cut(self._stutter(batch))
+            if batch:
+                return batch
+        await self._dice.delay()
+        assert self._end is not None
+        raise self._end
+
+    def _start(self) -> None:
+        self._started = True
+        if self._dice.strikes(Fault.REFUSE_WATCH):
+            raise GoneError(_INJECTED)
+        if self._dice.strikes(Fault.FAIL_READ):
+            raise ServerError(_INJECTED)
+
+    def _stutter(self, batch: Sequence[WatchEvent[ObjectT]]) -> Sequence[WatchEvent[ObjectT]]:
+        events: list[WatchEvent[ObjectT]] = []
+        for event in batch:
+            events.append(event)
+            if self._dice.strikes(Fault.DUPLICATE_EVENT):
+                events.append(event)
+        return events
+
+    def _cut(self, batch: Sequence[WatchEvent[ObjectT]]) -> Sequence[WatchEvent[ObjectT]]:
+        """The events before the break, if the watch is to break now."""
+        if self._dice.strikes(Fault.BREAK_WATCH):
+            self._end = StopAsyncIteration()
+        elif self._dice.strikes(Fault.EXPIRE_WATCH):
+            self._end = GoneError(_INJECTED)
+        else:
+            return batch
+        return batch[: self._dice.up_to(len(batch))]
