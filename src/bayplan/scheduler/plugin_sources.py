@@ -1,0 +1,226 @@
+"""Plugins from outside: where they are found, how a configuration comes to know them, and when they run.
+
+There are three ways in, and each ends in a class:
+
+    --plugin module:Class, --plugin path.py:Class    `load_plugin`
+    a package with entry points `bayplan.plugins`    `installed_plugins`
+    Scheduler(plugins=[Class])                       the class itself
+
+Installed plugins wait to be named by the configuration. Plugins given by hand are wanted: `enable_everywhere`
+treats them as if they were defaults, so that a profile which does not name one runs it at every point it
+implements, after all others; where a profile names it, be it to disable it, the configuration decides.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Final, TypeGuard
+
+from msgspec.structs import replace
+
+from bayplan.config import BUILTIN_CATALOG, KubeSchedulerConfiguration, PluginEntry, Profile, TableCatalog
+from bayplan.config.defaults import default_arguments
+from bayplan.config.model import PluginConfig, PluginRef
+from bayplan.errors import ConfigError, InputError
+from bayplan.framework.plugin_api import NodePlugin, Plugin
+from bayplan.framework.profile import points_of
+from bayplan.plugins import BUILTIN_PLUGINS
+
+ENTRY_POINTS: Final = "bayplan.plugins"
+"""The entry-point group in which packages offer their plugins."""
+
+_FILE_MODULE: Final = "bayplan_plugin_file "
+"""Modules loaded from a path are kept under this and the path: a space, so that no import can mean them."""
+
+
+def load_plugin(spec: str) -> type[Plugin]:
+    """The plugin that `module:Class` or `path.py:Class` names.
+
+    Raises:
+        InputError: there is no such file, module or class, it cannot be imported, or it is no plugin.
+        ConfigError: it is called like a built-in plugin.
+    """
+    source, colon, name = spec.rpartition(":")
+    if not (source and colon and name):
+        raise _problem(spec, "should be module:Class or path.py:Class")
+    module = _from_file(spec, source) if _is_path(source) else _from_import(spec, source)
+    found = getattr(module, name, None)
+    if found is None:
+        raise _problem(spec, f"{source} has no class {name}{_others(module)}")
+    return _checked(spec, found)
+
+
+def installed_plugins() -> dict[str, type[Plugin]]:
+    """The plugins that installed packages offer, by the name that a configuration calls them.
+
+    Raises:
+        InputError: one cannot be loaded, or is no plugin.
+        ConfigError: one is called like a built-in plugin, or like another one.
+    """
+    found: dict[str, type[Plugin]] = {}
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
+        spec = f"{entry.value} ({entry.dist.name})" if entry.dist is not None else entry.value
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            raise _problem(spec, _told(error)) from error
+        plugin = _checked(spec, loaded)
+        if found.setdefault(plugin.name, plugin) is not plugin:
+            raise ConfigError(f"plugin {spec}: {_taken(plugin.name)}")
+    return found
+
+
+def known_plugins(
+    given: Iterable[type[Plugin]] = (), installed: Mapping[str, type[Plugin]] | None = None
+) -> tuple[type[Plugin], ...]:
+    """Every class that a configuration may name, each once: built in, installed (if handed in), given.
+
+    Raises:
+        ConfigError: two of them have the same name.
+    """
+    found: dict[str, type[Plugin]] = {}
+    for plugin in (*BUILTIN_PLUGINS, *(installed or {}).values(), *given):
+        if found.setdefault(plugin.name, plugin) is not plugin:
+            raise ConfigError(_taken(plugin.name))
+    return tuple(found.values())
+
+
+def catalog_with(plugins: Iterable[type[Plugin]]) -> TableCatalog:
+    """What a configuration may name: the built-in plugins, and these. It is for `load_config` and its kin.
+
+    Built-in classes among them are known already.
+
+    Raises:
+        ConfigError: one of them is called like another.
+    """
+    return BUILTIN_CATALOG.with_plugins(
+        {
+            plugin.name: PluginEntry(points_of(plugin), plugin.args_type)
+            for plugin in known_plugins(plugins)
+            if plugin not in BUILTIN_PLUGINS
+        }
+    )
+
+
+def enable_everywhere(
+    config: KubeSchedulerConfiguration, plugins: Iterable[type[Plugin]]
+) -> KubeSchedulerConfiguration:
+    """The configuration with these plugins in all profiles that do not name them, through multiPoint.
+
+    Arguments alone (`pluginConfig`) do not count as naming; a plugin that was given none gets its defaults.
+    """
+    wanted = tuple(dict.fromkeys(plugins))
+    catalog = catalog_with(wanted)
+    profiles = tuple(_with(profile, wanted, catalog, config) for profile in config.profiles)
+    return replace(config, profiles=profiles)
+
+
+def _with(
+    profile: Profile,
+    wanted: tuple[type[Plugin], ...],
+    catalog: TableCatalog,
+    config: KubeSchedulerConfiguration,
+) -> Profile:
+    sets = [getattr(profile.plugins, point) for point in profile.plugins.__struct_fields__]
+    named = {plugin.name for plugins in sets for plugin in (*plugins.enabled, *plugins.disabled)}
+    added = [plugin.name for plugin in wanted if plugin.name not in named]
+    everywhere = profile.plugins.multi_point
+    everywhere = replace(everywhere, enabled=(*everywhere.enabled, *(PluginRef(name=name) for name in added)))
+    given = {entry.name for entry in profile.plugin_config}
+    defaults = {
+        plugin.name: default_arguments(plugin.name, catalog, config.gates)
+        for plugin in wanted
+        if plugin.name not in given
+    }
+    return replace(
+        profile,
+        plugins=replace(profile.plugins, multi_point=everywhere),
+        plugin_config=(
+            *profile.plugin_config,
+            *(PluginConfig(name, args) for name, args in defaults.items() if args is not None),
+        ),
+    )
+
+
+# Importing
+
+
+def _is_path(source: str) -> bool:
+    return source.endswith(".py") or os.sep in source
+
+
+def _from_file(spec: str, source: str) -> ModuleType:
+    """The module in a file; the same one, however often it is asked for."""
+    path = Path(source).expanduser().resolve()
+    if not path.is_file():
+        raise _problem(spec, f"there is no file {source}")
+    name = f"{_FILE_MODULE}{path}"
+    if name in sys.modules:
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise _problem(spec, f"{source} is no Python file: its name should end in .py")
+    module = importlib.util.module_from_spec(found)
+    # Before it is run: classes look their module up there while they are being made.
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _problem(spec, _told(error)) from error
+    return module
+
+
+def _from_import(spec: str, source: str) -> ModuleType:
+    try:
+        return importlib.import_module(source)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{source}.".startswith(f"{error.name}."):
+            raise _problem(
+                spec, f"there is no module {error.name}; for a file of your own, write path/to/file.py:Class"
+            ) from None
+        raise _problem(spec, _told(error)) from error
+    except Exception as error:
+        raise _problem(spec, _told(error)) from error
+
+
+# Checking and complaining
+
+
+def _checked(spec: str, found: object) -> type[Plugin]:
+    if not _is_plugin(found):
+        raise _problem(spec, f"{getattr(found, '__name__', found)} is no class derived from Plugin")
+    if not points_of(found):
+        raise _problem(spec, f"{found.__name__} implements no extension point")
+    if found.name in BUILTIN_CATALOG.names:
+        raise ConfigError(f"plugin {spec}: {_taken(found.name)}")
+    return found
+
+
+def _is_plugin(found: object) -> TypeGuard[type[Plugin]]:
+    return isinstance(found, type) and issubclass(found, Plugin) and found not in (Plugin, NodePlugin)
+
+
+def _others(module: ModuleType) -> str:
+    """The plugins that a module has instead of the one that was asked for."""
+    names = sorted(name for name, found in vars(module).items() if _is_plugin(found))
+    return f", but {', '.join(names)}" if names else ""
+
+
+def _taken(name: str) -> str:
+    return f"a plugin named {name} already exists"
+
+
+def _told(error: Exception) -> str:
+    return f"it cannot be imported: {type(error).__name__}: {error}"
+
+
+def _problem(spec: str, problem: str) -> InputError:
+    return InputError(problem, object_key=f"plugin {spec}")
