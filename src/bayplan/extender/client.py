@@ -185,11 +185,15 @@ def _explained(error: Exception) -> str:
 
 
 def _certificate_problem(error: Exception) -> str:
-    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
+    text = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
+    return text.rstrip(".")
 
 
 def _not_connected(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error.os_error, socket.gaierror):
         return f"dial tcp: lookup {error.host}: no such host"
-    reason = "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else ""
-    return f"dial tcp {error.host}:{error.port}: connect: {reason or (error.strerror or 'failed').lower()}"
+    if isinstance(error.os_error, ConnectionRefusedError):
+        reason = "connection refused"
+    else:
+        reason = (error.os_error.strerror or str(error.os_error) or "connection lost").lower()
+    return f"dial tcp {error.host}:{error.port}: connect: {reason}"

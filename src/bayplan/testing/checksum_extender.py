@@ -5,7 +5,7 @@ from the names of extender, pod and node alone: `h(words) = crc32("/".join(words
 
 | verb | answer |
 |---|---|
-| filter | `Error` for one pod in `fail`; one node in `unresolvable` never, of the others one in `refuse` not |
+| filter | `Error` for one pod in `fail`; one node in `unresolvable` never; of the rest one in `refuse` not |
 | prioritize | a score below 100003 |
 | preempt | the victims unchanged, without one node in `spare` |
 | bind | `Error` as for filter, else the pod is bound through the function that was given |
