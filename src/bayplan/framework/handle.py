@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from bayplan.api.pod import Pod
+from bayplan.framework.cluster_api import ClusterAPI
 from bayplan.snapshot.cluster import Cluster
+
+
+class WaitingPodView(Protocol):
+    """A pod that holds its place until plugins allow it to be bound."""
+
+    pod: Pod
+    node_name: str
+
+    @property
+    def pending_plugins(self) -> list[str]:
+        """The plugins that have not allowed it yet."""
+
+    def allow(self, plugin: str) -> None:
+        """This plugin has nothing against it any more."""
+
+    def reject(self, plugin: str, message: str) -> bool:
+        """Turns it away. False where its fate was decided before."""
 
 
 class Handle(Protocol):
@@ -32,3 +51,15 @@ class Handle(Protocol):
 
     def is_preempting(self, uid: str) -> bool:
         """Whether victims of this pod are being evicted right now."""
+
+    @property
+    def api(self) -> ClusterAPI:
+        """The API server, for plugins that have to act (in PreBind and Bind, never in a cycle)."""
+
+    def waiting_pods(self) -> Iterator[WaitingPodView]:
+        """All pods that wait for a permit."""
+
+    def waiting_pod(self, uid: str) -> WaitingPodView | None: ...
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        """Has these pods tried again, whatever they wait for."""

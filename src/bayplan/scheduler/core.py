@@ -8,15 +8,16 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
 from bayplan.errors import ConfigError
+from bayplan.framework.cluster_api import ClusterAPI
 from bayplan.framework.framework import Framework
-from bayplan.framework.handle import Handle
+from bayplan.framework.handle import Handle, WaitingPodView
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile
@@ -43,6 +44,19 @@ class CoreHandle:
 
     def is_preempting(self, uid: str) -> bool:
         return False
+
+    @property
+    def api(self) -> ClusterAPI:
+        raise NotImplementedError("a core that only decides has no API server")
+
+    def waiting_pods(self) -> Iterator[WaitingPodView]:
+        return iter(())
+
+    def waiting_pod(self, uid: str) -> WaitingPodView | None:
+        return None
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        return None
 
 
 def make_profile(plan: ProfilePlan, classes: Mapping[str, type[Plugin]], handle: Handle) -> Profile:

@@ -102,7 +102,7 @@ class WaitingPods:
 class PreBinding:
     """A pod whose PreBind plugins are at work: it can still be cancelled until they are done."""
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
+    def __init__(self, cancel: Callable[[], object]) -> None:
         self._cancel = cancel
         self.cause = ""
         self._done = False

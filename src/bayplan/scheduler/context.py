@@ -1,0 +1,104 @@
+"""What the parts of a scheduler share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from bayplan.api.pod import Pod
+from bayplan.cache.cache import Cache
+from bayplan.framework.cluster_api import ClusterAPI
+from bayplan.framework.handle import WaitingPodView
+from bayplan.metrics import Metrics
+from bayplan.queue.queue import SchedulingQueue
+from bayplan.scheduler.recorder import EventRecorder
+from bayplan.scheduler.tasks import Tasks
+from bayplan.scheduler.waiting import PreBinding, WaitingPods
+from bayplan.snapshot.cluster import Cluster
+
+
+def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """Seconds since the epoch: the loop's own where it has one (virtual time), else the machine's."""
+    return getattr(loop, "wall_time", time.time)
+
+
+@dataclass(slots=True)
+class Preempting:
+    """A pod whose victims are being evicted. `last` is the victim that is left."""
+
+    pod: Pod
+    last: Pod | None = None
+
+
+@dataclass(slots=True)
+class Context:
+    """The parts, put together by `Scheduler`."""
+
+    api: ClusterAPI
+    loop: asyncio.AbstractEventLoop
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    cluster: Cluster
+    cache: Cache
+    queue: SchedulingQueue
+    latest: Callable[[Pod], Pod | None]
+    """The pod of this namespace and name as the API server last showed it."""
+    recorder: EventRecorder
+    metrics: Metrics
+    tasks: Tasks
+    chance: random.Random
+    waiting: WaitingPods = field(default_factory=WaitingPods)
+    pre_binding: dict[str, PreBinding] = field(default_factory=dict)
+    preempting: dict[str, Preempting] = field(default_factory=dict)
+
+
+class SchedulerHandle:
+    """What plugins may ask of a running scheduler (`framework.handle.Handle`)."""
+
+    def __init__(self, api: ClusterAPI, cluster: Cluster, now: Callable[[], float], seed: int) -> None:
+        self.api = api
+        self.cluster = cluster
+        self.log = logging.getLogger("bayplan.plugin")
+        self.random = random.Random(seed)
+        self._now = now
+        self._context: Context | None = None
+
+    def connect(self, context: Context) -> None:
+        """Called once all parts are there; plugins are made before."""
+        self._context = context
+
+    @property
+    def context(self) -> Context:
+        assert self._context is not None, "plugins are asked only once the scheduler is put together"
+        return self._context
+
+    def now(self) -> float:
+        return self._now()
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        await self.api.bind(pod, node_name)
+
+    def is_preempting(self, uid: str) -> bool:
+        """False also where only one victim is left and the API server shows that it is going."""
+        if self._context is None:
+            return False
+        under_way = self._context.preempting.get(uid)
+        if under_way is None:
+            return False
+        if under_way.last is None:
+            return True
+        last = self._context.latest(under_way.last)
+        return last is not None and last.uid == under_way.last.uid and not last.is_terminating
+
+    def waiting_pods(self) -> Iterator[WaitingPodView]:
+        return iter(self.context.waiting)
+
+    def waiting_pod(self, uid: str) -> WaitingPodView | None:
+        return self.context.waiting.get(uid)
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        self.context.queue.activate(pods)

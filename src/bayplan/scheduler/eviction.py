@@ -1,0 +1,124 @@
+"""Carrying a preemption out: the victims go, and the preemptor is kept out of the queue until they do.
+
+The decision names node and victims; here they are evicted beside the loop, all but the last at once and the
+last at the end, because its going is what wakes the preemptor. If anything fails the preemptor is tried anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from bayplan.api.meta import Condition
+from bayplan.api.pod import Pod
+from bayplan.errors import APIError, NotFoundError
+from bayplan.framework.cluster_api import PodStatusPatch
+from bayplan.framework.outcome import Eviction
+from bayplan.scheduler.context import Context, Preempting
+from bayplan.scheduler.failure import patch_status
+
+PLUGIN: Final = "DefaultPreemption"
+REASON: Final = "PreemptionByScheduler"
+
+_log = logging.getLogger(__name__)
+
+
+class Evictions:
+    """Evicts victims of preemption."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def start(self, preemptor: Pod, eviction: Eviction) -> None:
+        """Begins to make room; returns at once."""
+        victims = [victim for victim in eviction.victims if not victim.is_terminating]
+        if not victims:
+            return
+        self._context.metrics.preemption(len(eviction.victims))
+        self._context.preempting[preemptor.uid] = Preempting(preemptor)
+        self._context.tasks.start(
+            self._carry_out(preemptor, victims, eviction.node_name), f"preemption for pod {preemptor.key}"
+        )
+
+    async def _carry_out(self, preemptor: Pod, victims: list[Pod], node_name: str) -> None:
+        context = self._context
+        context.metrics.preemption_task()
+        failed = True
+        try:
+            cleared = await self._clear_nominations(preemptor, node_name)
+            *others, last = victims
+            results = await _gather([self._evict(victim, preemptor, node_name) for victim in others])
+            if all(results):
+                context.preempting[preemptor.uid].last = last
+                failed = not (await self._evict(last, preemptor, node_name) and cleared)
+        finally:
+            context.preempting.pop(preemptor.uid, None)
+            if failed:
+                context.queue.activate([preemptor])
+
+    async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:
+        """Pods of lower priority can no longer count on this node."""
+        context, worked = self._context, True
+        for pod in context.queue.nominator.pods_on(node_name):
+            if pod.priority >= preemptor.priority or not pod.status.nominated_node_name:
+                continue
+            try:
+                await patch_status(context, pod, PodStatusPatch(nominated_node_name=""))
+            except NotFoundError:
+                continue
+            except APIError as error:
+                _log.warning("cannot clear the nomination of pod %s: %s", pod.key, error)
+                worked = False
+        return worked
+
+    async def _evict(self, victim: Pod, preemptor: Pod, node_name: str) -> bool:
+        """False where it could not be evicted."""
+        context, profile = self._context, preemptor.spec.scheduler_name
+        if self._stopped_in_memory(victim):
+            context.recorder.preempted(victim, preemptor, node_name, profile, in_memory=True)
+            return True
+        try:
+            await self._mark(victim, profile)
+            await context.api.delete_pod(victim)
+        except NotFoundError:
+            return True
+        except APIError as error:
+            _log.warning("cannot evict pod %s for %s: %s", victim.key, preemptor.key, error)
+            return False
+        context.recorder.preempted(victim, preemptor, node_name, profile)
+        return True
+
+    def _stopped_in_memory(self, victim: Pod) -> bool:
+        """A victim that is not bound yet does not have to be deleted: it goes back to the queue."""
+        waiting = self._context.waiting.get(victim.uid)
+        if waiting is not None:
+            return waiting.preempt(PLUGIN, "preempted")
+        pre_binding = self._context.pre_binding.get(victim.uid)
+        return pre_binding is not None and pre_binding.cancel(f"preempted by {PLUGIN}")
+
+    async def _mark(self, victim: Pod, profile: str) -> None:
+        message = f"{profile}: preempting to accommodate a higher priority pod"
+        for known in victim.status.conditions:
+            if known.type == "DisruptionTarget" and (known.status, known.reason, known.message) == (
+                "True",
+                REASON,
+                message,
+            ):
+                return
+        condition = Condition(
+            type="DisruptionTarget",
+            status="True",
+            reason=REASON,
+            message=message,
+            observed_generation=victim.metadata.generation,
+        )
+        await patch_status(self._context, victim, PodStatusPatch(condition))
+
+
+async def _gather(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
+    """All at once; without the cost of a task where there is only one."""
+    if len(work) == 1:
+        return [await work[0]]
+    return list(await asyncio.gather(*work))

@@ -1,0 +1,125 @@
+"""What happens to a pod whose attempt failed: back to the queue, an event, a condition.
+
+Whatever went wrong, the pod ends up queued again, unless it is gone or somebody gave it a node meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from bayplan.api.meta import Condition
+from bayplan.api.pod import Pod
+from bayplan.errors import APIError, ConflictError, ServerError
+from bayplan.framework.cluster_api import PodStatusPatch
+from bayplan.framework.outcome import Diagnosis, Nomination
+from bayplan.framework.status import Status
+from bayplan.queue.queued import QueuedPod
+from bayplan.scheduler.context import Context
+
+POD_SCHEDULED: Final = "PodScheduled"
+PATCH_TRIES: Final = 4
+PATCH_WAIT_SECONDS: Final = 0.01
+PATCH_WAIT_FACTOR: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Failures:
+    """Handles failed attempts."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._patching: dict[str, list[tuple[Pod, PodStatusPatch]]] = {}
+
+    def handle(
+        self,
+        info: QueuedPod,
+        attempted: Pod,
+        status: Status,
+        message: str,
+        nomination: Nomination | None,
+        diagnosis: Diagnosis | None = None,
+        plugins: frozenset[str] = frozenset(),
+    ) -> None:
+        """The attempt for `attempted` (with its node, if it had one) ended with this status.
+
+        `plugins` rejected it; with a diagnosis they are the diagnosis' own.
+        """
+        context = self._context
+        pending: frozenset[str] = frozenset()
+        if diagnosis is not None:
+            plugins = frozenset(diagnosis.rejecting_plugins)
+            pending = frozenset(diagnosis.pending_plugins)
+        pod, requeued = attempted, False
+        latest = context.latest(attempted)
+        if latest is not None and latest.uid != attempted.uid:
+            context.queue.done(attempted.uid)
+            return
+        if latest is None or latest.spec.node_name:
+            context.queue.done(attempted.uid)
+        else:
+            pod, requeued = latest, True
+            context.queue.add_unschedulable_if_not_present(info, latest, plugins, pending)
+        context.queue.nominator.add(pod if requeued else attempted, nomination)
+        context.recorder.failed_scheduling(pod, message, info.profile)
+        reason = "Unschedulable" if status.is_rejection else "SchedulerError"
+        self._patch(pod, status_patch(pod, reason, message, nomination))
+
+    def _patch(self, pod: Pod, patch: PodStatusPatch | None) -> None:
+        """Patches of one pod are written one after the other, in the order in which they were made."""
+        if patch is None:
+            return
+        waiting = self._patching.get(pod.uid)
+        if waiting is not None:
+            waiting.append((pod, patch))
+            return
+        self._patching[pod.uid] = [(pod, patch)]
+        self._context.tasks.start(self._write(pod.uid), f"status of pod {pod.key}")
+
+    async def _write(self, uid: str) -> None:
+        waiting = self._patching[uid]
+        try:
+            while waiting:
+                pod, patch = waiting[0]
+                try:
+                    await patch_status(self._context, pod, patch)
+                except APIError as error:
+                    _log.warning("cannot write the status of pod %s: %s", pod.key, error)
+                waiting.pop(0)
+        finally:
+            del self._patching[uid]
+
+
+def status_patch(pod: Pod, reason: str, message: str, nomination: Nomination | None) -> PodStatusPatch | None:
+    """The change of the pod's status that a failure makes; None where there is none."""
+    known = next((c for c in pod.status.conditions if c.type == POD_SCHEDULED), None)
+    changed = known is None or (known.status, known.reason, known.message) != ("False", reason, message)
+    nominated = None
+    if nomination is not None and nomination.node_name != pod.status.nominated_node_name:
+        nominated = nomination.node_name
+    if not changed and nominated is None:
+        return None
+    condition = Condition(
+        type=POD_SCHEDULED,
+        status="False",
+        reason=reason,
+        message=message,
+        observed_generation=pod.metadata.generation,
+    )
+    return PodStatusPatch(condition if changed else None, nominated)
+
+
+async def patch_status(context: Context, pod: Pod, patch: PodStatusPatch) -> None:
+    """Writes a status, trying again where that can help."""
+    wait = PATCH_WAIT_SECONDS
+    for tries_left in range(PATCH_TRIES - 1, -1, -1):
+        try:
+            await context.api.patch_pod_status(pod, patch)
+            return
+        except (ConflictError, ServerError):
+            if not tries_left:
+                raise
+        await asyncio.sleep(wait * (1 + 0.1 * context.chance.random()))
+        wait *= PATCH_WAIT_FACTOR

@@ -1,0 +1,198 @@
+"""What the API server tells, turned into changes of the cache and events for the queue.
+
+The order of the two matters and is upstream's: after a pod is counted on a node the queue hears of it; before
+a node is taken away the queue hears of that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from bayplan.cache.cache import CacheError
+from bayplan.framework.events import Action, ClusterEvent, Resource
+from bayplan.queue.object_events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    node_update_events,
+    pod_update_events,
+)
+from bayplan.scheduler.context import Context
+
+RESOURCES: Final[dict[type[Object], Resource]] = {
+    PersistentVolume: Resource.PERSISTENT_VOLUME,
+    PersistentVolumeClaim: Resource.PERSISTENT_VOLUME_CLAIM,
+    StorageClass: Resource.STORAGE_CLASS,
+    CSINode: Resource.CSI_NODE,
+    CSIDriver: Resource.CSI_DRIVER,
+    CSIStorageCapacity: Resource.CSI_STORAGE_CAPACITY,
+    VolumeAttachment: Resource.VOLUME_ATTACHMENT,
+}
+"""Kinds whose changes may help a waiting pod. All others are only looked up."""
+
+_log = logging.getLogger(__name__)
+
+
+class PodHandler:
+    """Pods: those on nodes go to the cache, those of ours without one to the queue."""
+
+    def __init__(self, context: Context, ours: Collection[str], changed: Callable[[], None]) -> None:
+        self._context = context
+        self._ours = ours
+        self._changed = changed
+
+    def added(self, pod: Pod) -> None:
+        if pod.spec.node_name:
+            self._assigned(pod)
+        elif self._is_ours(pod):
+            self._context.queue.add(pod)
+        self._changed()
+
+    def updated(self, old: Pod, new: Pod) -> None:
+        if old.spec.node_name:
+            self._assigned_changed(old, new)
+        elif new.spec.node_name:
+            self._assigned(new)
+            if self._is_ours(old):
+                self._context.queue.delete(old)
+        elif self._is_ours(new):
+            self._waiting_changed(old, new)
+        self._changed()
+
+    def deleted(self, pod: Pod) -> None:
+        context = self._context
+        if pod.spec.node_name:
+            try:
+                context.cache.remove(pod)
+            except CacheError as error:
+                _log.warning("%s", error)
+            context.queue.move_all(ASSIGNED_POD_DELETE, pod, None)
+            if self._is_ours(pod):
+                context.queue.delete(pod)
+        elif self._is_ours(pod):
+            context.queue.delete(pod)
+            if context.cache.is_assumed(pod.uid):
+                self._assumed_goes(pod)
+            elif pod.status.nominated_node_name:
+                self._nomination_gone(pod)
+        self._changed()
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return pod.spec.scheduler_name in self._ours
+
+    def _assigned(self, pod: Pod) -> None:
+        try:
+            self._context.cache.add(pod)
+        except CacheError as error:
+            _log.warning("%s", error)
+        self._context.queue.move_all(ASSIGNED_POD_ADD, None, pod)
+
+    def _assigned_changed(self, old: Pod, new: Pod) -> None:
+        try:
+            self._context.cache.update(new)
+        except CacheError as error:
+            _log.warning("%s", error)
+        for event in pod_update_events(old, new):
+            self._context.queue.move_all(event, old, new)
+
+    def _waiting_changed(self, old: Pod, new: Pod) -> None:
+        context = self._context
+        if context.cache.is_assumed(new.uid):
+            if new.is_terminating and not old.is_terminating:
+                self._assumed_goes(new)
+            return
+        context.queue.update(old, new)
+        nominated = old.status.nominated_node_name
+        if nominated and nominated != new.status.nominated_node_name:
+            self._nomination_gone(old)
+
+    def _assumed_goes(self, pod: Pod) -> None:
+        """A pod is deleted whose binding is under way: its place is free again."""
+        context = self._context
+        placed = context.cluster.placed_pod(pod.uid)
+        if placed is None:
+            return
+        assumed, node_name = placed
+        if not context.waiting.reject(pod.uid):
+            context.cache.forget(assumed, node_name)
+        context.queue.move_all(ASSIGNED_POD_DELETE, assumed, None)
+
+    def _nomination_gone(self, pod: Pod) -> None:
+        """The place that was promised to this pod is free for those who had to let it go first."""
+        self._context.queue.move_all(
+            ASSIGNED_POD_DELETE, pod, None, precheck=lambda other: other.priority <= pod.priority
+        )
+
+
+class NodeHandler:
+    def __init__(self, context: Context, changed: Callable[[], None]) -> None:
+        self._context = context
+        self._changed = changed
+
+    def added(self, node: Node) -> None:
+        self._context.cache.set_node(node)
+        self._context.queue.move_all(NODE_ADD, None, node)
+        self._changed()
+
+    def updated(self, old: Node, new: Node) -> None:
+        self._context.cache.set_node(new)
+        for event in node_update_events(old, new):
+            self._context.queue.move_all(event, old, new)
+        self._changed()
+
+    def deleted(self, node: Node) -> None:
+        self._context.queue.move_all(NODE_DELETE, node, None)
+        try:
+            self._context.cache.remove_node(node.name)
+        except CacheError as error:
+            _log.warning("%s", error)
+        self._changed()
+
+
+class ObjectHandler:
+    """Any other kind: kept where rules look it up, and told to the queue where that may help a pod."""
+
+    def __init__(self, context: Context, kind: type[Object], changed: Callable[[], None]) -> None:
+        self._context = context
+        self._changed = changed
+        resource = RESOURCES.get(kind)
+        self._events = (
+            None
+            if resource is None
+            else {
+                action: ClusterEvent(resource, action)
+                for action in (Action.ADD, Action.UPDATE, Action.DELETE)
+            }
+        )
+
+    def added(self, item: Object) -> None:
+        self._context.cluster.objects.put(item)
+        self._tell(Action.ADD, None, item)
+
+    def updated(self, old: Object, new: Object) -> None:
+        self._context.cluster.objects.put(new)
+        self._tell(Action.UPDATE, old, new)
+
+    def deleted(self, item: Object) -> None:
+        self._context.cluster.objects.remove(item)
+        self._tell(Action.DELETE, item, None)
+
+    def _tell(self, action: Action, old: Object | None, new: Object | None) -> None:
+        if self._events is not None:
+            self._context.queue.move_all(self._events[action], old, new)
+            self._changed()

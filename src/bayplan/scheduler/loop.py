@@ -1,0 +1,375 @@
+"""The scheduler: pods in by events, decisions out by bindings, on one asyncio loop.
+
+Informers keep cache and queue up to date; the loop takes the next pod, decides, and hands the decision to a
+binding cycle of its own. There are no locks: whatever changes the columns runs between two cycles. Where a
+cycle waits for an extender, changes are put off until it is through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import random
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from bayplan.api.event import Event
+from bayplan.api.meta import Object
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Pod
+from bayplan.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from bayplan.api.workloads import (
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from bayplan.cache.cache import Cache
+from bayplan.client.informer import Handler, Informer
+from bayplan.config import KubeSchedulerConfiguration, default_config
+from bayplan.extender.chain import build_chain
+from bayplan.extender.view import SnapshotView
+from bayplan.framework.cluster_api import ClusterAPI
+from bayplan.framework.framework import Framework
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.points import Point
+from bayplan.metrics import NULL_METRICS, Metrics
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.queue.queue import SchedulingQueue
+from bayplan.queue.queued import QueuedPod
+from bayplan.queue.timing import QueueSettings
+from bayplan.scheduler.asking_cycle import decide_asking
+from bayplan.scheduler.binding import Attempt, Bindings
+from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.cycle import Decision, decide
+from bayplan.scheduler.eviction import Evictions
+from bayplan.scheduler.failure import Failures
+from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
+from bayplan.scheduler.observing import MeasuredQueue
+from bayplan.scheduler.recorder import EventRecorder
+from bayplan.scheduler.tasks import Tasks
+from bayplan.snapshot.cluster import Cluster
+
+OTHER_KINDS: Final[tuple[type[Object], ...]] = (
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    CSINode,
+    CSIDriver,
+    CSIStorageCapacity,
+    VolumeAttachment,
+    PodDisruptionBudget,
+    Service,
+    ReplicationController,
+    ReplicaSet,
+    StatefulSet,
+)
+
+PODS_BETWEEN_YIELDS: Final = 32
+"""After so many pods in a row the loop lets watches and bindings have their turn."""
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+
+_log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Schedules the pods of its profiles on a cluster, until it is stopped.
+
+    Args:
+        api: the cluster.
+        config: profiles, extenders, backoffs; the default configuration where it is None.
+        plugins: plugins besides the built-in ones; they are enabled unless the configuration names them.
+        metrics: who is told what happens.
+        seed: of the generator for all that is left to chance, so that runs repeat.
+        keep: whether results are kept between pods; without, every attempt computes everything anew.
+        eager: whether bindings are run on the spot as far as they get (`tasks.py`).
+        kinds: further kinds of objects that plugins look up, such as custom resources.
+        on_decision: told about every decision, before it is carried out.
+    """
+
+    def __init__(
+        self,
+        api: ClusterAPI,
+        config: KubeSchedulerConfiguration | None = None,
+        *,
+        plugins: Iterable[type[Plugin]] = (),
+        metrics: Metrics = NULL_METRICS,
+        seed: int = 0,
+        keep: bool = True,
+        eager: bool = True,
+        kinds: Sequence[type[Object]] = (),
+        on_decision: Callable[[Decision], None] | None = None,
+        hostname: str = "",
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.config = config = default_config() if config is None else config
+        now = wall_clock(loop)
+        cluster = Cluster()
+        handle = SchedulerHandle(api, cluster, now, seed)
+        self.core = SchedulingCore(
+            config, cluster=cluster, keep=keep, plugins=(*BUILTIN_PLUGINS, *plugins), handle=handle
+        )
+        self._frameworks = self.core.frameworks
+        self._extenders = build_chain(config.extenders, SnapshotView(cluster))
+        for framework in self._frameworks.values():
+            framework.finds_several = self._extenders.filters_or_prioritizes
+        self._on_decision = on_decision
+        self.metrics = metrics
+        self._work = asyncio.Event()
+        self._stopped = False
+        self._asking = False
+        self._deferred: list[Callable[[], None]] = []
+        self._free = asyncio.Event()
+        self._free.set()
+        self.pods: Informer[Pod]
+        queue = SchedulingQueue(
+            [framework.profile for framework in self._frameworks.values()],
+            now=now,
+            nominations=cluster,
+            latest=self._latest,
+            extenders=bool(self._extenders),
+            settings=QueueSettings(
+                initial_backoff=float(config.pod_initial_backoff_seconds),
+                max_backoff=float(config.pod_max_backoff_seconds),
+            ),
+            observer=MeasuredQueue(metrics, loop.time) if metrics.enabled else None,
+        )
+        self.context = Context(
+            api=api,
+            loop=loop,
+            now=now,
+            cluster=cluster,
+            cache=Cache(cluster),
+            queue=queue,
+            latest=self._latest,
+            recorder=EventRecorder(
+                ApiEvents(api),
+                hostname=hostname or socket.gethostname(),
+                wall_time=now,
+                chance=random.Random(seed + 1),
+            ),
+            metrics=metrics,
+            tasks=Tasks(loop, eager=eager),
+            chance=random.Random(seed + 2),
+        )
+        handle.connect(self.context)
+        self._failures = Failures(self.context)
+        self._evictions = Evictions(self.context)
+        self._bindings = Bindings(
+            self.context, self._failures, self._extenders if self._extenders else None, self._free.wait
+        )
+        self.informers = self._make_informers(kinds)
+        self._declare_metrics()
+
+    # Set-up
+
+    def _make_informers(self, kinds: Sequence[type[Object]]) -> tuple[Informer[Any], ...]:
+        pods = PodHandler(self.context, self._frameworks.keys(), self._wake)
+        self.pods = Informer(self.context.api, Pod, Deferring(pods, self._change), chance=self.context.chance)
+        nodes = NodeHandler(self.context, self._wake)
+        made: list[Informer[Any]] = [
+            Informer(self.context.api, Node, Deferring(nodes, self._change), chance=self.context.chance)
+        ]
+        for kind in (*OTHER_KINDS, *kinds):
+            handler = ObjectHandler(self.context, kind, self._wake)
+            made.append(
+                Informer(self.context.api, kind, Deferring(handler, self._change), chance=self.context.chance)
+            )
+        return (*made, self.pods)
+
+    def _declare_metrics(self) -> None:
+        context, metrics = self.context, self.metrics
+        for name, framework in self._frameworks.items():
+            plugins = framework.profile.plugins
+            metrics.declare_profile(
+                name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
+            )
+        metrics.pending_pods_from(lambda: dataclasses.asdict(context.queue.counts()))
+        metrics.inflight_events_from(context.queue.in_flight_counts)
+        metrics.cache_size_from(
+            lambda: {
+                "nodes": context.cache.node_count,
+                "pods": context.cache.pod_count,
+                "assumed_pods": context.cache.assumed_count,
+            }
+        )
+
+    def _latest(self, pod: Pod) -> Pod | None:
+        return self.pods.get(pod.name, pod.namespace)
+
+    # Changes
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Changes the columns, but not under the feet of a cycle that waits for an extender."""
+        if self._asking:
+            self._deferred.append(change)
+        else:
+            change()
+
+    def _wake(self) -> None:
+        if not self._work.is_set() and self.context.queue.has_ready:
+            self._work.set()
+
+    # Running
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled or `stop` is called."""
+        watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
+        try:
+            for informer in self.informers:
+                await informer.synced.wait()
+            await self._schedule_forever()
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            await self.context.tasks.cancel()
+            self.context.recorder.close()
+            await self._extenders.close()
+
+    def stop(self) -> None:
+        """Ends `run` after the pod that is being tried."""
+        self._stopped = True
+        self._work.set()
+
+    async def _schedule_forever(self) -> None:
+        context = self.context
+        in_a_row = 0
+        while not self._stopped:
+            timer = context.queue.next_timer()
+            if timer is not None and timer <= context.now():
+                context.queue.flush()
+            info = context.queue.pop()
+            if info is None:
+                in_a_row = 0
+                await self._wait_for_work()
+                continue
+            await self._schedule_one(info)
+            context.cluster.trim_logs()
+            in_a_row += 1
+            if in_a_row >= PODS_BETWEEN_YIELDS:
+                in_a_row = 0
+                await asyncio.sleep(0)
+
+    async def _wait_for_work(self) -> None:
+        """Until an event brings a pod up, or one has waited long enough."""
+        self._work.clear()
+        timer = self.context.queue.next_timer()
+        if timer is None:
+            await self._work.wait()
+            return
+        wait = max(timer - self.context.now(), 0.0)
+        alarm = self.context.loop.call_later(wait, self._work.set)
+        try:
+            await self._work.wait()
+        finally:
+            alarm.cancel()
+
+    async def _schedule_one(self, info: QueuedPod) -> None:
+        context, pod = self.context, info.pod
+        started = context.loop.time()
+        framework = self._frameworks.get(pod.spec.scheduler_name)
+        if framework is None:
+            _log.error("pod %s: no profile is named %r", pod.key, pod.spec.scheduler_name)
+            context.queue.done(pod.uid)
+            return
+        if pod.is_terminating:
+            context.recorder.skipped_deleting(pod, info.profile)
+            context.queue.done(pod.uid)
+            return
+        if context.cache.is_assumed(pod.uid):
+            context.queue.done(pod.uid)
+            return
+        decision = await self._decide(framework, pod)
+        if context.metrics.enabled:
+            context.metrics.algorithm(context.loop.time() - started)
+        if self._on_decision is not None:
+            self._on_decision(decision)
+        if decision.found is not None:
+            self._bindings.commit(
+                Attempt(info, pod, framework, decision.found.search, decision.node_name, started)
+            )
+        else:
+            self._failed(info, framework, decision, started)
+
+    async def _decide(self, framework: Framework, pod: Pod) -> Decision:
+        if not self._extenders:
+            return decide(framework, pod)
+        self._asking = True
+        self._free.clear()
+        try:
+            asking = decide_asking(framework, pod, self.context.chance)
+            try:
+                request = next(asking)
+                while True:
+                    request = asking.send(await self._extenders.answer(request))
+            except StopIteration as end:
+                decision: Decision = end.value
+                return decision
+        finally:
+            self._asking = False
+            self._free.set()
+            deferred, self._deferred = self._deferred, []
+            for change in deferred:
+                change()
+
+    def _failed(self, info: QueuedPod, framework: Framework, decision: Decision, started: float) -> None:
+        context, pod = self.context, decision.pod
+        if context.metrics.enabled:
+            result = "unschedulable" if decision.status.is_rejection else "error"
+            context.metrics.attempt(result, info.profile, context.loop.time() - started)
+            if decision.post_filter is not None and framework.profile.plugins[Point.POST_FILTER]:
+                context.metrics.preemption_attempt()
+        eviction = decision.post_filter.eviction if decision.post_filter is not None else None
+        if eviction is not None:
+            self._evictions.start(pod, eviction)
+        self._failures.handle(
+            info, pod, decision.status, decision.message, decision.nomination, decision.diagnosis
+        )
+
+
+class Deferring:
+    """Hands changes on through a gate that may put them off."""
+
+    def __init__(self, handler: Handler[Any], gate: Callable[[Callable[[], None]], None]) -> None:
+        self._handler = handler
+        self._gate = gate
+
+    def added(self, item: Any) -> None:
+        self._gate(lambda: self._handler.added(item))
+
+    def updated(self, old: Any, new: Any) -> None:
+        self._gate(lambda: self._handler.updated(old, new))
+
+    def deleted(self, item: Any) -> None:
+        self._gate(lambda: self._handler.deleted(item))
+
+
+class ApiEvents:
+    """Events written through the cluster's own verbs."""
+
+    def __init__(self, api: ClusterAPI) -> None:
+        self._api = api
+
+    async def create_event(self, event: Event) -> None:
+        await self._api.create(event)
+
+    async def patch_event(self, event: Event) -> None:
+        current = await self._api.get(Event, event.name, event.namespace)
+        await self._api.update(msgspec.structs.replace(current, series=event.series))

@@ -1,0 +1,182 @@
+"""Playing recorded runs of kube-scheduler on a cluster in this process.
+
+A run is a list of steps: objects come, change and go, and pods are scheduled one at a time. What the recorded
+scheduler did stands with each step; what ours does is collected in the same form, for comparison. Runs with
+extenders are played in real time over sockets, all others in virtual time.
+`conformance/runs/README.md` describes the format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from bayplan.api.decode import KINDS, decode_object
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.node import Namespace
+from bayplan.api.pod import Pod
+from bayplan.config import KubeSchedulerConfiguration, parse_config
+from bayplan.errors import APIError, DecodeError
+from bayplan.scheduler.context import wall_clock
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.server.memory import MemoryCluster
+from bayplan.server.store import MemoryStore
+from bayplan.simulator.virtual_time import VirtualLoop, run_virtual
+from bayplan.testing.checksum_extender import ChecksumExtenders
+
+LONGEST_WAIT_SECONDS: Final = 30.0
+"""A pod that is neither bound nor found unschedulable by then has been forgotten."""
+
+RECORDED_PORT: Final = "18765"
+
+
+def replay(run: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:
+    """Plays one run and returns what happened, pod by pod."""
+    if run.get("extenders"):
+        return asyncio.run(_play(run, keep))
+    return run_virtual(_play(run, keep))
+
+
+async def _play(run: Mapping[str, Any], keep: bool) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    store = MemoryStore(clock=wall_clock(loop))
+    async with AsyncExitStack() as stack:
+        extenders = None
+        if run.get("extenders"):
+            extenders = await stack.enter_async_context(ChecksumExtenders(run["extenders"], _binder(store)))
+        config = _config(run, extenders)
+        player = Player(store, extenders)
+        scheduler = Scheduler(MemoryCluster(store), config, keep=keep, on_decision=player.decided)
+        running = asyncio.ensure_future(scheduler.run())
+        try:
+            for name, labels in run.get("namespaces", {}).items():
+                store.create(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
+            results = []
+            for step in run["steps"]:
+                if running.done():
+                    running.result()
+                found = await player.play(step)
+                if found is not None:
+                    results.append(found)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    return {"name": run["name"], "results": results}
+
+
+def _binder(store: MemoryStore) -> Any:
+    async def bind(namespace: str, name: str, uid: str, node: str) -> None:
+        store.bind(name, namespace, node, uid=uid)
+
+    return bind
+
+
+def _config(run: Mapping[str, Any], extenders: ChecksumExtenders | None) -> KubeSchedulerConfiguration:
+    text = msgspec.json.encode(run["config"]).decode()
+    if extenders is not None:
+        text = text.replace(f":{RECORDED_PORT}/", f":{extenders.port}/")
+    return parse_config(text, f"{run['name']}: config")
+
+
+class Player:
+    """Carries out the steps of a run, each after the one before has had its full effect."""
+
+    def __init__(self, store: MemoryStore, extenders: ChecksumExtenders | None) -> None:
+        self._store = store
+        self._extenders = extenders
+        self._nominations: list[tuple[str, str]] = []
+        """Node and message of each decision that nominated one, since the step began."""
+
+    def decided(self, decision: Decision) -> None:
+        """Told about every decision: a nomination may be over before anybody looks at the pod."""
+        if decision.nomination is not None and decision.nomination.node_name:
+            self._nominations.append((decision.nomination.node_name, decision.message))
+
+    async def play(self, step: Mapping[str, Any]) -> dict[str, Any] | None:
+        match step["op"]:
+            case "create":
+                self._store.create(_decoded(step["object"]))
+            case "update":
+                self._update(_decoded(step["object"]))
+            case "delete":
+                kind = KINDS[step["kind"]]
+                self._store.delete(kind, step["name"], step.get("namespace", ""))
+            case "schedule":
+                return await self._schedule(step)
+            case other:
+                raise DecodeError(f"unknown step {other!r}")
+        await self._settled()
+        return None
+
+    def _update(self, item: Object) -> None:
+        current = self._store.get(type(item), item.name, item.namespace)
+        meta = msgspec.structs.replace(
+            item.metadata, uid=current.uid, resource_version=current.metadata.resource_version
+        )
+        self._store.update(msgspec.structs.replace(item, metadata=meta))
+
+    async def _schedule(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        before = {pod.uid: pod.key for pod in self._store.list(Pod)}
+        if self._extenders is not None:
+            self._extenders.filtered.clear()
+        self._nominations.clear()
+        pod = self._store.create(_decoded(step["pod"]))
+        assert isinstance(pod, Pod)
+        result: dict[str, Any] = {"pod": pod.key}
+        pod = await self._outcome(pod)
+        if self._nominations:
+            result["nominated"], result["message"] = self._nominations[0]
+        if self._extenders is not None:
+            result["filtered"] = [list(call) for call in self._extenders.filtered]
+        if pod.spec.node_name:
+            result["node"] = pod.spec.node_name
+            if step.get("started"):
+                started = datetime.fromisoformat(step["started"])
+                self._store.set_pod_running(pod.name, pod.namespace, started)
+        else:
+            condition = next(c for c in pod.status.conditions if c.type == "PodScheduled")
+            result["unschedulable"], result["reason"] = condition.message, condition.reason
+            self._store.delete(Pod, pod.name, pod.namespace)
+        await self._settled()
+        left = {other.uid for other in self._store.list(Pod)}
+        victims = sorted(key for uid, key in before.items() if uid not in left)
+        if victims:
+            result["victims"] = victims
+        return result
+
+    async def _outcome(self, pod: Pod) -> Pod:
+        """Waits until the pod is bound or found unschedulable for good."""
+        waited, step = 0.0, 0.005
+        while waited < LONGEST_WAIT_SECONDS:
+            await self._settled()
+            pod = self._store.get(Pod, pod.name, pod.namespace)
+            if pod.spec.node_name:
+                return pod
+            refused = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
+            if refused is not None and refused.status == "False" and not pod.status.nominated_node_name:
+                return pod
+            await asyncio.sleep(step)
+            waited += step
+        raise APIError(f"pod {pod.key} is neither bound nor found unschedulable")
+
+    async def _settled(self) -> None:
+        """Until the scheduler has taken note of everything that happened."""
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, VirtualLoop):
+            await loop.quiescent()
+            return
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def _decoded(raw: Mapping[str, Any]) -> Object:
+    item = decode_object(raw)
+    if item is None:
+        raise DecodeError(f"unknown kind {raw.get('kind')!r}")
+    return item
