@@ -162,6 +162,7 @@ from bayplan.framework.scoring_args import (
 )
 from bayplan.framework.state import CycleState, NotInStateError
 from bayplan.framework.status import SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
+from bayplan.framework.volume_binder import BindsVolumes, VolumeBinder, VolumePlan
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import (
     Evaluation,
@@ -215,20 +216,13 @@ from bayplan.snapshot.terms import (
     pod_terms,
 )
 from bayplan.snapshot.view import BoolColumn, IntColumn, LabelValues, NodeColumns
+from bayplan.snapshot.volume_ids import InlineVolume, VolumeId, VolumeProblem, limited_volumes, wanted_volumes
 from bayplan.snapshot.volume_matching import (
     claims_by_size,
     match_volumes,
 )
 from bayplan.snapshot.volume_offers import StorageRoom, VolumeOffers, rows_reached, volume_limit
-from bayplan.snapshot.volumes import (
-    InlineVolume,
-    NodeVolumes,
-    VolumeId,
-    VolumeProblem,
-    VolumeUses,
-    limited_volumes,
-    wanted_volumes,
-)
+from bayplan.snapshot.volumes import NodeVolumes, VolumeUses
 from bayplan.snapshot.what_if import Hypothesis
 
 __all__ = [
@@ -267,6 +261,7 @@ __all__ = [
     "Action",
     "Affinity",
     "AffinityTerm",
+    "BindsVolumes",
     "BoolColumn",
     "CSIDriver",
     "CSINode",
@@ -369,9 +364,11 @@ __all__ = [
     "UtilizationShapePoint",
     "Volume",
     "VolumeAttachment",
+    "VolumeBinder",
     "VolumeBindingArgs",
     "VolumeId",
     "VolumeOffers",
+    "VolumePlan",
     "VolumeProblem",
     "VolumeUses",
     "Wait",

@@ -33,6 +33,7 @@ from bayplan.plugin import (
     Status,
     Volume,
     VolumeBindingArgs,
+    VolumePlan,
     expected_claim,
     expected_volume,
     failure,
@@ -46,7 +47,6 @@ from bayplan.plugins.volume_binding import (
     REASON_NO_VOLUME,
     UNBOUND_IMMEDIATE,
     VolumeBinding,
-    VolumePlan,
 )
 from bayplan.testing.builders import (
     make_csi_capacity,

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from bayplan.api.meta import Object
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import derived
-from bayplan.snapshot.volumes import VolumeId, VolumeUses
+from bayplan.snapshot.volume_ids import VolumeId
+from bayplan.snapshot.volumes import VolumeUses
 from bayplan.testing.builders import (
     make_node,
     make_pod,
@@ -96,8 +97,12 @@ def test_a_claim_that_gets_its_volume_counts_as_that_volume() -> None:
         pytest.param(make_storage_class("j", provisioner="other"), 1, id="another class"),
     ],
 )
-def test_counts_follow_classes(change: Object, count: int) -> None:
-    cluster = cluster_of(make_storage_class("k", provisioner=DRIVER), make_pvc("a", storage_class="k"))
+@pytest.mark.parametrize(
+    "volume", [pytest.param("", id="no volume yet"), pytest.param("lost", id="lost volume")]
+)
+def test_counts_follow_classes(change: Object, count: int, volume: str) -> None:
+    claim = make_pvc("a", storage_class="k", volume=volume)
+    cluster = cluster_of(make_storage_class("k", provisioner=DRIVER), claim)
     cluster.add_pod(make_pod("p", claims=["a"]), "n")
     assert counts(cluster) == [1, 0]
     cluster.objects.put(change)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol, runtime_checkable
+from typing import ClassVar, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from bayplan.plugin import (
     STORAGE,
     WAIT_FOR_FIRST_CONSUMER,
     Action,
+    BindsVolumes,
     BoolColumn,
     CSIDriver,
     CSINode,
@@ -58,6 +59,7 @@ from bayplan.plugin import (
     TranslationError,
     VolumeBindingArgs,
     VolumeOffers,
+    VolumePlan,
     Wake,
     assume_object,
     claims_by_size,
@@ -105,35 +107,6 @@ class PodClaims:
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
     """Those that get a volume together with the pod's node."""
-
-
-@dataclass(frozen=True, slots=True)
-class VolumePlan:
-    """What has to be written before the pod can be bound: volumes first, then claims."""
-
-    volumes: tuple[PersistentVolume, ...] = ()
-    """Each with a reference to the claim that gets it."""
-    claims: tuple[PersistentVolumeClaim, ...] = ()
-    """Each with the node where a volume is to be provisioned for it."""
-
-    @property
-    def items(self) -> tuple[PersistentVolume | PersistentVolumeClaim, ...]:
-        return *self.volumes, *self.claims
-
-
-class VolumeBinder(Protocol):
-    """Carries out plans. Provided by the layer that writes to the API server."""
-
-    async def bind(self, pod: Pod, node_name: str, plan: VolumePlan, timeout_seconds: float) -> Status | None:
-        """Writes the plan and waits until all claims of the pod are bound. None when they are."""
-
-
-@runtime_checkable
-class BindsVolumes(Protocol):
-    """A handle of a scheduler that can write."""
-
-    @property
-    def volumes(self) -> VolumeBinder: ...
 
 
 class VolumeBinding(Plugin):
@@ -235,12 +208,12 @@ class VolumeBinding(Plugin):
         plan = self._plan(pod, node_name)
         if isinstance(plan, Status):
             return plan
-        try:
-            for item in plan.items:
+        for done, item in enumerate(plan.items):
+            try:
                 assume_object(objects, item)
-        except OutOfSyncError as error:
-            _take_back(objects, plan)
-            return failure(str(error))
+            except OutOfSyncError as error:
+                _take_back(objects, plan.items[:done])
+                return failure(str(error))
         state.write((self.name, pod.uid), plan)
         return None
 
@@ -248,15 +221,15 @@ class VolumeBinding(Plugin):
         assert self.handle is not None
         plan: VolumePlan | None = state.get((self.name, pod.uid))
         if plan is not None:
-            _take_back(self.handle.cluster.objects, plan)
+            _take_back(self.handle.cluster.objects, plan.items)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         plan: VolumePlan | None = state.get((self.name, pod.uid))
-        return SKIP if plan is None or plan == VolumePlan() else None
+        return None if plan is not None and plan.items else SKIP
 
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         plan: VolumePlan | None = state.get((self.name, pod.uid))
-        if plan is None or plan == VolumePlan():
+        if plan is None or not plan.items:
             return None
         handle: object = self.handle
         if not isinstance(handle, BindsVolumes):
@@ -466,6 +439,6 @@ def _provisioned_on(node_name: str, claim: PersistentVolumeClaim) -> PersistentV
     return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
 
 
-def _take_back(objects: Objects, plan: VolumePlan) -> None:
-    for item in plan.items:
+def _take_back(objects: Objects, items: Sequence[PersistentVolume | PersistentVolumeClaim]) -> None:
+    for item in items:
         restore_object(objects, item)

@@ -1,160 +1,29 @@
 """Which volumes the pods of each node use, as far as CSI drivers limit how many they attach.
 
-Volumes are told apart by driver and handle, so that one which two pods share counts once. A claim that has no
-volume yet counts under its own name. What stands in a pod or a PersistentVolume in the words of an in-tree
-plugin counts as its CSI driver's (`api/in_tree_volumes.py`): on every node with a CSINode, and the others
-have no limits.
-
 `VolumeUses` keeps the count of every node in columns and renews only rows where something changed: a pod came
-or went, a claim got its volume, a volume was attached.
+or went, a claim got its volume, a volume was attached. Which volume is meant, volume_ids.py says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from bayplan.api.in_tree_volumes import (
-    IN_TREE_PLUGINS,
-    TranslationError,
-    in_tree_plugin,
-    inline_handle,
-    volume_handle,
-)
-from bayplan.api.pod import Pod
-from bayplan.api.storage import (
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-    not_found,
-    not_made_for,
-)
+from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import Groups, LogReader, ObjectReader
 from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.table import Column
+from bayplan.snapshot.volume_ids import ClaimedVolume, PodVolumes, VolumeId, limited_volumes, used_volume
 from bayplan.snapshot.what_if import Hypothesis
-
-NO_CLAIM_NAME: Final = "PersistentVolumeClaim had no name"
-CLAIM_LOOKUP: Final = "looking up PVC {namespace}/{name}: {problem}"
-INLINE_TRANSLATION: Final = "converting volume({name}) from inline to csi: {problem}"
-
-
-class VolumeId(NamedTuple):
-    """One volume, whoever uses it under whatever name."""
-
-    driver: str
-    handle: str
-    claim: str = ""
-    """Instead of a handle: `namespace/name` of the claim that a volume is yet to be made for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedVolume:
-    """A volume of a pod that stands for a claim."""
-
-    name: str
-    """The claim's, in the pod's namespace."""
-    is_ephemeral: bool
-
-
-@dataclass(frozen=True, slots=True)
-class InlineVolume:
-    """A volume that stands in the pod itself, in the words of an in-tree plugin."""
-
-    id: VolumeId | None
-    """None where it does not count."""
-    problem: str = ""
-    """Why it cannot be told which volume is meant; nodes with a CSINode cannot take such a pod."""
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeProblem:
-    """Why it cannot be told which volumes a pod uses."""
-
-    text: str
-    is_missing_claim: bool = False
-
 
 _Thing = TypeVar("_Thing", bound=Hashable)
 
 ClaimKey = tuple[str, str]
 """Namespace and name."""
-
-PodVolumes = tuple[ClaimedVolume | InlineVolume, ...]
-
-
-def limited_volumes(pod: Pod) -> PodVolumes:
-    """The volumes of a pod that may count against a driver's limit, in order."""
-    found: list[ClaimedVolume | InlineVolume] = []
-    for volume in pod.spec.volumes:
-        claim_name = pod.claim_name(volume)
-        plugin = in_tree_plugin(volume)
-        if claim_name is not None:
-            found.append(ClaimedVolume(claim_name, volume.persistent_volume_claim is None))
-        elif plugin is not None and not plugin.is_counted:
-            found.append(InlineVolume(None))
-        elif plugin is not None:
-            try:
-                found.append(InlineVolume(VolumeId(plugin.driver, inline_handle(plugin, volume))))
-            except TranslationError as error:
-                found.append(InlineVolume(None, INLINE_TRANSLATION.format(name=volume.name, problem=error)))
-    return tuple(found)
-
-
-def wanted_volumes(
-    objects: Objects, pod: Pod, volumes: PodVolumes, *, has_csi_node: bool
-) -> frozenset[VolumeId] | VolumeProblem:
-    """The volumes that a waiting pod would use on a node with, or without, a CSINode."""
-    found: set[VolumeId | None] = set()
-    for volume in volumes:
-        if isinstance(volume, InlineVolume):
-            if has_csi_node and volume.problem:
-                return VolumeProblem(volume.problem)
-            found.add(volume.id if has_csi_node else None)
-            continue
-        if not volume.name:
-            return VolumeProblem(NO_CLAIM_NAME)
-        claim = objects.of(PersistentVolumeClaim).get(volume.name, pod.namespace)
-        if claim is None:
-            problem = not_found(PersistentVolumeClaim, volume.name)
-            text = CLAIM_LOOKUP.format(namespace=pod.namespace, name=volume.name, problem=problem)
-            return VolumeProblem(text, is_missing_claim=True)
-        if volume.is_ephemeral and not claim.was_made_for(pod):
-            return VolumeProblem(not_made_for(claim, pod))
-        found.add(volume_of_claim(objects, claim))
-    return frozenset(volume_id for volume_id in found if volume_id is not None)
-
-
-def volume_of_claim(objects: Objects, claim: PersistentVolumeClaim) -> VolumeId | None:
-    """The volume that a claim stands for, or None where it does not count."""
-    volume = objects.of(PersistentVolume).get(claim.spec.volume_name) if claim.spec.volume_name else None
-    if volume is not None:
-        return _id_of(volume)
-    storage_class = objects.of(StorageClass).get(claim.class_name)
-    driver = "" if storage_class is None else storage_class.provisioner
-    plugin = IN_TREE_PLUGINS.get(driver)
-    if plugin is not None:
-        driver = plugin.driver if plugin.is_counted else ""
-    return VolumeId(driver, "", claim.key) if driver else None
-
-
-def _id_of(volume: PersistentVolume) -> VolumeId | None:
-    csi = volume.spec.csi
-    if csi is not None:
-        return VolumeId(csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None
-    plugin = in_tree_plugin(volume.spec)
-    if plugin is None or not plugin.is_counted:
-        return None
-    try:
-        handle = volume_handle(plugin, volume)
-    except TranslationError:
-        return None
-    return VolumeId(plugin.driver, handle) if handle else None
 
 
 @dataclass(slots=True)
@@ -224,11 +93,9 @@ class VolumeUses:
             for volume in _volumes_in(cluster, slot):
                 pod = cluster.pods.pod[slot]
                 assert pod is not None
-                if isinstance(volume, InlineVolume):
-                    volume_id, trouble = volume.id, volume.problem
-                else:
+                if isinstance(volume, ClaimedVolume):
                     claims.add((pod.namespace, volume.name))
-                    volume_id, trouble = _claimed(cluster.objects, pod, volume)
+                volume_id, trouble = used_volume(cluster.objects, pod, volume)
                 problem = problem or trouble
                 if volume_id is not None:
                     used.add(volume_id)
@@ -275,7 +142,7 @@ class VolumeUses:
         changed.update(key for name in volumes for key in self._claims_on.of(name))
         if any(self._classes.changed(objects.of(StorageClass))):
             # Classes decide about claims without a volume. They hardly ever change.
-            changed.update(self._claims_on.of(""))
+            changed.update(self._claim_rows)
         return changed
 
     def _changed_attachments(self, objects: Objects, volumes: set[str]) -> set[str]:
@@ -314,19 +181,6 @@ class VolumeUses:
 
 def _volume_name(attachment: VolumeAttachment) -> str:
     return attachment.spec.source.persistent_volume_name or ""
-
-
-def _claimed(objects: Objects, pod: Pod, volume: ClaimedVolume) -> tuple[VolumeId | None, str]:
-    """The volume of a claim that a placed pod uses, or why that cannot be told."""
-    if not volume.name:
-        return None, NO_CLAIM_NAME
-    claim = objects.of(PersistentVolumeClaim).get(volume.name, pod.namespace)
-    if claim is None:
-        # A pod that runs has had its claim; what became of it is not the newcomer's business.
-        return None, ""
-    if volume.is_ephemeral and not claim.was_made_for(pod):
-        return None, not_made_for(claim, pod)
-    return volume_of_claim(objects, claim), ""
 
 
 def _volumes_in(cluster: Cluster, slot: int) -> PodVolumes:
