@@ -55,11 +55,12 @@ def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> 
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
     """A plugin's reasons against a single row, as bits; 0 where it has none."""
-    given = []
     try:
-        for reject in step.plugin.filter(state, pod, node) or ():
-            if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
-                given.append(reasons.bit(reject))
+        given = [
+            reasons.bit(reject)
+            for reject in step.plugin.filter(state, pod, node) or ()
+            if (np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask)
+        ]
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
     if len(given) > 1:

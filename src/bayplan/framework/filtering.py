@@ -125,7 +125,7 @@ class Filtering:
         self, search: Search, step: Step, view: NodeColumns, left: IdColumn | None
     ) -> Collected | None:
         reasons = search.standing.reasons[step.index]
-        state = search.standing.state_of(step) if step.kept else search.state
+        state = self._state(search, step)
         if isinstance(view, Hypothesis):
             view = view if left is None else view.subset(left)
             if hasattr(step.plugin, "add_pod"):
@@ -134,12 +134,16 @@ class Filtering:
             view = NodeColumns(self._cluster, view.rows.take(left))
         return calls.filter_rows(step, state, search.pod, view, reasons)
 
+    @staticmethod
+    def _state(search: Search, step: Step) -> CycleState:
+        return search.standing.state_of(step) if step.kept else search.state
+
     def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Collected | None:
         """For plugins with AddPod and RemovePod: each row has a state of its own."""
         reasons = search.standing.reasons[step.index]
         bits = np.zeros(len(view), dtype=np.int64)
         for position in range(len(view)):
-            state = search.state.clone()
+            state = self._state(search, step).clone()
             gone, added = view.changed_pods(position)
             node = view.node_info(position)
             for verb, method, pods in (

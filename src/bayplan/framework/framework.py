@@ -142,6 +142,8 @@ class Framework:
         plugins = self._asked_pre_filters if standing.settled else self.profile.pre_filters
         remembered: Status | None = None
         search.node_set = None
+        if not standing.settled:
+            standing.follow_objects()
         for plugin in plugins:
             if plugin.reads is None:
                 answer = calls.pre_filter(plugin, search.state, pod, self._nodes)
@@ -210,7 +212,8 @@ class Framework:
 
     def _best_kept(self, search: Search) -> Found | NotFound:
         """Only kept plugins have a say in filtering, and all nodes count."""
-        standing, cluster, start = search.standing, self.cluster, self._start.index
+        standing, cluster = search.standing, self.cluster
+        start = self._start.index % cluster.node_count
         rows = standing.feasible_rows(start)
         if len(rows) < 2:
             return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
@@ -270,7 +273,8 @@ class Framework:
             if len(order):
                 order = np.roll(order, -(start % len(order)))
         else:
-            order = self._rotated(start)
+            # Nodes may have gone since the last search, so that it would begin behind the end.
+            order = self._rotated(start % len(order) if len(order) else 0)
         return order, absent, search.node_set_by
 
     def _rotated(self, start: int) -> IdColumn:

@@ -24,7 +24,7 @@ from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.profile import Step
 from bayplan.framework.signature import SignatureOf
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.framework.status import Code, Status
 from bayplan.framework.verdicts import Reasons
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -126,7 +126,7 @@ class KeptPlugin:
         self._pod = pod
         self._cluster = cluster
         self.generation = 0
-        """Grows when PreFilter answered anew: all that follows from its answer has to be made again."""
+        """Grows when objects that the plugin reads have changed: all its answers have to be made again."""
         self._answer: Status | NodeNames | None = None
         self._versions: tuple[int, ...] = ()
         self._images_version = -1
@@ -143,18 +143,32 @@ class KeptPlugin:
         if self._answer is not None and self._versions == versions:
             return self._answer
         before, self._versions = self._answer, versions
-        answer: Status | NodeNames = SUCCESS
-        if hasattr(self.plugin, "pre_filter"):
-            self._answer = None
-            answer = calls.pre_filter(self.plugin, self.state, self._pod, nodes)
+        self._answer = None
+        answer = calls.pre_filter(self.plugin, self.state, self._pod, nodes)
         self._answer = answer
         self.skips = isinstance(answer, Status) and answer.code is Code.SKIP
-        if before is None or not self.skips or before != answer:
-            self.generation += 1
-            self.verdicts.start_over()
-            self.raw_scores.start_over()
-            self._scores = None
+        if before is None or not self.skips or before != answer or self._scores_now(nodes):
+            self._start_over()
         return answer
+
+    def follow_objects(self) -> None:
+        """For a plugin without PreFilter: all is new once objects that it reads have changed."""
+        versions = self._cluster.objects.versions(self.plugin.reads.kinds)
+        if self._versions != versions:
+            self._versions = versions
+            self._start_over()
+
+    def _start_over(self) -> None:
+        self.generation += 1
+        self.verdicts.start_over()
+        self.raw_scores.start_over()
+        self._scores = None
+
+    def _scores_now(self, nodes: NodeColumns) -> bool:
+        """Whether there are scores, which may have changed with the objects even if Filter is left out."""
+        if self._scores is False and hasattr(self.plugin, "pre_score"):
+            return calls.pre_score(self.plugin, self.state, self._pod, nodes)
+        return bool(self._scores)
 
     def has_score(self, nodes: NodeColumns, pre_scores: bool) -> bool:
         """Whether the plugin scores these pods, which its PreScore says."""
@@ -163,23 +177,44 @@ class KeptPlugin:
         return self._scores
 
     def sync_verdicts(self) -> None:
+        self._follow_images()
         self.verdicts.sync()
 
     def sync_scores(self) -> None:
-        if self.plugin.reads.images and self._images_version != self._cluster.images_version:
-            self._images_version = self._cluster.images_version
-            self.raw_scores.start_over()
+        self._follow_images()
         self.raw_scores.sync()
 
+    def _follow_images(self) -> None:
+        if self.plugin.reads.images and self._images_version != self._cluster.images_version:
+            self._images_version = self._cluster.images_version
+            self.verdicts.start_over()
+            self.raw_scores.start_over()
+
     def _judge(self, view: NodeColumns) -> NDArray[np.int64]:
-        found = calls.filter_rows(self._step, self.state, self._pod, view, self.reasons)
-        return np.zeros(len(view), dtype=np.int64) if found is None else found.why()
+        there, shown = self._shown(view)
+        found = calls.filter_rows(self._step, self.state, self._pod, shown, self.reasons)
+        if found is None:
+            return np.zeros(len(view), dtype=np.int64)
+        return found.why() if there is None else found.among(there, len(view)).why()
+
+    def _shown(self, view: NodeColumns) -> tuple[IdColumn | None, NodeColumns]:
+        """What to show to the plugin: one that looks at nodes one by one must not meet a row without one."""
+        if not self._step.one_node_at_a_time or view.exists.all():
+            return None, view
+        there = view.exists.nonzero()[0]
+        return there, NodeColumns(self._cluster, view.rows.take(there))
 
     def _judge_one(self, one: OneNode) -> int:
         return calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
 
     def _score(self, view: NodeColumns) -> NDArray[np.int64]:
-        return calls.score_rows(self._step, self.state, self._pod, view)
+        there, shown = self._shown(view)
+        scores = calls.score_rows(self._step, self.state, self._pod, shown)
+        if there is None:
+            return scores
+        all_scores = np.zeros(len(view), dtype=np.int64)
+        all_scores[there] = scores
+        return all_scores
 
     def _score_one(self, one: OneNode) -> int:
         return calls.score_one(self._step, self.state, self._pod, one)

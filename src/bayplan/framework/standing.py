@@ -20,13 +20,16 @@ from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
-from bayplan.framework.ties import heap_rank
+from bayplan.framework.ties import heap_rank, pick
 from bayplan.framework.verdicts import PASS, Reasons, Who, Why
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 NOT_FEASIBLE: Final = -1
+
+MOST_TOTAL: Final = 2**40
+"""The largest total that leaves room for a tie-break among millions of nodes in one integer."""
 
 FEW_ROWS: Final = 4
 """Up to so many changed rows are put together one by one."""
@@ -51,8 +54,8 @@ class Standing:
         self.rows_computed = 0
         """Rows that were brought up to date, over all attempts."""
         self.feasible_version = 0
-        self.shared: dict[Any, Any] = {}
-        """A place for what others keep for pods of this signature."""
+        self._shared: dict[Any, Any] = {}
+        self._shared_for: tuple[int, ...] = ()
         self._objects_version = -1
         self._asked_again = True
         self._generations: tuple[int, ...] = ()
@@ -66,6 +69,8 @@ class Standing:
         self._normal: Scorers = []
         self._usage_scorers: Scorers = []
         self._normal_follow_usage = False
+        self._heavy = False
+        """Whether weights are so large that total and tie-break do not fit into one integer."""
         self._feasible: tuple[tuple[int, int, int], IdColumn] | None = None
         self._key_for: tuple[int, int, int] | None = None
         self._shift = 0
@@ -88,6 +93,15 @@ class Standing:
     def may_have_errors(self) -> bool:
         """Whether a kept plugin has ever answered that it broke on some row."""
         return any(kept.reasons.has_errors for _, kept in self._filters)
+
+    @property
+    def shared(self) -> dict[Any, Any]:
+        """A place for what others keep for pods of this signature, while plugins read the same objects."""
+        generations = self.generations()
+        if generations != self._shared_for:
+            self._shared.clear()
+            self._shared_for = generations
+        return self._shared
 
     def state_of(self, step: Step) -> CycleState:
         """What a kept plugin remembers for these pods."""
@@ -116,6 +130,18 @@ class Standing:
         self._asked_again = True
         return self._kept[plugin.name].pre_filter(nodes)
 
+    def follow_objects(self) -> None:
+        """For plugins that take no part in PreFilter; to be called before those that do are asked."""
+        self._asked_again = True
+        asked = self._profile.pre_filters
+        for kept in self._kept.values():
+            if kept.plugin not in asked:
+                kept.follow_objects()
+
+    def generations(self) -> tuple[int, ...]:
+        """Changes when objects that a kept plugin reads have changed."""
+        return tuple(kept.generation for kept in self._kept.values())
+
     # Filter
 
     def sync(self) -> None:
@@ -124,7 +150,11 @@ class Standing:
         if self._asked_again:
             self._choose_plugins()
         # What follows from the Node objects alone needs no look as long as none of them changed.
-        everything = not self._epochs or cluster.node_log.end != self._cursors[0]
+        everything = (
+            not self._epochs
+            or cluster.node_log.end != self._cursors[0]
+            or cluster.nodes.high != len(self.who)
+        )
         for _, kept in self._filters if everything else self._usage_filters:
             kept.sync_verdicts()
         if self._scored:
@@ -152,7 +182,7 @@ class Standing:
     def _choose_plugins(self) -> None:
         """After PreFilters were asked: who takes part, if an answer is new."""
         self._asked_again = False
-        generations = tuple(kept.generation for kept in self._kept.values())
+        generations = self.generations()
         if generations == self._generations:
             return
         self._generations = generations
@@ -216,9 +246,10 @@ class Standing:
                 calls.check_range(step, kept.raw_scores.values[row : row + 1])
             total += step.weight * score
         self._total[row] = total
-        self._key[row] = (total + int(self._normalized[row])) << self._shift | int(self._tie[row])
         if self._normal_follow_usage:
             self._key_for = None
+        if self._key_for is not None:
+            self._key[row] = (total + int(self._normalized[row])) << self._shift | int(self._tie[row])
 
     # Score
 
@@ -239,6 +270,7 @@ class Standing:
         self._usage_plain = [(step, kept) for step, kept in self._plain if step.usage]
         self._normal = [(step, kept) for step, kept in active if step.normalizes]
         self._normal_follow_usage = any(step.usage for step, _ in self._normal)
+        self._heavy = sum(step.weight for step, _ in active) * MAX_SCORE > MOST_TOTAL
         self._usage_scorers = [(step, kept) for step, kept in active if step.usage]
         self._add_up(slice(None), self.ok, with_static=True)
         self._scored = True
@@ -293,11 +325,15 @@ class Standing:
 
     def best_row(self, pod: Pod, start: int) -> int:
         """The winner, where nothing but kept plugins has a say. There must be two feasible rows or more."""
+        if self._heavy:
+            rows = self.feasible_rows(start)
+            return int(rows[pick(self.totals(pod, rows))])
         if self._key_for != (self.feasible_version, self._cluster.order_version, start):
             self._rank(pod, start)
         return int(self._key.argmax())
 
     def _rank(self, pod: Pod, start: int) -> None:
+        self._key_for = None
         rows = self.feasible_rows(start)
         rank = heap_rank(len(rows))
         self._shift = len(rank).bit_length()
