@@ -22,6 +22,8 @@ class KeptDryRun:
     """What is known for pods of one signature and priority, and how much of the logs it has seen."""
 
     table: VictimTable
+    itself: str
+    """The uid of a pod that is nominated itself, and so does not count among those that go before it."""
     budgets: int
     cursors: tuple[int, int, int]
 
@@ -43,11 +45,11 @@ class KeptDryRun:
 def judged(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
     """What evicting would take on these rows, from an earlier dry run as far as that still holds."""
     cluster = outcome.cluster
-    # A pod that is itself nominated does not count among those that go before it.
-    key = ("preemption", pod.priority, pod.uid if cluster.nominated_node(pod.uid) else "")
+    itself = pod.uid if cluster.nominated_node(pod.uid) else ""
+    key = ("preemption", pod.priority, bool(itself))
     known = outcome.kept.get(key) if outcome.row_local else None
-    if not isinstance(known, KeptDryRun) or not known.follow(cluster):
-        known = KeptDryRun(VictimTable(cluster.nodes.high), _budgets(cluster), _cursors(cluster))
+    if not isinstance(known, KeptDryRun) or known.itself != itself or not known.follow(cluster):
+        known = KeptDryRun(VictimTable(cluster.nodes.high), itself, _budgets(cluster), _cursors(cluster))
         if outcome.row_local:
             outcome.kept[key] = known
     anew = rows[~known.table.known.take(rows)]
