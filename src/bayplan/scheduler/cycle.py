@@ -123,8 +123,11 @@ def post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
         code = answer.status.code
         if code is Code.SUCCESS:
             return dataclasses.replace(answer, earlier=tuple(reasons))
-        if code is Code.UNRESOLVABLE or not answer.status.is_rejection:
+        if code is Code.UNRESOLVABLE:
             return PostFilterResult(answer.status.by(plugin.name), answer.nomination)
+        if not answer.status.is_rejection:
+            # What broke says nothing about the nomination: it stays as it is.
+            return PostFilterResult(Status(Code.ERROR, answer.status.reasons, plugin.name))
         nomination = answer.nomination or nomination
         reasons.extend(answer.status.reasons)
         rejected_by = rejected_by or plugin.name

@@ -1,0 +1,395 @@
+"""Generated cluster lives: pools of nodes, pods and other objects, and events that are drawn from them.
+
+The pools are made once, from a seed, so that drawing an event is cheap and a failing sequence shrinks to a
+few events of simple pods (the simplest come first in every pool). Everything is small on purpose: few names,
+few labels and tight nodes make pods meet.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from hypothesis import strategies as st
+
+from bayplan.api.meta import LabelSelector, Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Affinity, ContainerPort, Pod, PodAffinityTerm, TopologySpreadConstraint
+from bayplan.testing.builders import (
+    make_expression,
+    make_namespace,
+    make_node,
+    make_node_affinity,
+    make_node_term,
+    make_owner,
+    make_pdb,
+    make_pod,
+    make_pod_affinity,
+    make_pod_term,
+    make_replica_set,
+    make_selector,
+    make_service,
+    make_spread,
+    make_toleration,
+)
+
+GPU: Final = "example.com/gpu"
+HOST: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+KEYS: Final = (ZONE, HOST, "rack")
+NODES: Final = ("n0", "n1", "n2", "n3", "n4", "n5")
+NAMESPACES: Final = ("default", "other")
+APPS: Final = ("web", "db", "job")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A pod without a name."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def pod(self, name: str, **more: Any) -> Pod:
+        return make_pod(name, **{**self.fields, **more})
+
+    def __repr__(self) -> str:
+        return f"Shape({dict(self.fields)})"
+
+
+def _selector(rng: random.Random) -> LabelSelector | Mapping[str, str] | None:
+    return rng.choice(
+        (
+            {"app": rng.choice(APPS)},
+            {"app": rng.choice(APPS)},
+            make_selector({}, make_expression("app", "In", *rng.sample(APPS, 2))),
+            make_selector({}, make_expression("app", "NotIn", rng.choice(APPS))),
+            make_selector({}, make_expression("tier", "Exists")),
+            make_selector({"app": rng.choice(APPS)}, make_expression("tier", "DoesNotExist")),
+            make_selector(),
+            None,
+        )
+    )
+
+
+def _term(rng: random.Random) -> PodAffinityTerm:
+    namespaces: Sequence[str] = ()
+    namespace_selector = None
+    chance = rng.random()
+    if chance < 0.15:
+        namespaces = rng.sample(NAMESPACES, rng.choice((1, 2)))
+    elif chance < 0.3:
+        namespace_selector = rng.choice(
+            (
+                make_selector(),
+                make_selector({"team": "a"}),
+                make_selector({}, make_expression("team", "Exists")),
+            )
+        )
+    return make_pod_term(
+        rng.choice(KEYS), _selector(rng), namespaces=namespaces, namespace_selector=namespace_selector
+    )
+
+
+def pod_affinity(rng: random.Random) -> Affinity:
+    kind = rng.choice(("required", "anti", "preferred", "all"))
+    return make_pod_affinity(
+        required=[_term(rng) for _ in range(rng.choice((1, 1, 2)))] if kind in ("required", "all") else (),
+        anti_required=[_term(rng)] if kind in ("anti", "all") else (),
+        preferred=[(rng.choice((1, 7, 100)), _term(rng))] if kind in ("preferred", "all") else (),
+        anti_preferred=[(rng.choice((1, 50)), _term(rng))] if kind in ("preferred", "all") else (),
+    )
+
+
+def _node_affinity(rng: random.Random) -> Affinity:
+    required = rng.choice(
+        (
+            (),
+            (make_node_term(make_expression("disk", "In", "ssd")),),
+            (make_node_term(make_expression(ZONE, "NotIn", "z0")),),
+            (
+                make_node_term(make_expression("cores", "Gt", "2")),
+                make_node_term(make_expression("disk", "Exists")),
+            ),
+            (make_node_term(fields=[make_expression("metadata.name", "In", rng.choice(NODES))]),),
+            (make_node_term(make_expression("cores", "Gt", "no number")),),
+        )
+    )
+    preferred = [(rng.choice((1, 30)), make_node_term(make_expression("disk", "In", "ssd")))]
+    return make_node_affinity(*required, preferred=preferred if rng.random() < 0.5 or not required else ())
+
+
+def spread(rng: random.Random, *, hard: bool) -> TopologySpreadConstraint:
+    return make_spread(
+        rng.choice(KEYS),
+        _selector(rng),
+        max_skew=rng.choice((1, 1, 2, 3)),
+        hard=hard,
+        min_domains=rng.choice((None, None, 2, 4)) if hard else None,
+        node_affinity_policy=rng.choice((None, "Ignore", "Honor")),
+        node_taints_policy=rng.choice((None, None, "Ignore", "Honor")),
+        match_label_keys=rng.choice(((), (), ("tier",))),
+    )
+
+
+def _tolerations(rng: random.Random) -> list[Any]:
+    return rng.choice(
+        (
+            [make_toleration("dedicated", "db", "NoSchedule")],
+            [make_toleration("dedicated")],
+            [make_toleration("slow", effect="PreferNoSchedule")],
+            [make_toleration()],
+        )
+    )
+
+
+def _merged(one: Affinity, other: Affinity) -> Affinity:
+    return Affinity(
+        node_affinity=one.node_affinity,
+        pod_affinity=other.pod_affinity,
+        pod_anti_affinity=other.pod_anti_affinity,
+    )
+
+
+def random_shape(rng: random.Random) -> Shape:
+    """A pod that asks for some of everything."""
+    fields: dict[str, Any] = {"cpu": rng.choice((None, "250m", "500m", "1", "2"))}
+    fields["memory"] = rng.choice((None, None, "1Gi", "3Gi"))
+    if rng.random() < 0.15:
+        fields["requests"] = {GPU: rng.choice((1, 2))}
+    if rng.random() < 0.8:
+        fields["labels"] = {"app": rng.choice(APPS)}
+        if rng.random() < 0.3:
+            fields["labels"]["tier"] = rng.choice(("front", "back"))
+    if rng.random() < 0.25:
+        fields["namespace"] = "other"
+    fields["priority"] = rng.choice((None, 0, 10, 10, 100))
+    if rng.random() < 0.05:
+        fields["preemption_policy"] = "Never"
+    if rng.random() < 0.25:
+        fields["tolerations"] = _tolerations(rng)
+    if rng.random() < 0.1:
+        fields["node_selector"] = {"disk": "ssd"}
+    affinity: Affinity | None = _node_affinity(rng) if rng.random() < 0.2 else None
+    if rng.random() < 0.4:
+        others = pod_affinity(rng)
+        affinity = others if affinity is None else _merged(affinity, others)
+    fields["affinity"] = affinity
+    if rng.random() < 0.35:
+        fields["spread"] = [spread(rng, hard=rng.random() < 0.5) for _ in range(rng.choice((1, 1, 2)))]
+    if rng.random() < 0.12:
+        address = rng.choice(("", "10.0.0.1"))
+        fields["host_ports"] = [
+            ContainerPort(host_port=rng.choice((80, 81)), protocol="TCP", host_ip=address)
+        ]
+    if rng.random() < 0.25:
+        fields["image"] = rng.choice(("big", "small:v1"))
+    if rng.random() < 0.1:
+        fields["owner"] = make_owner("ReplicaSet", "rs")
+    return Shape(fields)
+
+
+def random_node(rng: random.Random, name: str) -> Node:
+    labels = {HOST: name, "cores": rng.choice(("2", "4"))}
+    if rng.random() < 0.85:
+        labels[ZONE] = rng.choice(("z0", "z1", "z2"))
+    if rng.random() < 0.6:
+        labels["rack"] = rng.choice(("r0", "r1", ""))
+    if rng.random() < 0.5:
+        labels["disk"] = rng.choice(("ssd", "hdd"))
+    if rng.random() < 0.05:
+        del labels[HOST]
+    taints = rng.choice(((), (), (), ("dedicated=db:NoSchedule",), ("slow=1:PreferNoSchedule",)))
+    return make_node(
+        name,
+        cpu=rng.choice(("1", "2", "3")),
+        memory=rng.choice(("4Gi", "8Gi")),
+        pods=rng.choice((2, 4, 8)),
+        resources={GPU: rng.choice((1, 2))} if rng.random() < 0.3 else None,
+        labels=labels,
+        taints=taints,
+        unschedulable=rng.random() < 0.08,
+        images=rng.choice(({}, {}, {"big:latest": 900 * 2**20}, {"small:v1": 90 * 2**20})),
+    )
+
+
+def _shapes(count: int) -> tuple[Shape, ...]:
+    plain = (
+        Shape(),
+        Shape({"cpu": "500m", "labels": {"app": "web"}}),
+        Shape({"cpu": "1", "priority": 100, "labels": {"app": "web"}}),
+        Shape({"labels": {"app": "web"}, "spread": [make_spread(ZONE, {"app": "web"})]}),
+        Shape({"labels": {"app": "web"}, "spread": [make_spread(ZONE, {"app": "web"}, hard=False)]}),
+        Shape(
+            {
+                "labels": {"app": "web"},
+                "affinity": make_pod_affinity(anti_required=[make_pod_term(HOST, {"app": "web"})]),
+            }
+        ),
+        Shape(
+            {
+                "labels": {"app": "web"},
+                "affinity": make_pod_affinity(required=[make_pod_term(ZONE, {"app": "web"})]),
+            }
+        ),
+        Shape(
+            {
+                "labels": {"app": "db"},
+                "affinity": make_pod_affinity(preferred=[(5, make_pod_term(ZONE, {"app": "web"}))]),
+            }
+        ),
+    )
+    rng = random.Random(2026)
+    return plain + tuple(random_shape(rng) for _ in range(count - len(plain)))
+
+
+def _nodes(variants: int) -> dict[str, tuple[Node, ...]]:
+    rng = random.Random(36)
+    return {name: tuple(random_node(rng, name) for _ in range(variants)) for name in NODES}
+
+
+SHAPES: Final = _shapes(160)
+NODE_POOL: Final = _nodes(12)
+OBJECTS: Final[tuple[Object, ...]] = (
+    make_service("web", {"app": "web"}),
+    make_service("tiers", {"tier": "front"}),
+    make_service("none"),
+    make_service("web", {"app": "web"}, namespace="other"),
+    make_replica_set("rs", {"app": "db"}),
+    make_pdb("web", {"app": "web"}, allowed=0),
+    make_pdb("web", {"app": "web"}, allowed=2),
+    make_pdb("all", make_selector(), allowed=0),
+    make_pdb("tiers", make_selector({}, make_expression("tier", "Exists")), allowed=1),
+    make_namespace("default", labels={"team": "a"}),
+    make_namespace("default"),
+    make_namespace("other", labels={"team": "b"}),
+    make_namespace("other", labels={"team": "a"}),
+)
+
+
+# Events
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A pod is tried. If it fits it runs there; if it preempts, `carry` says whether that is carried out."""
+
+    shape: Shape
+    carry: bool
+    nominated_node: str = ""
+    node_name: str = ""
+
+
+@dataclass(frozen=True)
+class SetNode:
+    node: Node
+
+    def __repr__(self) -> str:
+        node = self.node
+        return (
+            f"SetNode({node.name!r}, {node.labels}, {node.status.allocatable}, taints={node.spec.taints}, "
+            f"unschedulable={node.spec.unschedulable}, images={node.status.images})"
+        )
+
+
+@dataclass(frozen=True)
+class RemoveNode:
+    name: str
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """One of the pods that run goes away."""
+
+    which: int
+
+
+@dataclass(frozen=True)
+class UpdatePod:
+    """One of the pods that run changes, in a way that matters (it is being deleted) or not."""
+
+    which: int
+    terminate: bool
+
+
+@dataclass(frozen=True)
+class AppearPod:
+    """A pod that somebody else placed, perhaps on a node that nobody has seen."""
+
+    shape: Shape
+    node: str
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """One of the pods that wait for their victims to go no longer does."""
+
+    which: int
+
+
+@dataclass(frozen=True)
+class Put:
+    item: Object
+
+
+@dataclass(frozen=True)
+class Drop:
+    item: Object
+
+
+@dataclass(frozen=True)
+class Trim:
+    """The logs forget what is old."""
+
+
+Event = Schedule | SetNode | RemoveNode | DeletePod | UpdatePod | AppearPod | Withdraw | Put | Drop | Trim
+
+T = TypeVar("T")
+
+
+def _any(pool: Sequence[T]) -> st.SearchStrategy[T]:
+    """One of many things, drawn by number: Hypothesis would print a pool of them at length."""
+    return st.integers(0, len(pool) - 1).map(lambda index: pool[index])
+
+
+def _schedule(shapes: Sequence[Shape]) -> st.SearchStrategy[Event]:
+    usual = st.builds(Schedule, _any(shapes), st.booleans())
+    nominated, named = st.sampled_from(("", *NODES)), st.sampled_from(("", "", *NODES))
+    odd = st.builds(Schedule, _any(shapes), st.booleans(), nominated, named)
+    return st.one_of(usual, usual, usual, odd)
+
+
+def events(shapes: Sequence[Shape]) -> st.SearchStrategy[Event]:
+    """Anything that can happen to a cluster with pods of these shapes."""
+    schedule = _schedule(shapes)
+    set_node = st.builds(SetNode, _any([node for pool in NODE_POOL.values() for node in pool]))
+    which = st.integers(0, 30)
+    without_ports = [shape for shape in shapes if "host_ports" not in shape.fields] or [Shape()]
+    return st.one_of(
+        schedule,
+        schedule,
+        schedule,
+        schedule,
+        schedule,
+        set_node,
+        set_node,
+        st.builds(RemoveNode, st.sampled_from(NODES)),
+        st.builds(DeletePod, which),
+        st.builds(DeletePod, which),
+        st.builds(UpdatePod, which, st.booleans()),
+        st.builds(AppearPod, _any(without_ports), st.sampled_from((*NODES, "unseen"))),
+        st.builds(Withdraw, which),
+        st.builds(Put, _any(OBJECTS)),
+        st.builds(Drop, _any(OBJECTS)),
+        st.just(Trim()),
+    )
+
+
+@st.composite
+def lives(draw: st.DrawFn, most: int = 50) -> list[Event]:
+    """A few nodes, and then a sequence of events around pods of a few shapes."""
+    first = draw(st.lists(st.integers(0, len(NODES) - 1), min_size=2, max_size=6, unique=True))
+    shapes = draw(st.lists(_any(SHAPES), min_size=1, max_size=6))
+    count = draw(st.integers(1, most))
+    following = draw(st.lists(events(shapes), min_size=count, max_size=count))
+    return [*(SetNode(NODE_POOL[NODES[index]][0]) for index in first), *following]

@@ -1,0 +1,225 @@
+"""One attempt from beginning to end: what is said and done about a pod that fits nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bayplan.framework.framework import Framework
+from bayplan.framework.points import Point
+from bayplan.framework.profile import Profile
+from bayplan.plugin import (
+    SUCCESS,
+    Cluster,
+    Code,
+    CycleState,
+    Eviction,
+    FilterOutcome,
+    NodeColumns,
+    Nomination,
+    Plugin,
+    Pod,
+    PostFilterResult,
+    Reject,
+    Status,
+    failure,
+    unresolvable,
+    unschedulable,
+)
+from bayplan.scheduler.cycle import Decision, decide
+from bayplan.testing.builders import make_node, make_pod
+
+
+class No(Plugin):
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(True, "no")
+
+
+class Answers(Plugin):
+    """A PostFilter that gives the answer it was made with."""
+
+    def __init__(self, answer: PostFilterResult | Exception) -> None:
+        super().__init__()
+        self.answer = answer
+        self.asked = 0
+
+    def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
+        self.asked += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class First(Answers):
+    pass
+
+
+class Second(Answers):
+    pass
+
+
+def attempt(*post_filters: Plugin, nodes: int = 2) -> Decision:
+    cluster = Cluster()
+    for number in range(nodes):
+        cluster.set_node(make_node(f"n{number}"))
+    profile = Profile("test", {Point.FILTER: [No()], Point.POST_FILTER: post_filters}, {})
+    return decide(Framework(profile, cluster), make_pod())
+
+
+TEXT = "0/2 nodes are available: 2 no."
+
+
+def test_without_nodes_there_is_nothing_to_look_at() -> None:
+    decision = attempt(First(PostFilterResult(SUCCESS)), nodes=0)
+    assert decision.message == "no nodes available to schedule pods"
+    assert decision.status == Status(Code.UNRESOLVABLE, (decision.message,))
+    assert (decision.nomination, decision.diagnosis, decision.post_filter) == (Nomination(""), None, None)
+
+
+def test_without_post_filter_plugins_the_nomination_is_cleared() -> None:
+    decision = attempt()
+    assert (decision.message, decision.nomination) == (TEXT, Nomination(""))
+    assert decision.status == Status(Code.UNSCHEDULABLE, (TEXT,))
+
+
+KEEP, CLEAR, N1 = None, Nomination(""), Nomination("n1")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message", "nomination", "asked"),
+    [
+        pytest.param(
+            PostFilterResult(unschedulable("a")),
+            PostFilterResult(unschedulable("b", "c")),
+            f"{TEXT} a, b, c",
+            KEEP,
+            1,
+            id="reasons of all are told",
+        ),
+        pytest.param(
+            PostFilterResult(unschedulable("a"), CLEAR),
+            PostFilterResult(unschedulable("b")),
+            f"{TEXT} a, b",
+            CLEAR,
+            1,
+            id="who says nothing about the nomination leaves what was said before",
+        ),
+        pytest.param(
+            PostFilterResult(unschedulable("a"), CLEAR),
+            PostFilterResult(unschedulable("b"), N1),
+            f"{TEXT} a, b",
+            N1,
+            1,
+            id="the last word on the nomination counts",
+        ),
+        pytest.param(
+            PostFilterResult(SUCCESS, N1),
+            PostFilterResult(unschedulable("b")),
+            TEXT,
+            N1,
+            0,
+            id="success ends it",
+        ),
+        pytest.param(
+            PostFilterResult(unschedulable("a")),
+            PostFilterResult(SUCCESS, N1),
+            TEXT,
+            N1,
+            1,
+            id="a later success hides reasons",
+        ),
+        pytest.param(
+            PostFilterResult(unresolvable("a"), CLEAR),
+            PostFilterResult(SUCCESS, N1),
+            f"{TEXT} a",
+            CLEAR,
+            0,
+            id="unresolvable ends it",
+        ),
+        pytest.param(
+            PostFilterResult(failure("a"), CLEAR),
+            PostFilterResult(SUCCESS, N1),
+            f"{TEXT} a",
+            KEEP,
+            0,
+            id="an error ends it and leaves the nomination alone",
+        ),
+        pytest.param(
+            PostFilterResult(unschedulable("a"), CLEAR),
+            PostFilterResult(failure("b"), N1),
+            f"{TEXT} b",
+            KEEP,
+            1,
+            id="an error hides what others said",
+        ),
+        pytest.param(
+            PostFilterResult(Status(Code.PENDING, ("a",))),
+            PostFilterResult(unschedulable("b")),
+            f"{TEXT} a, b",
+            KEEP,
+            1,
+            id="pending counts as a rejection",
+        ),
+        pytest.param(
+            PostFilterResult(Status(Code.SKIP, ("a",))),
+            PostFilterResult(unschedulable("b")),
+            f"{TEXT} a",
+            KEEP,
+            0,
+            id="any other answer is an error",
+        ),
+        pytest.param(
+            RuntimeError("oops"),
+            PostFilterResult(SUCCESS, N1),
+            f"{TEXT} oops",
+            KEEP,
+            0,
+            id="so is an exception",
+        ),
+        pytest.param(
+            KeyError(),
+            PostFilterResult(SUCCESS, N1),
+            f"{TEXT} KeyError",
+            KEEP,
+            0,
+            id="one without a text is named",
+        ),
+    ],
+)
+def test_post_filter_answers(
+    first: PostFilterResult | Exception,
+    second: PostFilterResult,
+    message: str,
+    nomination: Nomination | None,
+    asked: int,
+) -> None:
+    plugins = First(first), Second(second)
+    decision = attempt(*plugins)
+    assert (decision.message, decision.nomination, plugins[1].asked) == (message, nomination, asked)
+    assert decision.status == Status(Code.UNSCHEDULABLE, (message,))
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (PostFilterResult(unschedulable("a")), Status(Code.UNSCHEDULABLE, ("a",), "First")),
+        (PostFilterResult(unresolvable("a")), Status(Code.UNRESOLVABLE, ("a",), "First")),
+        (PostFilterResult(failure("a")), Status(Code.ERROR, ("a",), "First")),
+        (RuntimeError("a"), Status(Code.ERROR, ("a",), "First")),
+    ],
+    ids=["unschedulable", "unresolvable", "error", "exception"],
+)
+def test_who_said_so_is_named(answer: PostFilterResult | Exception, status: Status) -> None:
+    decision = attempt(First(answer))
+    assert decision.post_filter is not None
+    assert decision.post_filter.status == status
+
+
+def test_an_eviction_is_handed_on() -> None:
+    eviction = Eviction("n1", (make_pod("victim"),), 1)
+    decision = attempt(
+        First(PostFilterResult(unschedulable("a"))), Second(PostFilterResult(SUCCESS, N1, eviction))
+    )
+    assert decision.post_filter is not None
+    assert decision.post_filter.eviction is eviction

@@ -1,0 +1,89 @@
+"""Things that are kept and must not be: each once went stale, or could have.
+
+Every scenario is played on a core that keeps and on one that computes everything anew; both must agree after
+every step, and the last decision is spelt out where it tells something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.snapshot.cluster import Cluster
+from bayplan.testing.builders import (
+    make_node,
+    make_pod,
+    make_pod_affinity,
+    make_pod_term,
+    make_spread,
+)
+
+from .life import outcome
+
+HOST = "kubernetes.io/hostname"
+
+
+class Both:
+    """A core that keeps and one that does not, fed alike."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.cores = (SchedulingCore(keep=True), SchedulingCore(keep=False))
+        for core in self.cores:
+            for node in nodes:
+                core.cluster.set_node(node)
+
+    def do(self, change: Callable[[Cluster], Any]) -> None:
+        for core in self.cores:
+            change(core.cluster)
+
+    def decide(self, pod: Pod) -> dict[str, Any]:
+        kept, anew = (outcome(core.decide(pod), core.cluster) for core in self.cores)
+        assert kept == anew
+        return kept
+
+    def place(self, pod: Pod) -> str:
+        """Where the pod goes, and stays."""
+        node = str(self.decide(pod)["node"])
+        assert node
+        self.do(lambda cluster: cluster.add_pod(pod, node))
+        return node
+
+
+def zoned(name: str, zone: str, **more: Any) -> Node:
+    return make_node(name, labels={"zone": zone, HOST: name}, **more)
+
+
+def test_a_node_that_changes_its_zone_is_scored_by_the_new_one() -> None:
+    """The columns of nodes that fit are shared by pods of a template, labels included."""
+    both = Both(zoned("a", "z0"), zoned("b", "z0"), zoned("c", "z1"), zoned("d", "z1"))
+
+    def pod(number: int) -> Pod:
+        spread = make_spread("zone", {"app": "x"}, max_skew=50)
+        near = make_pod_affinity(preferred=[(50, make_pod_term("zone", {"app": "y"}))])
+        return make_pod(f"p{number}", labels={"app": "x"}, spread=[spread], affinity=near)
+
+    both.do(lambda cluster: cluster.add_pod(make_pod("y", labels={"app": "y"}), "a"))
+    assert both.decide(pod(1))["node"] == "b"
+    both.do(lambda cluster: cluster.set_node(zoned("b", "z1")))
+    both.do(lambda cluster: cluster.set_node(zoned("d", "z0")))
+    assert both.decide(pod(2))["node"] == "d"
+
+
+def test_a_pod_on_an_unseen_node_changes_no_sums() -> None:
+    """The table grows by a row that nobody may look at; sums over domains have no place for it."""
+    both = Both(zoned("a", "z0"), zoned("b", "z1"))
+
+    def pod(number: int) -> Pod:
+        return make_pod(
+            f"p{number}",
+            labels={"app": "x"},
+            spread=[make_spread("zone", {"app": "x"}), make_spread(HOST, {"app": "x"}, hard=False)],
+            affinity=make_pod_affinity(anti_required=[make_pod_term("rack", {"app": "x"})]),
+        )
+
+    first = both.place(pod(1))
+    both.do(lambda cluster: cluster.add_pod(make_pod("early", labels={"app": "x"}), "unseen"))
+    assert {first, both.place(pod(2))} == {"a", "b"}
