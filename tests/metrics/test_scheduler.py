@@ -252,6 +252,13 @@ def test_one_cycle_in_ten_is_looked_at_closely(drawn: float, sampled: bool) -> N
     assert SchedulerMetrics(Fixed()).sampled() is sampled
 
 
+def test_a_code_and_its_text_are_one_series() -> None:
+    metrics = SchedulerMetrics(random.Random(1))
+    metrics.permit_wait(Code.SUCCESS, 1.0)
+    metrics.permit_wait("Success", 2.0)
+    assert scrape(metrics, "permit_wait_duration_seconds_sum") == {("Success",): 3.0}
+
+
 def test_series_with_the_wrong_number_of_labels_are_refused() -> None:
     from bayplan.metrics.scheduler_families import QUEUE_INCOMING
 

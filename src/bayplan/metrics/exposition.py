@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from bayplan.metrics.instruments import Families, Family, Histogram, Kind, label_text
+from bayplan.metrics.instruments import Families, Family, Histogram, Kind
 from bayplan.metrics.process import process_metrics
 from bayplan.metrics.text import go_float
 
@@ -40,7 +40,7 @@ class FamilyCollector(Collector):
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        ours = [as_metric(family) for family in self._families.all() if family]
+        ours = [as_metric(family) for family in self._families.all() if family.series]
         return sorted((*ours, *process_metrics()), key=lambda metric: metric.name)
 
 
@@ -50,8 +50,7 @@ def as_metric(family: Family[Any]) -> Metric:
     name = spec.name.removesuffix(_TOTAL) if spec.kind is Kind.COUNTER else spec.name
     metric = Metric(name, f"[{spec.level}] {spec.help}", spec.kind.value)
     bounds = (*map(go_float, spec.buckets), "+Inf")
-    series = ((tuple(map(label_text, key)), instrument) for key, instrument in family.items())
-    for values, instrument in sorted(series, key=itemgetter(0)):
+    for values, instrument in sorted(family.series.items(), key=itemgetter(0)):
         labels = dict(zip(spec.labels, values, strict=True))
         if isinstance(instrument, Histogram):
             _add_histogram(metric, labels, instrument, bounds)

@@ -40,7 +40,7 @@ LabelValue = str | Labelled
 
 
 def label_text(value: LabelValue) -> str:
-    return value if isinstance(value, str) else value.label
+    return str(value) if isinstance(value, str) else value.label
 
 
 class Counter:
@@ -142,25 +142,31 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
 
 
 class Family(dict[tuple[LabelValue, ...], InstrumentT]):
-    """All series of one name, by their label values in the order of `spec.labels`.
+    """All series of one name, found by their label values in the order of `spec.labels`.
 
     `family["scheduled", "default-scheduler"]` is that series; it comes into being at the first asking. A
-    family without labels has its one series, `family[()]`, from the start.
+    family without labels has its one series, `family[()]`, from the start. A status code and its text lead to
+    the same series.
     """
 
-    __slots__ = ("spec",)
+    __slots__ = ("series", "spec")
 
     def __init__(self, spec: Spec[InstrumentT]) -> None:
         super().__init__()
         self.spec = spec
+        self.series: dict[tuple[str, ...], InstrumentT] = {}
+        """Each series once, by the texts of its labels."""
         if not spec.labels:
-            self[()] = spec.make()
+            self[()]
 
     def __missing__(self, key: tuple[LabelValue, ...]) -> InstrumentT:
         if len(key) != len(self.spec.labels):
             raise ValueError(f"{self.spec.name} has labels {self.spec.labels}, not {key}")
-        made = self[key] = self.spec.make()
-        return made
+        texts = tuple(map(label_text, key))
+        if texts not in self.series:
+            self.series[texts] = self.spec.make()
+        found = self[key] = self.series[texts]
+        return found
 
 
 class Families:
@@ -178,5 +184,5 @@ class Families:
     def reset(self) -> None:
         """Counters and histograms start anew; series stay, since whoever writes to them holds on to them."""
         for family in self._by_name.values():
-            for instrument in family.values():
+            for instrument in family.series.values():
                 instrument.reset()

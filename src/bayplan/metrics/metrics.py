@@ -4,7 +4,8 @@
 that a core that only decides (`bayplan decide`, a simulation) pays nothing for being measurable.
 `scheduler.py` has the one that counts. Who would have to read a clock first asks `enabled`.
 
-All durations are in seconds and come from the caller: nothing here knows the time.
+All durations are in seconds and come from the caller: nothing here knows the time. Status codes may be given
+as `Code` or as its text.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final, TypeVar
 
-from bayplan.metrics.instruments import Counter, Labelled
+from bayplan.metrics.instruments import Counter, LabelValue
 
 PointT = TypeVar("PointT", bound=str)
 """An extension point by its name: `Point`, or a text such as `PreBindPreFlight`."""
@@ -80,14 +81,14 @@ class Metrics:
 
     # Framework
 
-    def extension_point(self, profile: str, point: str, code: Labelled, seconds: float) -> None:
+    def extension_point(self, profile: str, point: str, code: LabelValue, seconds: float) -> None:
         """All plugins of a point were run; `code` is what came of it."""
 
     def sampled(self) -> bool:
         """Whether the durations of single plugins are to be taken in this cycle (one of ten)."""
         return False
 
-    def plugin_duration(self, plugin: str, point: str, code: Labelled, seconds: float) -> None:
+    def plugin_duration(self, plugin: str, point: str, code: LabelValue, seconds: float) -> None:
         """One plugin was run at one point, in a sampled cycle."""
 
     def evaluations(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> Counter:
@@ -98,7 +99,7 @@ class Metrics:
         """
         return Counter()
 
-    def permit_wait(self, code: Labelled, seconds: float) -> None:
+    def permit_wait(self, code: LabelValue, seconds: float) -> None:
         """A pod was held at Permit."""
 
     def running(self, operation: str, delta: int) -> None:

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from bayplan.metrics import process_families as process
 from bayplan.metrics import scheduler_families as scheduler
-from bayplan.metrics.instruments import Counter, Families, Family, Gauge, Labelled, Spec
+from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Spec
 from bayplan.metrics.metrics import Metrics, PointT, ReadGauge
 
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
@@ -131,20 +131,20 @@ class SchedulerMetrics(Metrics):
 
     # Framework
 
-    def extension_point(self, profile: str, point: str, code: Labelled, seconds: float) -> None:
+    def extension_point(self, profile: str, point: str, code: LabelValue, seconds: float) -> None:
         self._point_seconds[point, code, profile].observe(seconds)
 
     def sampled(self) -> bool:
         return self._random() < SAMPLE_RATE
 
-    def plugin_duration(self, plugin: str, point: str, code: Labelled, seconds: float) -> None:
+    def plugin_duration(self, plugin: str, point: str, code: LabelValue, seconds: float) -> None:
         self._plugin_seconds[plugin, point, code].observe(seconds)
 
     def evaluations(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> Counter:
         series = frozenset((plugin, point, profile) for point, names in plugins.items() for plugin in names)
         return self._groups.setdefault(series, Counter())
 
-    def permit_wait(self, code: Labelled, seconds: float) -> None:
+    def permit_wait(self, code: LabelValue, seconds: float) -> None:
         self._permit_seconds[(code,)].observe(seconds)
 
     def running(self, operation: str, delta: int) -> None:
@@ -186,7 +186,7 @@ class SchedulerMetrics(Metrics):
 
     def _bring_up_to_date(self) -> None:
         for family, read in self._read.values():
-            for gauge in family.values():
+            for gauge in family.series.values():
                 gauge.set(0)
             for label, value in read().items():
                 family[(label,)].set(value)
