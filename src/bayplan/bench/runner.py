@@ -94,13 +94,13 @@ def measure(
     profile: TextIO | None = None,
 ) -> Measurement:
     """Run the workload against an empty core; with `profile`, write there where the time went."""
-    for namespace in _as_delivered(workload.make_namespaces(), Namespace):
+    for namespace in as_delivered(workload.make_namespaces(), Namespace):
         core.add_namespace(namespace)
-    for done, node in enumerate(_as_delivered(workload.make_nodes(sizes.nodes), Node), 1):
+    for done, node in enumerate(as_delivered(workload.make_nodes(sizes.nodes), Node), 1):
         core.add_node(node)
         if done % SLICE == 0:
             progress("adding nodes", done, sizes.nodes)
-    for done, pod in enumerate(_as_delivered(workload.make_init_pods(sizes.init_pods), Pod), 1):
+    for done, pod in enumerate(as_delivered(workload.make_init_pods(sizes.init_pods), Pod), 1):
         if _schedule(core, pod)[0].node is None:
             raise BenchError(
                 f"{workload.name}: {pod.key}, one of the pods that should be there first, fits nowhere:"
@@ -108,7 +108,7 @@ def measure(
             )
         if done % SLICE == 0:
             progress("placing the first pods", done, sizes.init_pods)
-    pods = list(_as_delivered(workload.make_pods(sizes.pods), Pod))
+    pods = list(as_delivered(workload.make_pods(sizes.pods), Pod))
 
     profiler = cProfile.Profile() if profile else None
     clocks = _Clocks()
@@ -182,7 +182,7 @@ def _schedule(core: CoreUnderTest, pod: Pod) -> tuple[Outcome, int]:
     return outcome, evicted
 
 
-def _as_delivered(objects: Iterable[T], kind: type[T]) -> Iterable[T]:
+def as_delivered(objects: Iterable[T], kind: type[T]) -> Iterable[T]:
     """The objects as a client would get them from the wire."""
     decoder = msgspec.json.Decoder(kind)
     encoder = msgspec.json.Encoder()

@@ -21,7 +21,6 @@ from bayplan.bench.runner import Sizes, measure, progress_on
 from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
 
-ONLY_CORE = "only the decision core can be measured until the scheduler exists: add --core"
 PLAIN_WIDTH = 150
 """Columns of a table that goes to a file or pipe, wide enough to break no line."""
 
@@ -29,7 +28,7 @@ PLAIN_WIDTH = 150
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
-    "--core", is_flag=True, help="Measure decisions alone, from the decoded pod to the assumed one."
+    "--core", is_flag=True, help="Measure decisions alone, from the decoded pod to the assumed one, and not the whole way."
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
 @click.option(
@@ -61,8 +60,6 @@ def bench(
     if list_only:
         _print_list(workloads, as_json)
         return
-    if not core:
-        raise BenchError(ONLY_CORE)
     sizes = [
         Sizes(
             nodes=nodes or workload.nodes,
@@ -72,9 +69,9 @@ def bench(
         for workload in workloads
     ]
     if len(workloads) == 1:
-        results = iter([_run_here(workloads[0], sizes[0], profile)])
+        results = iter([_run_here(workloads[0], sizes[0], core, profile)])
     else:
-        results = _run_apart(ctx, workloads, sizes, profile)
+        results = _run_apart(ctx, workloads, sizes, core, profile)
     if as_json:
         for result in results:
             click.echo(result.as_json())
@@ -87,24 +84,28 @@ def bench(
             _print(make_table(finished))
 
 
-def _run_here(workload: Workload, sizes: Sizes, profile: bool) -> Measurement:
+def _run_here(workload: Workload, sizes: Sizes, core: bool, profile: bool) -> Measurement:
     from bayplan.bench.core import make_core
+    from bayplan.bench.whole import measure_whole
 
     progress = progress_on(sys.stderr, workload.name)
+    stream = sys.stderr if profile else None
     try:
-        return measure(
-            workload, make_core(), sizes, progress=progress, profile=sys.stderr if profile else None
-        )
+        if core:
+            return measure(workload, make_core(), sizes, progress=progress, profile=stream)
+        return measure_whole(workload, sizes, progress=progress, profile=stream)
     finally:
         progress("", 0, 0)
 
 
 def _run_apart(
-    ctx: click.Context, workloads: Sequence[Workload], sizes: Sequence[Sizes], profile: bool
+    ctx: click.Context, workloads: Sequence[Workload], sizes: Sequence[Sizes], core: bool, profile: bool
 ) -> Iterator[Measurement]:
     """Run each workload in a process of its own; one that fails has said why, and ends the run."""
     for workload, size in zip(workloads, sizes, strict=True):
-        command = [sys.executable, "-m", "bayplan.cli.main", "bench", workload.name, "--core", "--json"]
+        command = [sys.executable, "-m", "bayplan.cli.main", "bench", workload.name, "--json"]
+        if core:
+            command.append("--core")
         command += ["--nodes", str(size.nodes), "--init-pods", str(size.init_pods), "--pods", str(size.pods)]
         if profile:
             command.append("--profile")

@@ -63,6 +63,10 @@ class Informer(Generic[ObjectT]):
     def all(self) -> list[ObjectT]:
         return list(self._objects.values())
 
+    def is_up_to(self, version: str) -> bool:
+        """Whether everything up to this resourceVersion has been handled."""
+        return int(self.resource_version or 0) >= int(version or 0)
+
     async def run(self) -> None:
         while True:
             try:

@@ -97,6 +97,11 @@ class MemoryStore:
         """The version of the last write."""
         return str(self._version)
 
+    def last_version(self, kind: type[Object]) -> str:
+        """The version of the last change of a kind; empty where there was none."""
+        last = self._table(kind).history.last
+        return "" if last is None else last.resource_version
+
     def now(self) -> datetime:
         """The time that is written into objects."""
         second = int(self._clock())

@@ -1,0 +1,135 @@
+"""Measures the whole way of a pod, in one process: created, watched, queued, decided, bound, confirmed.
+
+All measured pods are created at once, and the clocks run until the scheduler has seen every one of them
+bound (or has nothing left to try). The API server is the store in this process, so what is measured is the
+scheduler and nothing of HTTP. Latencies are the times between one decision and the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import gc
+import pstats
+import time
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Pod
+from bayplan.bench.errors import BenchError
+from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
+from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, silent
+from bayplan.bench.workload import Workload
+from bayplan.metrics import SchedulerMetrics
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.server.memory import MemoryCluster
+from bayplan.server.store import MemoryStore
+
+CREATED_AT_ONCE: Final = 1000
+"""Pods created between two turns of the loop."""
+
+LOOK_SECONDS: Final = 0.002
+"""Between two looks at whether it is done."""
+
+
+def measure_whole(
+    workload: Workload, sizes: Sizes, *, progress: Progress = silent, profile: TextIO | None = None
+) -> Measurement:
+    """Runs the workload against an empty cluster."""
+    return asyncio.run(_Run(workload, sizes, progress).measured(profile))
+
+
+class _Run:
+    def __init__(self, workload: Workload, sizes: Sizes, progress: Progress) -> None:
+        self._workload = workload
+        self._sizes = sizes
+        self._progress = progress
+        self._store = MemoryStore(history=4 * (sizes.init_pods + sizes.pods + sizes.nodes) + 10_000)
+        self._decided: list[int] = []
+
+    async def measured(self, profile: TextIO | None) -> Measurement:
+        workload, sizes, store = self._workload, self._sizes, self._store
+        for namespace in as_delivered(workload.make_namespaces(), Namespace):
+            store.create(namespace)
+        for node in as_delivered(workload.make_nodes(sizes.nodes), Node):
+            store.create(node)
+        self._scheduler = scheduler = Scheduler(
+            MemoryCluster(store), metrics=SchedulerMetrics(), on_decision=self._on_decision
+        )
+        running = asyncio.ensure_future(scheduler.run())
+        try:
+            await self._schedule(
+                list(as_delivered(workload.make_init_pods(sizes.init_pods), Pod)), "placing the first pods"
+            )
+            first = self._bound()
+            if first < sizes.init_pods:
+                raise BenchError(f"{workload.name}: only {first:,} of {sizes.init_pods:,} first pods fit")
+            return await self._measure(profile)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            self._progress("", 0, 0)
+
+    async def _measure(self, profile: TextIO | None) -> Measurement:
+        workload, sizes = self._workload, self._sizes
+        pods = list(as_delivered(workload.make_pods(sizes.pods), Pod))
+        rows_before, standing = self._scheduler.core.rows_computed, len(self._store.list(Pod))
+        self._decided.clear()
+        gc.collect()
+        profiler = cProfile.Profile() if profile else None
+        if profiler:
+            profiler.enable()
+        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+        await self._schedule(pods, "measuring")
+        cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
+        if profiler and profile:
+            profiler.disable()
+            pstats.Stats(profiler, stream=profile).sort_stats("tottime").print_stats(PROFILE_LINES)
+        left = self._store.list(Pod)
+        bound = sum(1 for pod in left if pod.spec.node_name)
+        evicted = standing + sizes.pods - len(left)
+        intervals = sorted(b - a for a, b in zip(self._decided, self._decided[1:], strict=False)) or [0]
+        return Measurement(
+            workload=workload.name,
+            nodes=sizes.nodes,
+            init_pods=sizes.init_pods,
+            pods=sizes.pods,
+            pods_per_s=round(sizes.pods * 1e9 / max(wall, 1), 1),
+            cpu_us_per_pod=round(cpu / 1e3 / sizes.pods, 2),
+            p50_us=round(percentile(intervals, 50) / 1e3, 2),
+            p99_us=round(percentile(intervals, 99) / 1e3, 2),
+            rows_per_pod=round((self._scheduler.core.rows_computed - rows_before) / sizes.pods, 2),
+            peak_rss_mb=peak_rss_mb(),
+            scheduled=bound - standing + evicted,
+            unscheduled=len(left) - bound,
+            evicted=evicted,
+        )
+
+    def _on_decision(self, decision: Decision) -> None:
+        self._decided.append(time.perf_counter_ns())
+
+    def _bound(self) -> int:
+        cache = self._scheduler.context.cache
+        return cache.pod_count - cache.assumed_count
+
+    async def _schedule(self, pods: Sequence[Pod], what: str) -> None:
+        """Creates the pods and waits until the scheduler is done with them."""
+        for begin in range(0, len(pods), CREATED_AT_ONCE):
+            for pod in pods[begin : begin + CREATED_AT_ONCE]:
+                self._store.create(pod)
+            await asyncio.sleep(0)
+        quiet = 0
+        while quiet < 3:
+            await asyncio.sleep(LOOK_SECONDS)
+            quiet = quiet + 1 if self._is_idle() else 0
+            self._progress(what, self._bound(), len(pods))
+
+    def _is_idle(self) -> bool:
+        """Whether nobody is left who could still be placed without something happening first."""
+        context = self._scheduler.context
+        counts = context.queue.counts()
+        seen = counts.active + counts.backoff == 0 and not context.cache.assumed_count
+        seen = seen and self._scheduler.pods.is_up_to(self._store.last_version(Pod))
+        return seen and not context.queue.in_flight_counts() and not len(context.tasks)
