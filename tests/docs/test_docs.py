@@ -1,0 +1,107 @@
+"""The documentation is true: its code runs, its commands print what it shows, and it leaves nothing out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from bayplan.cli.main import COMMANDS
+from bayplan.framework.signature import POD_FIELDS
+from bayplan.plugins import BUILTIN_PLUGINS
+
+from .pages import PAGES, ROOT, Command, agree, blocks, commands, links, read
+
+DOCS = ROOT / "docs"
+PAGE_OF = {"bench": "bench.md", "config": "configuration.md", "decide": "decide.md"}
+"""Where each command is described."""
+
+
+def test_commands_are_found() -> None:
+    """Else the next test would have nothing to do."""
+    assert sum(len(list(commands(page))) for page in PAGES) > 5
+
+
+@pytest.mark.parametrize("command", [c for page in PAGES for c in commands(page)], ids=str)
+def test_commands_print_what_is_shown(command: Command) -> None:
+    """As on a terminal: tables, unless the command says otherwise."""
+    arguments = list(command.arguments)
+    if arguments[0] == "decide" and "--output" not in arguments:
+        arguments += ["--output", "table"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "bayplan.cli.main", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed = (ended.stdout + (ended.stderr if ended.returncode else "")).splitlines()
+    assert ended.returncode == command.status, ended.stderr
+    assert agree(command.shown, printed), "\n".join(printed)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/plugins.md"])
+def test_python_runs(name: str) -> None:
+    """All blocks of a page, one after the other."""
+    names: dict[str, Any] = {"__name__": "documentation"}
+    for code in blocks(ROOT / name, "python"):
+        exec(compile(code, name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert [str(target) for target in links(page) if not target.exists()] == []
+
+
+def test_every_built_in_plugin_is_described() -> None:
+    """In the order in which they run."""
+    listed = re.findall(r"^\| ([A-Z]\w+) \|", read(DOCS / "plugins.md"), re.MULTILINE)
+    named = [plugin.name for plugin in BUILTIN_PLUGINS]
+    assert [name for name in listed if name in named] == named
+
+
+def test_every_pod_field_is_described() -> None:
+    (fields,) = re.findall(
+        r"^The fields are (.*?)`owner`", read(DOCS / "plugins.md"), re.DOTALL | re.MULTILINE
+    )
+    assert {name for name in POD_FIELDS if f"`{name}`" not in fields} == {"owner"}
+
+
+def options(command: click.Command, path: str) -> list[tuple[str, str]]:
+    """Every option of a command and of those below it."""
+    if isinstance(command, click.Group):
+        return [pair for name, sub in command.commands.items() for pair in options(sub, f"{path} {name}")]
+    return [(path, flag) for parameter in command.params for flag in parameter.opts if flag.startswith("--")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_described(name: str) -> None:
+    page = read(DOCS / PAGE_OF[name])
+    wanted = options(COMMANDS[name].load(), f"bayplan {name}")
+    assert f"bayplan {name}" in page
+    assert [(path, flag) for path, flag in wanted if path not in page or flag not in page] == []
+
+
+def test_the_map_of_the_tree_is_right() -> None:
+    (tree,) = (block for block in blocks(ROOT / "README.md", "text") if "src/bayplan/" in block)
+    paths: list[str] = []
+    folder = ""
+    for line in tree.splitlines():
+        name = line.split()[0]
+        if not line.startswith(" "):
+            folder = name if name.endswith("/") else ""
+            paths.append(name)
+        else:
+            paths.append(folder + name)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", read(ROOT / "Makefile"), re.MULTILINE))
+    named = {target for page in PAGES for target in re.findall(r"`?make ([a-z]+)`", read(page))}
+    assert named - targets == set()
