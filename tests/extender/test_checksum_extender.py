@@ -19,7 +19,7 @@ from bayplan.extender import (
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.status import Code
 from bayplan.testing.builders import make_pod
-from bayplan.testing.checksum_extender import Bind, ChecksumExtenders, checksum
+from bayplan.simulator.checksum_extender import Bind, ChecksumExtenders, checksum
 
 from .webhook import chain_of, make_config
 

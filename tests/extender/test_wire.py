@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import Raw
 
 from bayplan.extender.errors import MalformedAnswerError
@@ -263,3 +267,23 @@ def test_malformed(decode: Callable[[bytes], object], text: bytes, complaint: st
     with pytest.raises(MalformedAnswerError) as caught:
         decode(text)
     assert str(caught.value) == complaint
+
+
+KEYS = st.sampled_from(
+    "Nodes items metadata name NodeNames nodenames FailedNodes Error Host Score "
+    "NodeNameToMetaVictims Pods UID NumPDBViolations n1".split()
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(ANYTHING.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20))
+def test_whatever_an_extender_sends_is_read_or_refused(text: bytes) -> None:
+    """Nothing but the one error comes out of the decoders."""
+    for message in (ExtenderFilterResult, HostPriorityList, ExtenderPreemptionResult, ExtenderBindingResult):
+        with contextlib.suppress(MalformedAnswerError):
+            assert isinstance(message.decode(text), message)

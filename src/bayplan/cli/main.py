@@ -38,6 +38,9 @@ COMMANDS: Final = {
     "decide": LazyCommand(
         "bayplan.cli.decide", "decide", "Say where pods would go on a given cluster, and why."
     ),
+    "replay": LazyCommand(
+        "bayplan.cli.replay", "replay_runs", "Play recorded runs of kube-scheduler, and compare."
+    ),
 }
 
 

@@ -27,13 +27,16 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.server.memory import MemoryCluster
 from bayplan.server.store import MemoryStore
+from bayplan.simulator.checksum_extender import ChecksumExtenders
 from bayplan.simulator.virtual_time import VirtualLoop, run_virtual
-from bayplan.testing.checksum_extender import ChecksumExtenders
 
 LONGEST_WAIT_SECONDS: Final = 30.0
 """A pod that is neither bound nor found unschedulable by then has been forgotten."""
 
 RECORDED_PORT: Final = "18765"
+
+RECORDED: Final = ("node", "unschedulable", "reason", "nominated", "message", "victims", "filtered")
+"""What is recorded of a pod, and collected here."""
 
 
 def replay(run: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""Every recorded run of kube-scheduler v1.36 comes out the same; `conformance/runs/README.md` has the format.
+
+Node after node, message after message, victims and the calls of extenders included.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayplan.cli.replay import first_difference
+from bayplan.simulator.replay import replay
+
+RUNS = Path(__file__).parents[2] / "conformance/runs"
+KINDS = sorted(path.name.removesuffix(".jsonl.gz") for path in RUNS.glob("*.jsonl.gz"))
+
+
+def read_runs(kind: str) -> list[dict[str, Any]]:
+    with gzip.open(RUNS / f"{kind}.jsonl.gz", "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "anew"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_come_out_the_same(kind: str, keep: bool) -> None:
+    found = {run["name"]: first_difference(run, replay(run, keep=keep)) for run in read_runs(kind)}
+    assert {name: difference for name, difference in found.items() if difference} == {}
+
+
+def test_a_difference_is_found() -> None:
+    """The comparison itself can fail: a pod recorded on another node is told."""
+    run = read_runs("owners")[0]
+    played = replay(run)
+    step = next(step for step in run["steps"] if step["op"] == "schedule" and step.get("node"))
+    step["node"] = "elsewhere"
+    difference = first_difference(run, played)
+    assert difference is not None
+    assert "recorded is 'elsewhere'" in difference
+
+
+def test_the_command_line_says_the_same() -> None:
+    file = RUNS / "owners.jsonl.gz"
+    command = [sys.executable, "-m", "bayplan.cli.main", "replay", "--check", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (
+        0,
+        f"{len(read_runs('owners'))} passed, 0 failed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("{", "this is no JSON", id="a line that is no JSON"),
+        pytest.param("{}", "this is no recorded run", id="an object that is no run"),
+    ],
+)
+def test_bad_files_are_told(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(text)
+    command = [sys.executable, "-m", "bayplan.cli.main", "replay", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert f"{file}:1: {told}" in ended.stderr
