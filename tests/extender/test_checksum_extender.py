@@ -18,8 +18,8 @@ from bayplan.extender import (
 )
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.status import Code
-from bayplan.testing.builders import make_pod
 from bayplan.simulator.checksum_extender import Bind, ChecksumExtenders, checksum
+from bayplan.testing.builders import make_pod
 
 from .webhook import chain_of, make_config
 

@@ -92,10 +92,10 @@ class Asked:
         if self.pre_filter is SKIP:
             return [None] * len(view)
         reasons = Reasons(self.plugin.name)
-        why = collect(self.plugin.filter(self.state, self.pod, view), reasons, len(view))
-        if why is None:
+        found = collect(self.plugin.filter(self.state, self.pod, view), reasons, len(view))
+        if found is None:
             return [None] * len(view)
-        return [reasons.status(int(bits)) if bits else None for bits in why]
+        return [reasons.status(int(bits)) if bits else None for bits in found.why()]
 
     def rejected(self) -> dict[str, tuple[Code, tuple[str, ...]]]:
         """Code and reasons of each node that does not fit."""

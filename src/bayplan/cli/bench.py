@@ -28,7 +28,9 @@ PLAIN_WIDTH = 150
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
-    "--core", is_flag=True, help="Measure decisions alone, from the decoded pod to the assumed one, and not the whole way."
+    "--core",
+    is_flag=True,
+    help="Measure decisions alone, from the decoded pod to the assumed one, and not the whole way.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
 @click.option(
