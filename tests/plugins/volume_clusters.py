@@ -63,7 +63,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Storage:
-    """Makes objects by chance. Every choice comes from `chance`, so that it can be repeated and shrunk."""
+    """Makes objects by chance. Every choice comes from `chance`, so that it can be repeated."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
