@@ -1,0 +1,196 @@
+"""A queue whose clock stands still, with plugins that do as they are told, and words to work with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bayplan.api.pod import Pod
+from bayplan.framework.events import Action, Hint, Resource, Wake, wake
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.points import Point
+from bayplan.framework.profile import Profile, points_of
+from bayplan.framework.status import Code, Status
+from bayplan.plugins.priority_sort import PrioritySort
+from bayplan.queue.observer import QueueCounts
+from bayplan.queue.queue import SchedulingQueue
+from bayplan.queue.queued import QueuedPod
+from bayplan.queue.timing import QueueSettings
+from bayplan.testing.builders import make_pod
+
+PROFILE = "default-scheduler"
+
+NODE_ADDED = (wake(Resource.NODE, Action.ADD),)
+"""What the plugins of these tests wait for unless they are told otherwise."""
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Columns:
+    """Keeps nominations as the snapshot would."""
+
+    def __init__(self) -> None:
+        self.nominated: dict[str, tuple[Pod, str]] = {}
+
+    def nominate(self, pod: Pod, node_name: str) -> None:
+        self.nominated[pod.uid] = pod, node_name
+
+    def withdraw(self, uid: str) -> None:
+        del self.nominated[uid]
+
+    def nodes(self) -> dict[str, str]:
+        """The node of each nominated pod, by name."""
+        return {pod.name: node for pod, node in self.nominated.values()}
+
+
+def make_filter(name: str, wakes: Sequence[Wake] | None = NODE_ADDED) -> Plugin:
+    """A plugin that may reject pods and wakes them on these events."""
+
+    class Filter(Plugin):
+        def wakes_on(self) -> Sequence[Wake] | None:
+            return wakes
+
+        def filter(self, state: Any, pod: Pod, nodes: Any) -> Iterable[Any]:
+            return ()
+
+    Filter.name = name
+    return Filter()
+
+
+class Gate(Plugin):
+    """A PreEnqueue plugin that keeps out the pods it is told to, by name."""
+
+    def __init__(
+        self, closed: Iterable[str] = (), code: Code = Code.UNRESOLVABLE, wakes: Sequence[Wake] = NODE_ADDED
+    ) -> None:
+        super().__init__()
+        self.closed = set(closed)
+        self.asked: list[str] = []
+        self._code = code
+        self._wakes = wakes
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return self._wakes
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        self.asked.append(pod.name)
+        return Status(self._code, ("closed",)) if pod.name in self.closed else None
+
+
+class OtherGate(Gate):
+    """A second one."""
+
+
+def make_profile(*plugins: Plugin, name: str = PROFILE) -> Profile:
+    """A profile with these plugins wherever they can take part, and pods in order of priority."""
+    enabled = (PrioritySort(), *plugins)
+    return Profile(
+        name,
+        {point: [plugin for plugin in enabled if point in points_of(type(plugin))] for point in Point},
+        {},
+    )
+
+
+class World:
+    """A queue and all that it needs, with pods named by their names."""
+
+    def __init__(
+        self,
+        *plugins: Plugin,
+        settings: QueueSettings | None = None,
+        extenders: bool = False,
+        profiles: Sequence[Profile] | None = None,
+        start: float = 0.0,
+    ) -> None:
+        self.clock = Clock(start)
+        self.columns = Columns()
+        self.counts = QueueCounts()
+        self.latest: dict[str, Pod] = {}
+        self.flying: dict[str, QueuedPod] = {}
+        self.queue = SchedulingQueue(
+            [make_profile(*plugins)] if profiles is None else profiles,
+            now=self.clock,
+            nominations=self.columns,
+            latest=lambda pod: self.latest.get(pod.key),
+            extenders=extenders,
+            settings=settings,
+            observer=self.counts,
+        )
+
+    def add(self, name: str = "p", **fields: Any) -> Pod:
+        pod = make_pod(name, **fields)
+        self.latest[pod.key] = pod
+        self.queue.add(pod)
+        return pod
+
+    def update(self, name: str = "p", **fields: Any) -> Pod:
+        """The pod becomes what these fields say."""
+        new = make_pod(name, **fields)
+        old = self.latest[new.key]
+        self.latest[new.key] = new
+        self.queue.update(old, new)
+        return new
+
+    def delete(self, name: str = "p") -> None:
+        self.queue.delete(self.latest.pop(f"default/{name}"))
+
+    def pop(self) -> str | None:
+        """The name of the next pod."""
+        info = self.queue.pop()
+        if info is None:
+            return None
+        self.flying[info.pod.name] = info
+        return info.pod.name
+
+    def pop_all(self) -> list[str]:
+        names = []
+        while (name := self.pop()) is not None:
+            names.append(name)
+        return names
+
+    def fail(self, name: str, *plugins: str, pending: Iterable[str] = ()) -> bool:
+        """The pod's attempt ends: these plugins rejected it, or, without any, it broke."""
+        info = self.flying.pop(name)
+        pod = self.latest.get(info.key, info.pod)
+        return self.queue.add_unschedulable_if_not_present(info, pod, {*plugins, *pending}, pending)
+
+    def reject(self, name: str = "p", *plugins: str, pending: Iterable[str] = (), **fields: Any) -> QueuedPod:
+        """A new pod that has been tried and rejected."""
+        self.add(name, **fields)
+        assert self.pop() == name
+        self.fail(name, *(plugins or ("Fit",)), pending=pending)
+        return self.info(name)
+
+    def info(self, name: str = "p") -> QueuedPod:
+        info = self.queue.find(f"default/{name}")
+        assert info is not None
+        return info
+
+    def where(self, name: str = "p") -> str:
+        """The part that the pod is in."""
+        info = self.queue.find(f"default/{name}")
+        if info is None:
+            return "in flight" if name in self.flying else "nowhere"
+        assert info.part is not None
+        return info.part.label
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes, and every timer on the way is answered."""
+        end = self.clock.now + seconds
+        while (timer := self.queue.next_timer()) is not None and timer <= end:
+            self.clock.now = timer
+            self.queue.flush()
+        self.clock.now = end
+
+
+def hint_of(answers: Mapping[str, bool]) -> Hint:
+    """A hint that answers by the name of the waiting pod."""
+    return lambda pod, old, new: answers[pod.name]

@@ -1,0 +1,163 @@
+"""Pods that PreEnqueue keeps out: where gates stand on a pod's way, and what opens them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.framework.events import Action, ClusterEvent, Resource, wake
+from bayplan.queue.object_events import ASSIGNED_POD_ADD, NODE_ADD, UNSCHEDULABLE_TIMEOUT
+from bayplan.queue.parts import PendingPods
+from bayplan.queue.timing import QueueSettings
+from bayplan.testing.builders import make_pod
+
+from .queues import Gate, OtherGate, World, make_filter
+
+NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+
+
+def test_a_gated_pod_waits_and_is_counted_as_gated() -> None:
+    world = World(Gate({"p"}), make_filter("Fit"))
+    world.add("p")
+    world.reject("q")
+    assert world.queue.counts() == PendingPods(active=0, backoff=0, unschedulable=1, gated=1)
+    assert world.counts.incoming_pods["unschedulable", "UnschedulablePodAdd"] == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "opened"),
+    [
+        pytest.param(NODE_ADD, True, id="the gate's own event"),
+        pytest.param(NODE_TAINT, True, id="the event that comes with it"),
+        pytest.param(UNSCHEDULABLE_TIMEOUT, True, id="a wildcard"),
+        pytest.param(ASSIGNED_POD_ADD, False, id="not an event of another rejector"),
+    ],
+)
+def test_what_opens_a_gate(event: ClusterEvent, opened: bool) -> None:
+    gate = Gate()
+    world = World(gate, make_filter("Fit", None))
+    world.add()
+    world.pop()
+    gate.closed.add("p")
+    world.queue.move_all(NODE_ADD)
+    world.fail("p", "Fit")
+    gate.closed.clear()
+    world.queue.move_all(event)
+    assert (world.where() == "backoff") is opened
+
+
+def test_hints_of_all_rejectors_are_asked_once_the_event_is_the_gates() -> None:
+    """The gate's hint says no, but the event also helps the plugin that rejected the pod before."""
+    gate = Gate(wakes=[wake(Resource.NODE, Action.ADD, lambda pod, old, new: False)])
+    world = World(gate, make_filter("Fit"))
+    world.add()
+    world.pop()
+    gate.closed.add("p")
+    world.queue.move_all(NODE_ADD)
+    world.fail("p", "Fit")
+    gate.closed.clear()
+    world.queue.move_all(NODE_ADD)
+    assert world.where() == "backoff"
+
+
+def test_a_gate_that_stays_closed_keeps_the_pod() -> None:
+    gate = Gate({"p"})
+    world = World(gate)
+    world.add()
+    world.queue.move_all(NODE_ADD)
+    assert (world.where(), gate.asked) == ("unschedulable", ["p", "p"])
+    assert world.counts.incoming_pods == {
+        ("unschedulable", "UnschedulablePodAdd"): 1,
+        ("unschedulable", "NodeAdd"): 1,
+    }
+
+
+def test_another_gate_may_close_when_the_first_opens() -> None:
+    first, second = Gate({"p"}), OtherGate({"p"}, wakes=[wake(Resource.POD, Action.ADD)])
+    world = World(first, second)
+    world.add()
+    first.closed.clear()
+    world.queue.move_all(NODE_ADD)
+    assert (world.where(), world.info().gating_plugin) == ("unschedulable", "OtherGate")
+    second.closed.clear()
+    world.queue.move_all(ASSIGNED_POD_ADD)
+    assert world.where() == "active"
+
+
+def test_a_gate_that_has_opened_still_wakes_the_pod_and_counts_as_a_rejector() -> None:
+    gate = Gate({"p"})
+    world = World(gate)
+    world.add()
+    gate.closed.clear()
+    world.queue.move_all(NODE_ADD)
+    assert (world.where(), set(world.info().rejectors)) == ("active", {"Gate"})
+
+
+@pytest.mark.parametrize("part", ["active", "backoff"])
+def test_a_pod_that_has_passed_is_not_put_out_by_one_that_has_not(part: str) -> None:
+    """The same pod is added again after its gate has closed."""
+    gate = Gate()
+    world = World(gate, make_filter("Fit"))
+    if part == "active":
+        world.add()
+    else:
+        world.reject()
+        world.queue.move_all(NODE_ADD)
+    before = world.info()
+    gate.closed.add("p")
+    world.add()
+    assert (world.where(), world.info()) == (part, before)
+
+
+def test_a_pod_added_again_takes_its_own_place() -> None:
+    gate = Gate({"p"})
+    world = World(gate)
+    world.add()
+    first = world.info()
+    world.add()
+    second = world.info()
+    assert (first is second, world.where(), world.queue.counts().gated) == (False, "unschedulable", 1)
+    gate.closed.clear()
+    world.add()
+    assert world.pop_all() == ["p"]
+    assert world.counts.incoming_pods["unschedulable", "UnschedulablePodAdd"] == 1
+
+
+@pytest.mark.parametrize(
+    ("pop_from_backoff", "asked_on_entry", "expected"),
+    [
+        pytest.param(True, 2, "active", id="gates stand before backing off, and not after it"),
+        pytest.param(False, 1, "unschedulable", id="without the feature it is the other way round"),
+    ],
+)
+def test_gates_and_backing_off(pop_from_backoff: bool, asked_on_entry: int, expected: str) -> None:
+    gate = Gate()
+    world = World(gate, make_filter("Fit"), settings=QueueSettings(pop_from_backoff=pop_from_backoff))
+    world.reject()
+    world.queue.move_all(NODE_ADD)
+    assert (world.where(), len(gate.asked)) == ("backoff", asked_on_entry)
+    gate.closed.add("p")
+    world.pass_time(10)
+    assert world.where() == expected
+
+
+@pytest.mark.parametrize("pop_from_backoff", [True, False])
+def test_gates_and_activating(pop_from_backoff: bool) -> None:
+    """A pod that backs off has passed the gates already, but with the feature only."""
+    gate = Gate()
+    world = World(gate, make_filter("Fit"), settings=QueueSettings(pop_from_backoff=pop_from_backoff))
+    world.reject()
+    world.queue.move_all(NODE_ADD)
+    gate.closed.add("p")
+    world.queue.activate([make_pod()])
+    assert world.where() == ("active" if pop_from_backoff else "unschedulable")
+
+
+def test_a_gate_that_opens_lets_a_pod_back_off_that_has_to() -> None:
+    gate = Gate()
+    world = World(gate, make_filter("Fit"))
+    world.reject()
+    gate.closed.add("p")
+    world.queue.move_all(NODE_ADD)
+    gate.closed.clear()
+    world.queue.move_all(NODE_ADD)
+    assert world.where() == "backoff"

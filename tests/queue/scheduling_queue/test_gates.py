@@ -1,0 +1,141 @@
+"""PreEnqueue: who keeps a pod out, and what is remembered of it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from bayplan.api.pod import Pod
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.status import Code, Status
+from bayplan.queue.gates import Gates
+from bayplan.queue.observer import QueueCounts, QueueObserver
+from bayplan.queue.queued import QueuedPod
+from bayplan.testing.builders import make_pod
+
+from .queues import PROFILE, Gate, OtherGate, make_profile
+
+
+def queued(profile: str = PROFILE) -> QueuedPod:
+    return QueuedPod(make_pod("p", scheduler_name=profile), "default/p", 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "admitted"),
+    [
+        pytest.param(Code.SUCCESS, True, id="success lets it in"),
+        pytest.param(Code.UNSCHEDULABLE, False, id="a rejection keeps it out"),
+        pytest.param(Code.UNRESOLVABLE, False, id="so does one that nothing resolves"),
+        pytest.param(Code.PENDING, False, id="so does pending"),
+        pytest.param(Code.WAIT, False, id="so does an answer that makes no sense here"),
+        pytest.param(Code.ERROR, False, id="so does an error"),
+    ],
+)
+def test_answers(code: Code, admitted: bool) -> None:
+    assert Gates([make_profile(Gate({"p"}, code))]).admits(queued()) is admitted
+
+
+def test_a_plugin_that_raises_keeps_the_pod_out(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Plugin):
+        def pre_enqueue(self, pod: Pod) -> Status | None:
+            raise RuntimeError("no idea")
+
+    info = queued()
+    with caplog.at_level(logging.ERROR):
+        assert not Gates([make_profile(Broken())]).admits(info)
+    assert info.gating_plugin == "Broken"
+    assert "PreEnqueue plugin Broken failed for pod default/p" in caplog.text
+
+
+def test_a_profile_without_gates_lets_everybody_in() -> None:
+    assert Gates([make_profile()]).admits(queued())
+
+
+def test_only_the_plugins_of_the_pods_own_profile_are_asked() -> None:
+    ours, theirs = Gate(), Gate({"p"})
+    gates = Gates([make_profile(ours), make_profile(theirs, name="other")])
+    assert gates.admits(queued())
+    assert (ours.asked, theirs.asked) == (["p"], [])
+
+
+def test_the_first_refusal_ends_it() -> None:
+    first, second = Gate({"p"}), OtherGate({"p"})
+    info = queued()
+    Gates([make_profile(first, second)]).admits(info)
+    assert (info.gating_plugin, second.asked) == ("Gate", [])
+
+
+def test_the_plugin_that_held_the_pod_is_asked_first() -> None:
+    first, second = Gate(), OtherGate({"p"})
+    gates, info = Gates([make_profile(first, second)]), queued()
+    gates.admits(info)
+    gates.admits(info)
+    assert (first.asked, second.asked) == (["p"], ["p", "p"])
+
+
+def test_a_plugin_that_lets_go_still_counts_as_a_rejector() -> None:
+    """So its events still bring the pod back, and the pod does not pass for one whose attempt broke."""
+    gate, info = Gate({"p"}), queued()
+    gates = Gates([make_profile(gate)])
+    gates.admits(info)
+    gate.closed.clear()
+    assert gates.admits(info)
+    assert (info.gating_plugin, set(info.rejectors)) == ("", {"Gate"})
+
+
+def test_a_gated_pod_counts_as_rejected_by_each_plugin_once() -> None:
+    counts, first, second = QueueCounts(), Gate({"p"}), OtherGate({"p"})
+    gates, info = Gates([make_profile(first, second)], counts), queued()
+    gates.admits(info)
+    gates.admits(info)
+    assert counts.unschedulable_pods == {("Gate", PROFILE): 1}
+    first.closed.clear()
+    gates.admits(info)
+    assert counts.unschedulable_pods == {("Gate", PROFILE): 1, ("OtherGate", PROFILE): 1}
+
+
+def test_being_gated_ends_being_flushed() -> None:
+    info = queued()
+    info.was_flushed = True
+    Gates([make_profile(Gate({"p"}))]).admits(info)
+    assert not info.was_flushed
+
+
+class Stopwatch(QueueObserver):
+    """Each look at the clock takes a second."""
+
+    def __init__(self, samples: bool) -> None:
+        self.told: list[tuple[str, ...]] = []
+        self._samples = samples
+        self._seconds = 0.0
+
+    def clock(self) -> float:
+        self._seconds += 1
+        return self._seconds
+
+    def samples_plugins(self) -> bool:
+        return self._samples
+
+    def pre_enqueue(self, profile: str, seconds: float) -> None:
+        self.told.append((profile, f"{seconds:.0f}s"))
+
+    def pre_enqueue_plugin(self, plugin: str, status: str, seconds: float) -> None:
+        self.told.append((plugin, status, f"{seconds:.0f}s"))
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        pytest.param(False, [(PROFILE, "1s")], id="as a whole each time"),
+        pytest.param(
+            True,
+            [("Gate", "Success", "1s"), ("OtherGate", "UnschedulableAndUnresolvable", "1s"), (PROFILE, "5s")],
+            id="one by one where it asks for that",
+        ),
+    ],
+)
+def test_an_observer_is_told_how_long_it_took(samples: bool, expected: list[tuple[str, ...]]) -> None:
+    stopwatch = Stopwatch(samples)
+    Gates([make_profile(Gate(), OtherGate({"p"}))], stopwatch).admits(queued())
+    assert stopwatch.told == expected

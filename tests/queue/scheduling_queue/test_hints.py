@@ -1,0 +1,351 @@
+"""Queueing hints: who has asked for an event, and what a pod's rejectors make of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from bayplan.api.pod import Pod
+from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
+from bayplan.framework.plugin_api import Plugin
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.queue.hints import ANYTHING, EXTENDER, QueueingHints, Strategy, registrations
+from bayplan.queue.in_flight import Recorded
+from bayplan.queue.object_events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    ASSIGNED_POD_UPDATE,
+    FORCE_ACTIVATE,
+    NODE_ADD,
+    NODE_DELETE,
+    UNSCHEDULABLE_POD_UPDATE,
+    UNSCHEDULABLE_TIMEOUT,
+)
+from bayplan.queue.observer import QueueObserver
+from bayplan.queue.queued import QueuedPod
+from bayplan.testing.builders import make_pod
+
+from .queues import PROFILE, Gate, make_filter, make_profile
+
+SKIP, AFTER_BACKOFF, IMMEDIATELY = Strategy.SKIP, Strategy.AFTER_BACKOFF, Strategy.IMMEDIATELY
+NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+
+
+def rejected(*plugins: str, pending: Sequence[str] = (), profile: str = PROFILE) -> QueuedPod:
+    info = QueuedPod(make_pod("p", scheduler_name=profile), "default/p", 0.0, 0)
+    info.unschedulable_plugins = frozenset({*plugins, *pending})
+    info.pending_plugins = frozenset(pending)
+    return info
+
+
+def yes(pod: Pod, old: Any, new: Any) -> bool:
+    return True
+
+
+def no(pod: Pod, old: Any, new: Any) -> bool:
+    return False
+
+
+def broken(pod: Pod, old: Any, new: Any) -> bool:
+    raise RuntimeError("no idea")
+
+
+# Who is registered for what
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NodeName", "NodeAffinity", "NodePorts", "NodeResourcesFit", "VolumeRestrictions", "VolumeBinding",
+        "VolumeZone", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
+    ],
+)  # fmt: skip
+def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_go(name: str) -> None:
+    plugin = next(plugin for plugin in BUILTIN_PLUGINS if plugin.name == name)
+    assert registrations(plugin())[-1] == Wake(NODE_TAINT)
+
+
+@pytest.mark.parametrize(
+    ("wakes", "implicit"),
+    [
+        pytest.param([wake(Resource.NODE, Action.ADD)], True, id="nodes added, and nothing about taints"),
+        pytest.param(
+            [wake(Resource.NODE, Action.ADD | Action.DELETE, no)], True, id="whatever the hint says"
+        ),
+        pytest.param(
+            [wake(Resource.NODE, Action.ADD), wake(Resource.NODE, Action.UPDATE_NODE_TAINT, no)],
+            False,
+            id="not where taints are asked for elsewhere",
+        ),
+        pytest.param([wake(Resource.NODE, Action.UPDATE_NODE_LABEL)], False, id="not without added nodes"),
+        pytest.param([wake(Resource.POD, Action.ADD)], False, id="not for pods added"),
+        pytest.param([wake(Resource.ANY, Action.ADD)], False, id="not for anything added"),
+        pytest.param([], False, id="not for a plugin that waits for nothing"),
+    ],
+)
+def test_the_implicit_registration(wakes: list[Wake], implicit: bool) -> None:
+    expected = (*wakes, Wake(NODE_TAINT)) if implicit else tuple(wakes)
+    assert registrations(make_filter("F", wakes)) == expected
+
+
+def test_a_plugin_that_does_not_say_waits_for_nearly_anything() -> None:
+    assert registrations(make_filter("F", None)) == ANYTHING
+    assert {each.event.resource for each in ANYTHING} == {
+        "Pod",
+        "Node",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "storage.k8s.io/CSINode",
+        "storage.k8s.io/CSIDriver",
+        "storage.k8s.io/CSIStorageCapacity",
+        "storage.k8s.io/StorageClass",
+        "resource.k8s.io/ResourceClaim",
+        "resource.k8s.io/DeviceClass",
+    }
+    assert {(each.event.action, each.hint) for each in ANYTHING} == {(Action.ALL, None)}
+
+
+class Scorer(Plugin):
+    def wakes_on(self) -> Sequence[Wake]:
+        return [wake(Resource.NODE, Action.ADD)]
+
+    def score(self, state: Any, pod: Pod, nodes: Any) -> Any:
+        return 0
+
+
+class ScorerWithPermit(Scorer):
+    def permit(self, state: Any, pod: Pod, node_name: str) -> None:
+        return None
+
+
+class ScorerWithReserve(Scorer):
+    def reserve(self, state: Any, pod: Pod, node_name: str) -> None:
+        return None
+
+
+class ScorerWithPreFilter(Scorer):
+    def pre_filter(self, state: Any, pod: Pod, nodes: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("plugin", "registered"),
+    [
+        pytest.param(Scorer(), False, id="a plugin that can reject nothing is not registered"),
+        pytest.param(ScorerWithPreFilter(), True, id="one with PreFilter is"),
+        pytest.param(ScorerWithReserve(), True, id="one with Reserve is"),
+        pytest.param(ScorerWithPermit(), True, id="one with Permit is"),
+        pytest.param(make_filter("F"), True, id="one with Filter is"),
+        pytest.param(Gate(), True, id="one with PreEnqueue is"),
+    ],
+)
+def test_who_contributes(plugin: Plugin, registered: bool) -> None:
+    hints = QueueingHints([make_profile(plugin)])
+    assert (hints.listeners(NODE_ADD) is not None) is registered
+
+
+def test_methods_count_even_where_their_point_is_disabled() -> None:
+    profile = make_profile(ScorerWithPermit())
+    for point in profile.plugins:
+        if point != "Score":
+            profile.plugins[point] = ()
+    assert QueueingHints([profile]).registered(PROFILE, "ScorerWithPermit")[0] == NODE_ADD
+
+
+@pytest.mark.parametrize(
+    ("extenders", "expected"),
+    [
+        pytest.param(False, (), id="not without extenders"),
+        pytest.param(True, tuple(each.event for each in ANYTHING), id="for anything where there are some"),
+    ],
+)
+def test_extenders_are_registered(extenders: bool, expected: tuple[ClusterEvent, ...]) -> None:
+    hints = QueueingHints([make_profile()], extenders=extenders)
+    assert hints.registered(PROFILE, EXTENDER) == expected
+
+
+def test_a_plugin_that_fails_to_register_stops_the_start() -> None:
+    class Failing(Plugin):
+        def wakes_on(self) -> Sequence[Wake]:
+            raise RuntimeError("no idea")
+
+        def filter(self, state: Any, pod: Pod, nodes: Any) -> Any:
+            return ()
+
+    with pytest.raises(RuntimeError, match="no idea"):
+        QueueingHints([make_profile(Failing())])
+
+
+@pytest.mark.parametrize(
+    ("resource", "action", "incoming", "expected"),
+    [
+        pytest.param(Resource.NODE, Action.ADD, NODE_ADD, True, id="the event itself"),
+        pytest.param(Resource.NODE, Action.ADD | Action.DELETE, NODE_DELETE, True, id="one of several"),
+        pytest.param(Resource.NODE, Action.ADD, NODE_DELETE, False, id="not another action"),
+        pytest.param(Resource.CSI_NODE, Action.ADD, NODE_ADD, False, id="not another resource"),
+        pytest.param(Resource.POD, Action.DELETE, ASSIGNED_POD_DELETE, True, id="pods cover assigned pods"),
+        pytest.param(
+            Resource.POD, Action.UPDATE, UNSCHEDULABLE_POD_UPDATE, True, id="pods cover waiting pods"
+        ),
+        pytest.param(
+            Resource.ASSIGNED_POD, Action.UPDATE, UNSCHEDULABLE_POD_UPDATE, False, id="not crosswise"
+        ),
+        pytest.param(
+            Resource.POD,
+            Action.UPDATE_POD_LABEL,
+            ASSIGNED_POD_UPDATE,
+            False,
+            id="no general update for one bit",
+        ),
+        pytest.param(Resource.POD, Action.ALL, ASSIGNED_POD_UPDATE, True, id="a general update for all bits"),
+        pytest.param(
+            Resource.POD,
+            Action.UPDATE,
+            ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_LABEL),
+            True,
+            id="a specific update for all bits",
+        ),
+        pytest.param(Resource.ANY, Action.ADD, NODE_ADD, True, id="any resource"),
+        pytest.param(Resource.ANY, Action.ALL, NODE_DELETE, True, id="anything at all"),
+    ],
+)
+def test_matching(resource: Resource, action: Action, incoming: ClusterEvent, expected: bool) -> None:
+    plugin = make_filter("F", [wake(resource, action)])
+    assert (QueueingHints([make_profile(plugin)]).listeners(incoming) is not None) is expected
+
+
+def test_a_wildcard_concerns_everybody_even_where_nobody_is_registered() -> None:
+    assert QueueingHints([make_profile()]).listeners(UNSCHEDULABLE_TIMEOUT) is not None
+
+
+# What becomes of a pod
+
+
+@pytest.mark.parametrize(
+    ("info", "hint", "expected"),
+    [
+        pytest.param(rejected("F"), None, AFTER_BACKOFF, id="without a hint the event helps"),
+        pytest.param(rejected("F"), yes, AFTER_BACKOFF, id="the hint says it helps"),
+        pytest.param(rejected("F"), no, SKIP, id="the hint says it does not"),
+        pytest.param(rejected("F"), broken, AFTER_BACKOFF, id="a hint that breaks says yes"),
+        pytest.param(
+            rejected("Other"), yes, SKIP, id="the hint of a plugin that did not reject it is not asked"
+        ),
+        pytest.param(rejected(pending=["F"]), yes, IMMEDIATELY, id="a pending plugin brings it back at once"),
+        pytest.param(rejected(pending=["F"]), no, SKIP, id="if its hint says so"),
+        pytest.param(rejected("F", pending=["Other"]), yes, AFTER_BACKOFF, id="another plugin is pending"),
+        pytest.param(rejected("F", profile="unknown"), yes, SKIP, id="a profile that nobody knows"),
+        pytest.param(rejected(), no, AFTER_BACKOFF, id="a pod that nobody rejected"),
+    ],
+)
+def test_worth_requeuing(info: QueuedPod, hint: Hint | None, expected: Strategy) -> None:
+    hints = QueueingHints([make_profile(make_filter("F", [wake(Resource.NODE, Action.ADD, hint)]))])
+    assert hints.worth_requeuing(info, NODE_ADD, None, None) is expected
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        pytest.param(NODE_DELETE, SKIP, id="an event that nobody asked for"),
+        pytest.param(ASSIGNED_POD_ADD, SKIP, id="an event that only others asked for"),
+        pytest.param(NODE_TAINT, AFTER_BACKOFF, id="the implicit registration asks no hint"),
+    ],
+)
+def test_events(event: ClusterEvent, expected: Strategy) -> None:
+    plugins = make_filter("F", [wake(Resource.NODE, Action.ADD, no)]), make_filter("G", None)
+    assert QueueingHints([make_profile(*plugins)]).worth_requeuing(rejected("F"), event, 1, 2) is expected
+
+
+def test_a_later_pending_plugin_still_brings_the_pod_back_at_once() -> None:
+    plugins = make_filter("F"), make_filter("G")
+    info = rejected("F", pending=["G"])
+    assert QueueingHints([make_profile(*plugins)]).worth_requeuing(info, NODE_ADD, None, None) is IMMEDIATELY
+
+
+def test_any_of_several_hints_of_a_plugin_will_do() -> None:
+    plugin = make_filter("F", [wake(Resource.NODE, Action.ADD, no), wake(Resource.NODE, Action.ALL, yes)])
+    assert (
+        QueueingHints([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, 1, 2) is AFTER_BACKOFF
+    )
+
+
+def test_hints_are_those_of_the_pods_own_profile() -> None:
+    ours = make_profile(make_filter("F", [wake(Resource.NODE, Action.ADD, no)]))
+    theirs = make_profile(make_filter("F", [wake(Resource.NODE, Action.ADD, yes)]), name="other")
+    hints = QueueingHints([ours, theirs])
+    answers = [
+        hints.worth_requeuing(rejected("F", profile=name), NODE_ADD, 1, 2) for name in (PROFILE, "other")
+    ]
+    assert answers == [SKIP, AFTER_BACKOFF]
+
+
+def test_a_hint_sees_the_waiting_pod_and_both_objects() -> None:
+    seen: list[tuple[str, object, object]] = []
+
+    def look(pod: Pod, old: Any, new: Any) -> bool:
+        seen.append((pod.name, old, new))
+        return False
+
+    plugin = make_filter("F", [wake(Resource.NODE, Action.ADD, look)])
+    QueueingHints([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, "old", "new")
+    assert seen == [("p", "old", "new")]
+
+
+@pytest.mark.parametrize(
+    ("new", "info", "expected"),
+    [
+        pytest.param(None, rejected("F"), AFTER_BACKOFF, id="meant for all"),
+        pytest.param(make_pod("p"), rejected("F"), AFTER_BACKOFF, id="meant for this one"),
+        pytest.param(make_pod("other"), rejected("F"), SKIP, id="meant for another one"),
+        pytest.param(make_pod("other"), rejected(), AFTER_BACKOFF, id="a pod that nobody rejected"),
+        pytest.param(None, rejected(pending=["F"]), AFTER_BACKOFF, id="pending makes no difference"),
+    ],
+)
+def test_wildcards(new: Pod | None, info: QueuedPod, expected: Strategy) -> None:
+    assert QueueingHints([make_profile()]).worth_requeuing(info, FORCE_ACTIVATE, None, new) is expected
+
+
+@pytest.mark.parametrize(
+    ("info", "events", "expected"),
+    [
+        pytest.param(rejected("F"), [], SKIP, id="nothing happened"),
+        pytest.param(rejected("F"), [NODE_DELETE, NODE_ADD], AFTER_BACKOFF, id="one of the events helps"),
+        pytest.param(rejected("F"), [NODE_DELETE], SKIP, id="none does"),
+        pytest.param(
+            rejected("F", pending=["G"]), [NODE_ADD, ASSIGNED_POD_ADD], IMMEDIATELY, id="the soonest wins"
+        ),
+        pytest.param(
+            rejected("F", pending=["G"]), [ASSIGNED_POD_ADD, NODE_ADD], IMMEDIATELY, id="in whatever order"
+        ),
+    ],
+)
+def test_strategy_after_an_attempt(info: QueuedPod, events: list[ClusterEvent], expected: Strategy) -> None:
+    hints = QueueingHints(
+        [make_profile(make_filter("F"), make_filter("G", [wake(Resource.POD, Action.ADD)]))]
+    )
+    assert hints.strategy_after(info, [Recorded(event, None, None) for event in events]) is expected
+
+
+def test_an_observer_is_told_of_each_hint_and_a_broken_one_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[tuple[str, str, str]] = []
+
+    class Listening(QueueObserver):
+        def hint(self, plugin: str, event: str, outcome: str, seconds: float) -> None:
+            told.append((plugin, event, outcome))
+
+    wakes = [wake(Resource.NODE, Action.ADD, hint) for hint in (no, broken)]
+    hints = QueueingHints([make_profile(make_filter("F", wakes))], observer=Listening())
+    with caplog.at_level(logging.ERROR):
+        hints.worth_requeuing(rejected("F"), NODE_ADD, None, None)
+        hints.worth_requeuing(rejected("F"), NODE_TAINT, None, None)
+    assert told == [
+        ("F", "NodeAdd", "QueueSkip"),
+        ("F", "NodeAdd", "Error"),
+        ("F", "NodeUpdateNodeTaint", "Queue"),
+    ]
+    assert "hint of plugin F failed on NodeAdd for pod default/p" in caplog.text

@@ -1,0 +1,323 @@
+"""Whatever happens to it, the queue loses no pod, keeps none twice, and pops in order.
+
+A random life: pods come, change, fail, are activated and deleted, gates close and open, events happen, time
+passes. Two queues live it side by side. One is flushed twice a second; the other only when it asked for that,
+which must make no difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bayplan.api.pod import Pod
+from bayplan.framework.events import Action, ClusterEvent, Resource, wake
+from bayplan.queue.hints import Strategy
+from bayplan.queue.object_events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    UNSCHEDULABLE_TIMEOUT,
+)
+from bayplan.queue.queued import QueuedPod
+from bayplan.queue.timing import QueueSettings
+from bayplan.testing.builders import make_pod
+
+from .queues import PROFILE, Gate, OtherGate, World, make_filter
+
+NAMES = "abcdefgh"
+REJECTORS = ("Fit", "Picky", "Own", "Stubborn", "Gate")
+EVENTS = (NODE_ADD, NODE_DELETE, ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, UNSCHEDULABLE_TIMEOUT)
+STEP = 0.5
+
+names = st.sampled_from(NAMES)
+rejector_sets = st.sets(st.sampled_from(REJECTORS), max_size=3)
+
+
+def is_itself(pod: Pod, old: Any, new: Any) -> bool:
+    return bool(new.uid == pod.uid)
+
+
+def vowels_only(pod: Pod, old: Any, new: Any) -> bool:
+    return pod.name in "ae"
+
+
+class Life:
+    """One of the two queues, with its own gates so that both are asked alike."""
+
+    def __init__(self, pop_from_backoff: bool) -> None:
+        self.gates = Gate(), OtherGate(wakes=[wake(Resource.POD, Action.DELETE)])
+        self.world = World(
+            *self.gates,
+            make_filter("Fit"),
+            make_filter("Picky", [wake(Resource.POD, Action.ADD | Action.DELETE, vowels_only)]),
+            make_filter("Own", [wake(Resource.POD, Action.UPDATE, is_itself)]),
+            make_filter("Stubborn", []),
+            settings=QueueSettings(pop_from_backoff=pop_from_backoff),
+        )
+
+
+def state(info: QueuedPod) -> tuple[Any, ...]:
+    """All of a record that a difference could show in."""
+    assert info.part is not None
+    return (
+        info.part.label,
+        info.pod,
+        info.timestamp,
+        info.attempts,
+        info.unschedulable_count,
+        info.consecutive_errors_count,
+        info.unschedulable_plugins,
+        info.pending_plugins,
+        info.gating_plugin,
+        info.was_flushed,
+        info.flush_timestamp,
+    )
+
+
+class QueueMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.born = 0
+        self.pods: dict[str, Pod] = {}
+        """Pods that exist, by name."""
+        self.flying: dict[str, str] = {}
+        """Pods that are being tried, deleted ones included: their names by uid."""
+        self.leaked: Counter[str] = Counter()
+        """Rejections that are never counted off because the pod was deleted while it was ready."""
+
+    @initialize(pop_from_backoff=st.booleans())
+    def start(self, pop_from_backoff: bool) -> None:
+        self.early = pop_from_backoff
+        self.lives = Life(pop_from_backoff), Life(pop_from_backoff)
+        self.worlds = [life.world for life in self.lives]
+
+    @property
+    def waiting(self) -> dict[str, QueuedPod]:
+        """The records of one queue by name."""
+        queue = self.worlds[0].queue
+        found = {name: queue.find(f"default/{name}") for name in self.pods}
+        return {name: info for name, info in found.items() if info is not None}
+
+    def is_flying(self, name: str) -> bool:
+        return self.pods[name].uid in self.flying
+
+    @rule(name=names, priority=st.integers(0, 2))
+    def add(self, name: str, priority: int) -> None:
+        if name in self.pods:
+            return
+        self.born += 1
+        self.pods[name] = pod = make_pod(name, priority=priority, uid=f"{name}{self.born}")
+        for world in self.worlds:
+            world.latest[pod.key] = pod
+            world.queue.add(pod)
+
+    @rule(name=names, priority=st.integers(0, 2), label=st.sampled_from(["", "x", "y"]))
+    def update(self, name: str, priority: int, label: str) -> None:
+        if name not in self.pods:
+            return
+        old = self.pods[name]
+        new = make_pod(name, priority=priority, labels={"l": label} if label else {}, uid=old.uid)
+        self.pods[name] = new
+        for world in self.worlds:
+            world.latest[new.key] = new
+            world.queue.update(old, new)
+
+    @rule(name=names)
+    def delete(self, name: str) -> None:
+        if name not in self.pods:
+            return
+        info = self.waiting.get(name)
+        if info is not None and info.part is not None and info.part.label != "unschedulable":
+            self.leaked.update(info.rejectors)
+        pod = self.pods.pop(name)
+        for world in self.worlds:
+            del world.latest[pod.key]
+            world.queue.delete(pod)
+
+    @rule(name=names, second=st.booleans())
+    def turn_gate(self, name: str, second: bool) -> None:
+        for life in self.lives:
+            life.gates[second].closed ^= {name}
+
+    @rule()
+    def pop(self) -> None:
+        expected = self.next_in_line()
+        popped = [world.queue.pop() for world in self.worlds]
+        assert [info and info.pod for info in popped] == [expected and expected.pod] * 2
+        if expected is None:
+            return
+        assert popped[0] is expected
+        self.flying[expected.pod.uid] = expected.pod.name
+        for world, info in zip(self.worlds, popped, strict=True):
+            assert info is not None
+            world.flying[info.pod.uid] = info
+
+    def next_in_line(self) -> QueuedPod | None:
+        """Who must be next, by looking at all records."""
+        waiting = self.waiting.values()
+        active = [info for info in waiting if info.part is not None and info.part.label == "active"]
+        if active:
+            return min(active, key=lambda info: (-info.pod.priority, info.timestamp, info.sequence))
+        backing_off = [
+            info
+            for info in waiting
+            if info.part is not None and info.part.label == "backoff" and info.rejectors
+        ]
+        if not self.early or not backing_off:
+            return None
+        return min(
+            backing_off,
+            key=lambda info: (info.backoff_expiration, -info.pod.priority, info.timestamp, info.sequence),
+        )
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data(), rejectors=rejector_sets, is_pending=st.booleans())
+    def fail(self, data: st.DataObject, rejectors: set[str], is_pending: bool) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.flying)))
+        name = self.flying.pop(uid)
+        pending = set(sorted(rejectors)[:1]) if is_pending else set()
+        pod = self.pods.get(name)
+        for world in self.worlds:
+            info = world.flying.pop(uid)
+            if pod is None or pod.uid != uid:
+                world.queue.done(uid)
+            else:
+                assert world.queue.add_unschedulable_if_not_present(info, pod, rejectors, pending)
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def bind(self, data: st.DataObject) -> None:
+        """The attempt succeeds: the pod has a node now and is none of the queue's business."""
+        uid = data.draw(st.sampled_from(sorted(self.flying)))
+        name = self.flying.pop(uid)
+        bound = self.pods[name].uid == uid if name in self.pods else False
+        pod = self.pods.pop(name) if bound else None
+        for world in self.worlds:
+            del world.flying[uid]
+            world.queue.done(uid)
+            if pod is not None:
+                world.latest.pop(pod.key)
+                world.queue.delete(pod)
+
+    @rule(event=st.sampled_from(EVENTS), limit=st.sampled_from([None, 0, 1]))
+    def happen(self, event: ClusterEvent, limit: int | None) -> None:
+        """Visiting only pods that an event may concern comes to the same as judging every pod."""
+        queue = self.worlds[0].queue
+        expected = {name for name, info in self.waiting.items() if self.is_moved(info, event, limit)}
+        before = {name: self.entries(name) for name in self.waiting}
+        for world in self.worlds:
+            allowed = None if limit is None else lambda pod: pod.priority <= limit
+            world.queue.move_all(event, None, None, allowed)
+        gates = self.lives[0].gates
+        for name, info in self.waiting.items():
+            assert info.part is not None
+            held = any(name in gate.closed for gate in gates)
+            if name in expected and not held:
+                assert info.part.label in ("active", "backoff")
+            elif name not in expected:
+                assert self.entries(name) == before[name]
+        assert queue.find("default/nobody") is None
+
+    def entries(self, name: str) -> tuple[Any, ...]:
+        return state(self.waiting[name])
+
+    def is_moved(self, info: QueuedPod, event: ClusterEvent, limit: int | None) -> bool:
+        hints = self.worlds[0].queue.hints
+        if info.part is None or info.part.label != "unschedulable":
+            return False
+        if limit is not None and info.pod.priority > limit:
+            return False
+        if info.gating_plugin and not event.is_wildcard:
+            gate_events = hints.registered(PROFILE, info.gating_plugin)
+            if not any(registered.matches(event) for registered in gate_events):
+                return False
+        return hints.worth_requeuing(info, event, None, None) is not Strategy.SKIP
+
+    @rule(chosen=st.sets(names, max_size=3))
+    def activate(self, chosen: set[str]) -> None:
+        for world in self.worlds:
+            world.queue.activate([self.pods[name] for name in sorted(chosen) if name in self.pods])
+
+    @rule(steps=st.one_of(st.integers(1, 6), st.integers(7, 30), st.integers(100, 700)))
+    def pass_time(self, steps: int) -> None:
+        often, asked = self.worlds
+        for _ in range(steps):
+            often.clock.now += STEP
+            often.queue.flush()
+        asked.pass_time(steps * STEP)
+        assert often.clock.now == asked.clock.now
+
+    @invariant()
+    def no_pod_is_lost_or_in_two_places(self) -> None:
+        for name in self.pods:
+            assert (name in self.waiting) != self.is_flying(name)
+        for world in self.worlds:
+            keys = sorted(pod.key for pod in world.queue.pending_pods())
+            assert keys == sorted(f"default/{name}" for name in self.waiting)
+
+    @invariant()
+    def both_queues_are_alike(self) -> None:
+        one, other = ({name: state(world.info(name)) for name in self.waiting} for world in self.worlds)
+        assert one == other
+
+    @invariant()
+    def gauges_match_what_is_there(self) -> None:
+        for world in self.worlds:
+            labels = Counter(info.part.label for info in self.waiting.values() if info.part is not None)
+            gated = sum(bool(info.gating_plugin) for info in self.waiting.values())
+            counts = world.queue.counts()
+            assert (counts.active, counts.backoff) == (labels["active"], labels["backoff"])
+            assert (counts.unschedulable, counts.gated) == (labels["unschedulable"] - gated, gated)
+            assert world.queue.has_ready == (self.next_in_line() is not None)
+            rejections = Counter(self.leaked)
+            for info in self.waiting.values():
+                rejections.update(info.rejectors)
+            told = {plugin: count for (plugin, _), count in world.counts.unschedulable_pods.items() if count}
+            assert told == {plugin: count for plugin, count in rejections.items() if count}
+
+    @invariant()
+    def gated_pods_wait_and_pods_that_wait_have_a_rejector(self) -> None:
+        for info in self.waiting.values():
+            assert info.part is not None
+            if info.part.label == "unschedulable":
+                assert info.rejectors
+            else:
+                assert not info.gating_plugin
+
+    @invariant()
+    def events_are_kept_only_for_pods_in_flight(self) -> None:
+        for world in self.worlds:
+            counts = world.queue.in_flight_counts()
+            assert counts.get("PodPopped", 0) == len(self.flying)
+            assert self.flying or not counts
+
+    def teardown(self) -> None:
+        """Once all gates are open, every pod is tried within six minutes."""
+        if not hasattr(self, "lives"):
+            return
+        for life in self.lives:
+            world = life.world
+            for gate in life.gates:
+                gate.closed.clear()
+            for uid in self.flying:
+                world.queue.done(uid)
+            flown = {self.flying[uid] for uid in self.flying}
+            world.pass_time(360)
+            world.pass_time(60)
+            tried = set()
+            while (info := world.queue.pop()) is not None:
+                tried.add(info.pod.name)
+            assert tried | flown >= set(self.pods)
+            assert world.queue.counts() == type(world.queue.counts())(0, 0, 0, 0)
+
+
+QueueMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestQueue = QueueMachine.TestCase

@@ -1,0 +1,141 @@
+"""Nominator: which pods are expected where, and what the snapshot is told of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.api.pod import Pod
+from bayplan.framework.outcome import Nomination
+from bayplan.queue.nominator import Nominator
+from bayplan.snapshot.cluster import Cluster
+from bayplan.testing.builders import make_node, make_pod
+
+from .queues import Columns
+
+
+class Desk:
+    """A nominator, what it told, and the pods that exist."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.columns = Columns()
+        self.existing = {pod.key: pod for pod in pods}
+        self.nominator = Nominator(self.columns, lambda pod: self.existing.get(pod.key))
+
+
+PLAIN = make_pod("p")
+IN_STATUS = make_pod("p", nominated_node="a")
+
+
+@pytest.mark.parametrize(
+    ("pod", "nomination", "expected"),
+    [
+        pytest.param(PLAIN, Nomination("b"), {"p": "b"}, id="to the node that is named"),
+        pytest.param(IN_STATUS, Nomination("b"), {"p": "b"}, id="whatever the status says"),
+        pytest.param(IN_STATUS, None, {"p": "a"}, id="to where the status says"),
+        pytest.param(PLAIN, None, {}, id="nowhere where neither says"),
+        pytest.param(IN_STATUS, Nomination(""), {}, id="nowhere where it is cleared"),
+    ],
+)
+def test_add(pod: Pod, nomination: Nomination | None, expected: dict[str, str]) -> None:
+    desk = Desk(pod)
+    desk.nominator.add(pod, nomination)
+    assert desk.columns.nodes() == expected
+
+
+@pytest.mark.parametrize(
+    "existing",
+    [
+        pytest.param([], id="a pod that is gone"),
+        pytest.param([make_pod("p", node="a")], id="a pod that has a node"),
+    ],
+)
+def test_who_cannot_be_nominated(existing: list[Pod]) -> None:
+    """A nomination that it had before is withdrawn all the same."""
+    desk = Desk(PLAIN)
+    desk.nominator.add(PLAIN, Nomination("a"))
+    desk.existing = {pod.key: pod for pod in existing}
+    desk.nominator.add(PLAIN, Nomination("b"))
+    assert (desk.columns.nodes(), desk.nominator.node_of(PLAIN.uid)) == ({}, None)
+
+
+def test_a_pod_is_nominated_once() -> None:
+    desk = Desk(PLAIN)
+    desk.nominator.add(PLAIN, Nomination("a"))
+    desk.nominator.add(PLAIN, Nomination("b"))
+    assert (desk.nominator.pods_on("a"), desk.nominator.pods_on("b")) == ((), (PLAIN,))
+    assert desk.nominator.node_of(PLAIN.uid) == "b"
+
+
+def test_pods_on_a_node_come_in_the_order_of_their_nomination() -> None:
+    pods = [make_pod(name) for name in ("z", "a", "m")]
+    desk = Desk(*pods)
+    for pod in (*pods, pods[0]):
+        desk.nominator.add(pod, Nomination("n"))
+    assert [pod.name for pod in desk.nominator.pods_on("n")] == ["a", "m", "z"]
+
+
+@pytest.mark.parametrize(
+    ("known", "old", "new", "expected"),
+    [
+        pytest.param(
+            "b", PLAIN, make_pod("p", labels={"x": "y"}), {"p": "b"}, id="one not yet in the status stands"
+        ),
+        pytest.param("b", PLAIN, IN_STATUS, {"p": "a"}, id="the status names a node now"),
+        pytest.param("b", IN_STATUS, PLAIN, {}, id="the status names no node any more"),
+        pytest.param(
+            "a", IN_STATUS, make_pod("p", nominated_node="c"), {"p": "c"}, id="the status names another"
+        ),
+        pytest.param(None, PLAIN, make_pod("p", labels={"x": "y"}), {}, id="nothing is known of one"),
+        pytest.param("", PLAIN, make_pod("p", labels={"x": "y"}), {}, id="a cleared one stays cleared"),
+    ],
+)
+def test_update(known: str | None, old: Pod, new: Pod, expected: dict[str, str]) -> None:
+    desk = Desk(new)
+    if known is not None:
+        desk.nominator.add(old, Nomination(known))
+    desk.nominator.update(old, new)
+    assert desk.columns.nodes() == expected
+    assert all(pod is new for pod, _ in desk.columns.nominated.values())
+
+
+def test_delete() -> None:
+    desk = Desk(PLAIN)
+    desk.nominator.add(PLAIN, Nomination("a"))
+    desk.nominator.delete(PLAIN.uid)
+    desk.nominator.delete(PLAIN.uid)
+    assert (len(desk.nominator), desk.columns.nodes(), desk.nominator.pods_on("a")) == (0, {}, ())
+
+
+def test_a_pod_outside_the_queue_asks_for_nothing() -> None:
+    pod = make_pod("p", cpu="1", priority=9, labels={"x": "y"}, nominated_node="a")
+    desk = Desk(pod)
+    desk.nominator.add(pod, None)
+    desk.nominator.left_queue(pod)
+    (bare,) = desk.nominator.pods_on("a")
+    assert (bare.key, bare.uid, bare.priority, bare.labels, bare.spec.containers) == (
+        pod.key,
+        pod.uid,
+        0,
+        {},
+        (),
+    )
+    assert desk.columns.nominated[pod.uid] == (bare, "a")
+    desk.nominator.came_back(pod)
+    assert desk.columns.nominated[pod.uid] == (pod, "a")
+
+
+def test_pods_that_are_not_nominated_come_and_go_unnoticed() -> None:
+    desk = Desk(PLAIN)
+    desk.nominator.left_queue(PLAIN)
+    desk.nominator.came_back(PLAIN)
+    assert desk.columns.nominated == {}
+
+
+def test_the_snapshot_can_be_told_directly() -> None:
+    cluster = Cluster()
+    cluster.set_node(make_node("a"))
+    nominator = Nominator(cluster, lambda pod: pod)
+    nominator.add(PLAIN, Nomination("a"))
+    assert cluster.nominated_node(PLAIN.uid) == "a"
+    nominator.add(PLAIN, Nomination(""))
+    assert cluster.nominated_node(PLAIN.uid) is None
