@@ -23,8 +23,8 @@ from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile
 from bayplan.framework.search import SearchStart
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.scheduler.added import catalog_of, with_added
 from bayplan.scheduler.cycle import Decision, decide
+from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere
 from bayplan.snapshot.cluster import Cluster
 
 
@@ -82,7 +82,7 @@ class SchedulingCore:
     """Decides for pods of every profile, on one cluster.
 
     `plugins` are the classes that may be used. Those that are not built in run wherever they can, last,
-    unless the configuration names them (`added.py`).
+    unless the configuration names them (`plugin_sources.py`).
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class SchedulingCore:
         self.cluster = Cluster() if cluster is None else cluster
         self.handle: Handle = CoreHandle(self.cluster) if handle is None else handle
         classes = {plugin.name: plugin for plugin in plugins}
-        catalog = catalog_of(classes.values())
-        config = with_added(default_config() if config is None else config, catalog)
+        given = [plugin for plugin in classes.values() if plugin not in BUILTIN_PLUGINS]
+        config = enable_everywhere(default_config() if config is None else config, given)
         start = SearchStart()
         self.frameworks = {
             plan.scheduler_name: Framework(
                 make_profile(plan, classes, self.handle), self.cluster, keep=keep, start=start
             )
-            for plan in build_profiles(config, catalog)
+            for plan in build_profiles(config, catalog_with(given))
         }
 
     def framework_for(self, pod: Pod) -> Framework | None:

@@ -13,8 +13,8 @@ from bayplan.framework.plugin_args import Gates, PluginArgs
 from bayplan.framework.points import Point
 from bayplan.plugin import NodeInfo, NodePlugin, Pod
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.scheduler.added import catalog_of
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.plugin_sources import catalog_with
 from bayplan.testing.builders import make_node, make_pod
 
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n"
@@ -51,7 +51,7 @@ class Demanding(NodePlugin):
 
 def make_core(profiles: str = "") -> SchedulingCore:
     plugins = [*BUILTIN_PLUGINS, Favourite]
-    config = parse_config(CONFIG + profiles, catalog=catalog_of(plugins)) if profiles else None
+    config = parse_config(CONFIG + profiles, catalog=catalog_with(plugins)) if profiles else None
     core = SchedulingCore(config, plugins=plugins)
     core.load([make_node("a"), make_node("b"), make_node("c")])
     return core
@@ -102,15 +102,14 @@ def test_missing_arguments() -> None:
         SchedulingCore(plugins=[*BUILTIN_PLUGINS, Demanding])
 
 
-def test_a_built_in_plugin_can_be_replaced() -> None:
-    """By a class with its name: it takes its place and its arguments."""
+def test_a_built_in_plugin_is_not_replaced_in_passing() -> None:
+    """A name stands for one plugin; who wants another rule disables the first."""
 
     class Mine(NodePlugin):
         name = "ImageLocality"
 
         def score_node(self, pod: Pod, node: NodeInfo) -> int:
-            return 100 if node.name == "c" else 0
+            return 0
 
-    core = SchedulingCore(plugins=[*BUILTIN_PLUGINS, Mine])
-    core.load([make_node("a"), make_node("b"), make_node("c")])
-    assert core.decide(make_pod()).node_name == "c"
+    with pytest.raises(ConfigError, match="a plugin named ImageLocality already exists"):
+        SchedulingCore(plugins=[*BUILTIN_PLUGINS, Mine])
