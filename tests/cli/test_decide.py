@@ -290,7 +290,7 @@ def test_extenders_are_not_asked(cluster: Path, tmp_path: Path, capsys: pytest.C
     config.write_text(f"{CONFIG}extenders:\n- {{urlPrefix: 'https://a.example', filterVerb: f}}\n")
     assert main(["decide", str(cluster), "--config", str(config)]) == 0
     assert capsys.readouterr().err == (
-        f"warning: {config}: its extenders are not asked: bayplan cannot do that yet\n"
+        f"warning: {config}: its extenders are not asked: a decision makes no requests\n"
     )
 
 

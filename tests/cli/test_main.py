@@ -44,7 +44,6 @@ def test_help_lists_all_commands_and_imports_none() -> None:
         pytest.param(["bench", "--nodes", "0"], "0 is not in the range", id="number out of range"),
         pytest.param(["bench", "SchedulngBasic"], "did you mean SchedulingBasic", id="unknown workload"),
         pytest.param(["bench", "Nothing"], "--list shows them all", id="workload like no other"),
-        pytest.param(["bench", "SchedulingBasic"], "add --core", id="bench without --core"),
     ],
 )
 def test_errors_are_one_line_and_status_2(

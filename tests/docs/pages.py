@@ -67,5 +67,6 @@ def agree(shown: Sequence[str], printed: Sequence[str]) -> bool:
 
 
 def _same_line(shown: str, printed: str) -> bool:
-    printed = printed.rstrip()
+    """Columns are as wide as what stands in them, so the number of spaces does not count."""
+    shown, printed = " ".join(shown.split()), " ".join(printed.split())
     return shown == printed or (shown.endswith(ANYTHING) and printed.startswith(shown[:-1]))

@@ -36,7 +36,7 @@ MOST_LISTED: Final = 20
 """Pods that are listed where an unknown one was asked for."""
 
 _TWO_READERS: Final = "standard input can be read only once: FILE and --config cannot both be -"
-_NO_EXTENDERS: Final = "warning: {file}: its extenders are not asked: bayplan cannot do that yet"
+_NO_EXTENDERS: Final = "warning: {file}: its extenders are not asked: a decision makes no requests"
 
 
 @click.command()
