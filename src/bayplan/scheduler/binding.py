@@ -344,6 +344,7 @@ class Bindings:
             context.queue.move_all(
                 ASSIGNED_POD_DELETE, placed, None, precheck=lambda other: other.uid != attempt.pod.uid
             )
+        context.wake()
 
     def _rejected_or_broken(self, attempt: Attempt, error: RejectedError | calls.AttemptError) -> None:
         if not isinstance(error, RejectedError):

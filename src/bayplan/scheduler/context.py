@@ -50,6 +50,8 @@ class Context:
     recorder: EventRecorder
     metrics: Metrics
     tasks: Tasks
+    wake: Callable[[], None]
+    """To be called after the queue was changed by somebody who is not the loop: it may be asleep."""
     chance: random.Random
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)

@@ -57,6 +57,7 @@ class Evictions:
             context.preempting.pop(preemptor.uid, None)
             if failed:
                 context.queue.activate([preemptor])
+                context.wake()
 
     async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:
         """Pods of lower priority can no longer count on this node."""

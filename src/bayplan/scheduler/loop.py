@@ -166,6 +166,7 @@ class Scheduler:
             ),
             metrics=metrics,
             tasks=Tasks(loop, eager=eager),
+            wake=self._wake,
             chance=random.Random(seed + 2),
         )
         handle.connect(self.context)
@@ -223,8 +224,8 @@ class Scheduler:
             change()
 
     def _wake(self) -> None:
-        if not self._work.is_set() and self.context.queue.has_ready:
-            self._work.set()
+        """Has the loop look at the queue: a pod may be ready, or may have to be woken earlier than before."""
+        self._work.set()
 
     # Running
 
