@@ -20,8 +20,12 @@ Quantity = str | int | float
 ResourceList = dict[str, Quantity]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of all records: frozen, camelCase on the wire, defaults left out when written."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of all records: frozen, camelCase on the wire, defaults left out when written.
+
+    Frozen records form no cycles, so the garbage collector need not look at them (`gc=False`): with tens of
+    thousands of pods that is nearly half the cost of keeping them.
+    """
 
 
 class OwnerReference(Record, frozen=True):

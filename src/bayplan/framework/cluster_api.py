@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
 
@@ -25,8 +27,7 @@ class Change(StrEnum):
     """Nothing changed, but everything up to this resourceVersion has been seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[ObjectT]):
+class WatchEvent(msgspec.Struct, Generic[ObjectT], frozen=True, gc=False):
     """One change of one object. A deleted object is given as it was last seen."""
 
     change: Change

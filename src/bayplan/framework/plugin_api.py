@@ -93,8 +93,13 @@ class Plugin:
     args_type: ClassVar[type[msgspec.Struct] | None] = None
     """Its arguments in the configuration file, decoded into this type."""
     reads: ClassVar[Reads | None] = None
+    kinds: ClassVar[tuple[type[Object], ...]] = ()
+    """Objects that it looks up in `cluster.objects` and that not every scheduler watches: these are watched."""
     elementwise: ClassVar[bool] = False
     """Filter and Score only compare, compute and call `nodes.where` and its kin (`snapshot/one_node.py`)."""
+
+    pre_binds_in_parallel: ClassVar[bool] = False
+    """PreBind may run side by side with that of plugins next to it that say the same."""
 
     def __init__(self, args: Any = None, handle: Handle | None = None) -> None:
         self.args = args

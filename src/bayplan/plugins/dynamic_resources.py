@@ -48,6 +48,7 @@ class DynamicResources(Plugin):
     """Refuses pods with claims, and has no opinion about others."""
 
     name: ClassVar = "DynamicResources"
+    pre_binds_in_parallel: ClassVar = True
     reads: ClassVar = Reads.of("resource_claims")
 
     def wakes_on(self) -> Sequence[Wake]:

@@ -114,6 +114,7 @@ class VolumeBinding(Plugin):
 
     name: ClassVar = "VolumeBinding"
     args_type: ClassVar = VolumeBindingArgs
+    pre_binds_in_parallel: ClassVar = True
     reads: ClassVar = Reads.of(
         "volumes",
         kinds=(

@@ -253,7 +253,7 @@ class Bindings:
     async def _run_pre_binds(self, attempt: Attempt) -> None:
         group: list[Any] = []
         for plugin in attempt.plugins(Point.PRE_BIND):
-            parallel = getattr(plugin, "pre_binds_in_parallel", False)
+            parallel = plugin.pre_binds_in_parallel
             if not parallel:
                 await self._run_group(attempt, group)
                 group = []
