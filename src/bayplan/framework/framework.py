@@ -7,7 +7,7 @@ node is read off the Standing; otherwise the feasible rows are put together and 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from bayplan.framework.filtering import Filtering
 from bayplan.framework.kept import KeptPlugins, Signature
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
+from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.search import Filtered, Found, NotFound, Search, SearchStart
 from bayplan.framework.standing import Standing
@@ -34,6 +35,16 @@ MIN_FEASIBLE: Final = 100
 
 MOST_STANDINGS: Final = 4096
 """Signatures kept at most; the older half goes when there are more."""
+
+
+class PointObserver(Protocol):
+    """Told when the plugins of a point have been asked."""
+
+    def begin(self) -> None:
+        """A search begins."""
+
+    def passed(self, point: Point, code: Code) -> None:
+        """All plugins of a point were asked, since the point before or the beginning."""
 
 
 class Framework:
@@ -54,6 +65,8 @@ class Framework:
         own = profile.percentage_of_nodes_to_score
         self._percentage = percentage_of_nodes_to_score if own is None else own
         self._start = SearchStart() if start is None else start
+        self.observer: PointObserver | None = None
+        """Told how long each extension point took; nobody by default."""
         self.finds_several = False
         """Whether somebody besides plugins (an extender) wants to choose among several nodes."""
         self._kept_plugins = KeptPlugins(profile.all_plugins(), cluster)
@@ -109,17 +122,18 @@ class Framework:
     def find(self, pod: Pod) -> Found | NotFound:
         """The best node for the pod, or why there is none. Raises AttemptError where a plugin broke."""
         search = self.begin(pod)
-        rejected = self.pre_filter(search)
+        with_observer = self.observer is not None
+        rejected = self._observed_pre_filter(search) if with_observer else self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
         search.standing.sync()
         nominated = self.nominated_first(search)
         if nominated is not None:
+            self._passed(Point.FILTER)
             return nominated
-        asked = self.filtering.asked(search)
         cluster = self.cluster
         if (
-            not asked
+            not self.filtering.asked(search)
             and not cluster.nominated
             and search.node_set is None
             and not 0 < self._percentage < 100
@@ -127,8 +141,18 @@ class Framework:
             and not search.standing.may_have_errors
         ):
             return self._best_kept(search)
-        verdicts = self.filtering.verdicts(search)
-        return self._choose(search, verdicts)
+        return self._choose(search, self.filtering.verdicts(search))
+
+    def _observed_pre_filter(self, search: Search) -> Diagnosis | None:
+        assert self.observer is not None
+        self.observer.begin()
+        rejected = self.pre_filter(search)
+        self._passed(Point.PRE_FILTER, Code.SUCCESS if rejected is None else rejected.absent.code)
+        return rejected
+
+    def _passed(self, point: Point, code: Code = Code.SUCCESS) -> None:
+        if self.observer is not None:
+            self.observer.passed(point, code)
 
     def is_row_local(self, search: Search) -> bool:
         """Whether the filters' verdict on a row follows from that row alone, for this pod."""
@@ -217,18 +241,22 @@ class Framework:
         rows = standing.feasible_rows(start)
         if len(rows) < 2:
             return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
+        self._passed(Point.FILTER)
         standing.prepare_scores()
         view = NodeColumns(cluster, rows)
         asked = self._asked_scorers(search, view)
+        self._passed(Point.PRE_SCORE)
         if asked:
             row = int(rows[pick(self._totals(search, view, asked))])
         else:
             row = standing.best_row(search.pod, start)
+        self._passed(Point.SCORE)
         return Found(search, row, cluster.nodes.name[row], len(rows), cluster.node_count)
 
     def _choose(self, search: Search, verdicts: Verdicts) -> Found | NotFound:
         """Takes candidates in order, stops early where sampling says so, scores what fits."""
         filtered = self.filtered(search, verdicts)
+        self._passed(Point.FILTER)
         rows = filtered.view.rows
         if len(rows) == 0:
             return self.not_found(search, filtered)
@@ -350,7 +378,11 @@ class Framework:
         if not self.profile.scores:
             return np.ones(len(view), dtype=np.int64)
         search.standing.prepare_scores()
-        return self._totals(search, view, self._asked_scorers(search, view))
+        asked = self._asked_scorers(search, view)
+        self._passed(Point.PRE_SCORE)
+        totals = self._totals(search, view, asked)
+        self._passed(Point.SCORE)
+        return totals
 
     def _totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
         totals = search.standing.totals(search.pod, view.rows)

@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import random
 import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -59,7 +60,7 @@ from bayplan.scheduler.cycle import Decision, decide
 from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
-from bayplan.scheduler.observing import MeasuredQueue
+from bayplan.scheduler.observing import MeasuredPoints, MeasuredQueue
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks
 from bayplan.snapshot.cluster import Cluster
@@ -99,7 +100,7 @@ class Scheduler:
         seed: of the generator for all that is left to chance, so that runs repeat.
         keep: whether results are kept between pods; without, every attempt computes everything anew.
         eager: whether bindings are run on the spot as far as they get (`tasks.py`).
-        kinds: further kinds of objects that plugins look up, such as custom resources.
+        kinds: further kinds of objects to watch, besides those that plugins say they need.
         on_decision: told about every decision, before it is carried out.
     """
 
@@ -148,7 +149,7 @@ class Scheduler:
                 initial_backoff=float(config.pod_initial_backoff_seconds),
                 max_backoff=float(config.pod_max_backoff_seconds),
             ),
-            observer=MeasuredQueue(metrics, loop.time) if metrics.enabled else None,
+            observer=MeasuredQueue(metrics, time.perf_counter) if metrics.enabled else None,
         )
         self.context = Context(
             api=api,
@@ -166,6 +167,8 @@ class Scheduler:
             ),
             metrics=metrics,
             tasks=Tasks(loop, eager=eager),
+            labelled=lambda namespace, key, value: self.pods.with_label(namespace, key, value),
+            between_cycles=self._change,
             wake=self._wake,
             chance=random.Random(seed + 2),
         )
@@ -187,7 +190,11 @@ class Scheduler:
         made: list[Informer[Any]] = [
             Informer(self.context.api, Node, Deferring(nodes, self._change), chance=self.context.chance)
         ]
-        for kind in (*OTHER_KINDS, *kinds):
+        plugins = (
+            plugin for framework in self._frameworks.values() for plugin in framework.profile.all_plugins()
+        )
+        wanted = dict.fromkeys((*OTHER_KINDS, *kinds, *(kind for plugin in plugins for kind in plugin.kinds)))
+        for kind in wanted:
             handler = ObjectHandler(self.context, kind, self._wake)
             made.append(
                 Informer(self.context.api, kind, Deferring(handler, self._change), chance=self.context.chance)
@@ -198,6 +205,8 @@ class Scheduler:
         context, metrics = self.context, self.metrics
         for name, framework in self._frameworks.items():
             plugins = framework.profile.plugins
+            if metrics.enabled:
+                framework.observer = MeasuredPoints(metrics, name, time.perf_counter)
             metrics.declare_profile(
                 name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
             )

@@ -1,4 +1,4 @@
-"""The queue's observer that tells the metrics."""
+"""What queue and framework report, passed on to the metrics."""
 
 from __future__ import annotations
 
@@ -31,3 +31,21 @@ class MeasuredQueue(QueueObserver):
 
     def pre_enqueue(self, profile: str, seconds: float) -> None:
         self._metrics.extension_point(profile, Point.PRE_ENQUEUE, Code.SUCCESS, seconds)
+
+
+class MeasuredPoints:
+    """How long the extension points of one profile take."""
+
+    def __init__(self, metrics: Metrics, profile: str, clock: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._profile = profile
+        self._clock = clock
+        self._since = 0.0
+
+    def begin(self) -> None:
+        self._since = self._clock()
+
+    def passed(self, point: Point, code: Code) -> None:
+        now = self._clock()
+        self._metrics.extension_point(self._profile, point, code, now - self._since)
+        self._since = now
