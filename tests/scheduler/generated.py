@@ -13,11 +13,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
+from msgspec import structs
 
 from bayplan.api.meta import LabelSelector, Object
-from bayplan.api.node import Node
-from bayplan.api.pod import Affinity, ContainerPort, Pod, PodAffinityTerm, TopologySpreadConstraint
+from bayplan.api.node import ContainerImage, Node
+from bayplan.api.pod import (
+    Affinity,
+    ContainerPort,
+    GCEPersistentDiskVolumeSource,
+    Pod,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    Volume,
+)
+from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.testing.builders import (
+    make_csi_node,
     make_expression,
     make_namespace,
     make_node,
@@ -28,11 +39,16 @@ from bayplan.testing.builders import (
     make_pod,
     make_pod_affinity,
     make_pod_term,
+    make_pv,
+    make_pvc,
     make_replica_set,
     make_selector,
     make_service,
     make_spread,
+    make_storage_class,
+    make_taint,
     make_toleration,
+    make_volume_attachment,
 )
 
 GPU: Final = "example.com/gpu"
@@ -186,6 +202,11 @@ def random_shape(rng: random.Random) -> Shape:
         fields["image"] = rng.choice(("big", "small:v1"))
     if rng.random() < 0.1:
         fields["owner"] = make_owner("ReplicaSet", "rs")
+    if rng.random() < 0.15:
+        fields["claims"] = [rng.choice(("bound", "alone", "later", "missing"))]
+    if rng.random() < 0.05:
+        disk = GCEPersistentDiskVolumeSource(pd_name="disk", read_only=rng.random() < 0.5)
+        fields["volumes"] = [Volume(name="disk", gce_persistent_disk=disk)]
     return Shape(fields)
 
 
@@ -213,42 +234,75 @@ def random_node(rng: random.Random, name: str) -> Node:
     )
 
 
-def _shapes(count: int) -> tuple[Shape, ...]:
-    plain = (
-        Shape(),
-        Shape({"cpu": "500m", "labels": {"app": "web"}}),
-        Shape({"cpu": "1", "priority": 100, "labels": {"app": "web"}}),
-        Shape({"labels": {"app": "web"}, "spread": [make_spread(ZONE, {"app": "web"})]}),
-        Shape({"labels": {"app": "web"}, "spread": [make_spread(ZONE, {"app": "web"}, hard=False)]}),
-        Shape(
-            {
-                "labels": {"app": "web"},
-                "affinity": make_pod_affinity(anti_required=[make_pod_term(HOST, {"app": "web"})]),
-            }
-        ),
-        Shape(
-            {
-                "labels": {"app": "web"},
-                "affinity": make_pod_affinity(required=[make_pod_term(ZONE, {"app": "web"})]),
-            }
-        ),
-        Shape(
-            {
-                "labels": {"app": "db"},
-                "affinity": make_pod_affinity(preferred=[(5, make_pod_term(ZONE, {"app": "web"}))]),
-            }
-        ),
+def _plain_shapes() -> tuple[Shape, ...]:
+    """Pods that want one thing, or the two that are computed together."""
+    web = {"app": "web"}
+    near, away = make_pod_term(ZONE, web), make_pod_term(HOST, web)
+    near_db = make_pod_term(ZONE, {"app": "db"})
+    soft, hard = make_spread(ZONE, web, hard=False), make_spread(ZONE, web, max_skew=2)
+    alone: tuple[dict[str, Any], ...] = (
+        {},
+        {"cpu": "500m"},
+        {"cpu": "1", "priority": 100},
+        {"spread": [hard]},
+        {"spread": [soft]},
+        {"spread": [make_spread(HOST, web), soft]},
+        {"spread": [hard], "affinity": make_pod_affinity(preferred=[(5, near_db)])},
+        {"affinity": make_pod_affinity(anti_required=[away])},
+        {"affinity": make_pod_affinity(anti_required=[away], preferred=[(9, near)])},
+        {"affinity": make_pod_affinity(required=[near])},
+        {"affinity": make_pod_affinity(required=[near], anti_preferred=[(9, away)])},
+        {"affinity": make_pod_affinity(preferred=[(9, near)])},
+        {"host_ports": [80], "spread": [hard, soft]},
+        {"image": "big", "spread": [soft]},
+        {"claims": ["bound"], "spread": [soft]},
+        {"labels": {"app": "db"}},
     )
+    return tuple(Shape({"labels": web, **fields}) for fields in alone)
+
+
+def _shapes(count: int) -> tuple[Shape, ...]:
     rng = random.Random(2026)
-    return plain + tuple(random_shape(rng) for _ in range(count - len(plain)))
+    return PLAIN + tuple(random_shape(rng) for _ in range(count))
 
 
 def _nodes(variants: int) -> dict[str, tuple[Node, ...]]:
+    """For each name a roomy node that nothing is wrong with, and others."""
     rng = random.Random(36)
-    return {name: tuple(random_node(rng, name) for _ in range(variants)) for name in NODES}
+    pool: dict[str, tuple[Node, ...]] = {}
+    for number, name in enumerate(NODES):
+        labels = {HOST: name, ZONE: f"z{number % 3}", "rack": f"r{number % 2}"}
+        roomy = make_node(name, cpu="8", pods=20, labels=labels)
+        pool[name] = (roomy, *(random_node(rng, name) for _ in range(variants)))
+    return pool
 
 
-SHAPES: Final = _shapes(160)
+def _storage() -> tuple[Object, ...]:
+    """Claims of all kinds, what they are bound to, and what changes that."""
+    bound, later = make_pvc("bound", volume="pv-bound"), make_pvc("later", storage_class="slow")
+    return (
+        bound,
+        make_pvc("bound", storage_class="slow"),
+        make_pvc("alone", volume="pv-alone", access_modes=("ReadWriteOncePod",)),
+        later,
+        make_pv("pv-bound", claim=bound, on_nodes_with={ZONE: ["z0", "z1"]}, driver="csi.example.com"),
+        make_pv("pv-bound", claim=bound, labels={ZONE: "z2"}, driver="csi.example.com"),
+        make_pv("pv-alone", driver="csi.example.com"),
+        make_pv("pv-later", storage_class="slow", on_nodes_with={"disk": ["ssd"]}),
+        make_storage_class("slow", provisioner="kubernetes.io/no-provisioner"),
+        make_storage_class("slow", allowed=[{ZONE: ["z1"]}]),
+        make_csi_node("n0", {"csi.example.com": 1}),
+        make_csi_node("n1", {"csi.example.com": 0}),
+        make_volume_attachment("a", driver="csi.example.com", node="n0", volume="pv-bound"),
+    )
+
+
+PLAIN: Final = _plain_shapes()
+SHAPES: Final = _shapes(184)
+RANKED: Final = tuple(
+    Shape({**shape.fields, "cpu": "1", "priority": priority}) for shape in PLAIN for priority in (10, 0, 100)
+)
+"""Plain pods of three priorities, large enough to get into each other's way."""
 NODE_POOL: Final = _nodes(12)
 OBJECTS: Final[tuple[Object, ...]] = (
     make_service("web", {"app": "web"}),
@@ -264,6 +318,7 @@ OBJECTS: Final[tuple[Object, ...]] = (
     make_namespace("default"),
     make_namespace("other", labels={"team": "b"}),
     make_namespace("other", labels={"team": "a"}),
+    *_storage(),
 )
 
 
@@ -290,6 +345,52 @@ class SetNode:
             f"SetNode({node.name!r}, {node.labels}, {node.status.allocatable}, taints={node.spec.taints}, "
             f"unschedulable={node.spec.unschedulable}, images={node.status.images})"
         )
+
+
+@dataclass(frozen=True)
+class ChangeNode:
+    """One thing about a node changes and nothing else does."""
+
+    name: str
+    what: str
+    value: Any
+
+    def apply(self, node: Node) -> Node:
+        if self.what in ("cpu", "pods"):
+            room = {**node.status.allocatable, self.what: self.value}
+            return structs.replace(node, status=structs.replace(node.status, allocatable=room))
+        if self.what in ("taints", "unschedulable"):
+            return structs.replace(node, spec=structs.replace(node.spec, **{self.what: self.value}))
+        if self.what == "images":
+            return structs.replace(node, status=structs.replace(node.status, images=self.value))
+        labels = {key: value for key, value in node.labels.items() if key != self.what}
+        if self.value is not None:
+            labels[self.what] = self.value
+        return structs.replace(node, metadata=structs.replace(node.metadata, labels=labels))
+
+
+CHANGES: Final[tuple[tuple[str, Any], ...]] = (
+    (ZONE, "z0"),
+    (ZONE, "z1"),
+    (ZONE, "z9"),
+    (ZONE, None),
+    ("rack", "r0"),
+    ("rack", "r1"),
+    ("rack", None),
+    ("disk", "ssd"),
+    ("disk", None),
+    ("unschedulable", True),
+    ("unschedulable", False),
+    ("taints", ()),
+    ("taints", (make_taint("dedicated=db:NoSchedule"),)),
+    ("taints", (make_taint("slow=1:PreferNoSchedule"),)),
+    ("cpu", "1"),
+    ("cpu", "8"),
+    ("pods", 1),
+    ("pods", 20),
+    ("images", ()),
+    ("images", (ContainerImage(names=("big:latest",), size_bytes=500 * 2**20),)),
+)
 
 
 @dataclass(frozen=True)
@@ -342,7 +443,19 @@ class Trim:
     """The logs forget what is old."""
 
 
-Event = Schedule | SetNode | RemoveNode | DeletePod | UpdatePod | AppearPod | Withdraw | Put | Drop | Trim
+Event = (
+    Schedule
+    | SetNode
+    | ChangeNode
+    | RemoveNode
+    | DeletePod
+    | UpdatePod
+    | AppearPod
+    | Withdraw
+    | Put
+    | Drop
+    | Trim
+)
 
 T = TypeVar("T")
 
@@ -352,44 +465,96 @@ def _any(pool: Sequence[T]) -> st.SearchStrategy[T]:
     return st.integers(0, len(pool) - 1).map(lambda index: pool[index])
 
 
-def _schedule(shapes: Sequence[Shape]) -> st.SearchStrategy[Event]:
-    usual = st.builds(Schedule, _any(shapes), st.booleans())
+@dataclass(frozen=True)
+class Flavor:
+    """What a cluster's life is mostly about: which pods and nodes there are, and what happens how often."""
+
+    shapes: Sequence[Shape]
+    nodes: tuple[int, ...]
+    """Variants of nodes to begin with; 0 is the roomy one."""
+    shares: Mapping[str, int]
+    fewest: int = 2
+    """Nodes to begin with."""
+    changes: Sequence[tuple[str, Any]] = CHANGES
+    objects: Sequence[Object] = OBJECTS
+
+
+FLAVORS: Final[Mapping[str, Flavor]] = {
+    "relabelled": Flavor(
+        PLAIN[3:],
+        (0,),
+        {"schedule": 60, "change": 25, "delete": 15},
+        fewest=5,
+        changes=[change for change in CHANGES if change[0] in (ZONE, "rack")],
+    ),
+    "crowded": Flavor(
+        RANKED,
+        (1, 2, 3),
+        {"schedule": 55, "change": 10, "delete": 10, "update": 10, "withdraw": 5, "put": 7, "drop": 3},
+        changes=[change for change in CHANGES if change[0] in ("cpu", "pods", "taints", "unschedulable")],
+        objects=[item for item in OBJECTS if isinstance(item, PodDisruptionBudget)],
+    ),
+    "looked up": Flavor(
+        (*PLAIN, *(shape for shape in SHAPES if shape.fields.keys() & {"claims", "owner", "volumes"})),
+        (0, 1),
+        {"schedule": 50, "put": 30, "drop": 10, "delete": 10},
+    ),
+    "everything": Flavor(
+        (*PLAIN, *SHAPES),
+        (0, 1, 2),
+        {
+            "schedule": 42,
+            "odd": 6,
+            "change": 16,
+            "set": 4,
+            "remove": 4,
+            "delete": 8,
+            "update": 4,
+            "appear": 4,
+            "withdraw": 2,
+            "put": 6,
+            "drop": 3,
+            "trim": 1,
+        },
+    ),
+}
+
+
+def _kinds(flavor: Flavor, shapes: Sequence[Shape]) -> dict[str, st.SearchStrategy[Event]]:
+    """What can happen to a cluster with pods of these shapes."""
     nominated, named = st.sampled_from(("", *NODES)), st.sampled_from(("", "", *NODES))
-    odd = st.builds(Schedule, _any(shapes), st.booleans(), nominated, named)
-    return st.one_of(usual, usual, usual, odd)
-
-
-def events(shapes: Sequence[Shape]) -> st.SearchStrategy[Event]:
-    """Anything that can happen to a cluster with pods of these shapes."""
-    schedule = _schedule(shapes)
-    set_node = st.builds(SetNode, _any([node for pool in NODE_POOL.values() for node in pool]))
-    which = st.integers(0, 30)
+    which, name = st.integers(0, 30), st.sampled_from(NODES)
+    any_node = _any([node for pool in NODE_POOL.values() for node in pool])
     without_ports = [shape for shape in shapes if "host_ports" not in shape.fields] or [Shape()]
-    return st.one_of(
-        schedule,
-        schedule,
-        schedule,
-        schedule,
-        schedule,
-        set_node,
-        set_node,
-        st.builds(RemoveNode, st.sampled_from(NODES)),
-        st.builds(DeletePod, which),
-        st.builds(DeletePod, which),
-        st.builds(UpdatePod, which, st.booleans()),
-        st.builds(AppearPod, _any(without_ports), st.sampled_from((*NODES, "unseen"))),
-        st.builds(Withdraw, which),
-        st.builds(Put, _any(OBJECTS)),
-        st.builds(Drop, _any(OBJECTS)),
-        st.just(Trim()),
-    )
+    return {
+        "schedule": st.builds(Schedule, _any(shapes), st.booleans()),
+        "odd": st.builds(Schedule, _any(shapes), st.booleans(), nominated, named),
+        "change": st.builds(lambda name, change: ChangeNode(name, *change), name, _any(flavor.changes)),
+        "set": st.builds(SetNode, any_node),
+        "remove": st.builds(RemoveNode, name),
+        "delete": st.builds(DeletePod, which),
+        "update": st.builds(UpdatePod, which, st.booleans()),
+        "appear": st.builds(AppearPod, _any(without_ports), st.sampled_from((*NODES, "unseen"))),
+        "withdraw": st.builds(Withdraw, which),
+        "put": st.builds(Put, _any(flavor.objects)),
+        "drop": st.builds(Drop, _any(flavor.objects)),
+        "trim": st.just(Trim()),
+    }
+
+
+def events(flavor: Flavor, shapes: Sequence[Shape]) -> st.SearchStrategy[Event]:
+    kinds = _kinds(flavor, shapes)
+    by_share = [kinds[kind] for kind, share in flavor.shares.items() for _ in range(share)]
+    # `one_of` would take equal alternatives for one.
+    return st.integers(0, len(by_share) - 1).flatmap(lambda number: by_share[number])
 
 
 @st.composite
-def lives(draw: st.DrawFn, most: int = 50) -> list[Event]:
+def lives(draw: st.DrawFn, flavor: Flavor, most: int = 60) -> list[Event]:
     """A few nodes, and then a sequence of events around pods of a few shapes."""
-    first = draw(st.lists(st.integers(0, len(NODES) - 1), min_size=2, max_size=6, unique=True))
-    shapes = draw(st.lists(_any(SHAPES), min_size=1, max_size=6))
+    first = draw(st.lists(st.integers(0, len(NODES) - 1), min_size=flavor.fewest, max_size=6, unique=True))
+    variant = draw(st.sampled_from(flavor.nodes))
+    shapes = draw(st.lists(_any(flavor.shapes), min_size=1, max_size=4))
     count = draw(st.integers(1, most))
-    following = draw(st.lists(events(shapes), min_size=count, max_size=count))
-    return [*(SetNode(NODE_POOL[NODES[index]][0]) for index in first), *following]
+    following = draw(st.lists(events(flavor, shapes), min_size=count, max_size=count))
+    return [*(SetNode(NODE_POOL[NODES[index]][variant]) for index in first), *following]

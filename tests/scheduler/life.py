@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
@@ -14,6 +15,7 @@ from bayplan.snapshot.cluster import Cluster
 
 from .generated import (
     AppearPod,
+    ChangeNode,
     DeletePod,
     Drop,
     Event,
@@ -59,6 +61,7 @@ class Life:
 
     def __init__(self, *cores: SchedulingCore) -> None:
         self.cores = cores
+        self.nodes: dict[str, Node] = {}
         self.running: dict[str, tuple[Pod, str]] = {}
         self.waiting: dict[str, Pod] = {}
         """Pods that were nominated to a node and are still expected there."""
@@ -70,12 +73,13 @@ class Life:
             case Schedule():
                 return self._schedule(event)
             case SetNode(node):
-                for core in self.cores:
-                    core.cluster.set_node(node)
+                self._set_node(node)
+            case ChangeNode(name):
+                if name in self.nodes:
+                    self._set_node(event.apply(self.nodes[name]))
             case RemoveNode(name):
-                for core in self.cores:
-                    nodes = core.cluster.nodes
-                    if name in nodes.row_of and nodes.node[nodes.row_of[name]] is not None:
+                if self.nodes.pop(name, None) is not None:
+                    for core in self.cores:
                         core.cluster.remove_node(name)
             case DeletePod(which):
                 if self.running:
@@ -132,6 +136,11 @@ class Life:
                 self._delete(victim.uid)
             self._update(eviction.victims[0].uid, terminate=True)
         return results
+
+    def _set_node(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        for core in self.cores:
+            core.cluster.set_node(node)
 
     def _add(self, pod: Pod, node: str) -> None:
         for core in self.cores:

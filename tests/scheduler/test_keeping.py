@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bayplan.scheduler.core import SchedulingCore
 
-from .generated import Event, lives
+from .generated import FLAVORS, lives
 from .life import Life
 
 
-@settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-@given(life=lives())
-def test_keeping_changes_no_decision(life: list[Event]) -> None:
+@pytest.mark.parametrize("flavor", FLAVORS)
+@settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_keeping_changes_no_decision(flavor: str, data: st.DataObject) -> None:
     both = Life(SchedulingCore(keep=True), SchedulingCore(keep=False))
-    for event in life:
+    for event in data.draw(lives(FLAVORS[flavor])):
         results = both.play(event)
         if results:
             kept, anew = results
-            if kept != anew:
-                pytest.fail(f"after {event}\nkept {kept}\nanew {anew}")
+            assert kept == anew, event
