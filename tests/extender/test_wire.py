@@ -270,8 +270,10 @@ def test_malformed(decode: Callable[[bytes], object], text: bytes, complaint: st
 
 
 KEYS = st.sampled_from(
-    "Nodes items metadata name NodeNames nodenames FailedNodes Error Host Score "
-    "NodeNameToMetaVictims Pods UID NumPDBViolations n1".split()
+    [
+        *("Nodes", "items", "metadata", "name", "NodeNames", "nodenames", "FailedNodes", "Error", "Host"),
+        *("Score", "NodeNameToMetaVictims", "Pods", "UID", "NumPDBViolations", "n1"),
+    ]
 )
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -22,6 +22,9 @@ from bayplan.testing.builders import make_node
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Stream = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
+PATIENT = 60.0
+"""Seconds: nothing that ought to work fails because the machine is busy."""
+
 VERBS = ("filter", "prioritize", "preempt", "bind")
 
 
@@ -94,7 +97,7 @@ async def read_request(reader: asyncio.StreamReader) -> None:
 def make_config(
     url: str,
     *verbs: str,
-    timeout: float = 5,
+    timeout: float = PATIENT,
     manages: Iterable[str] = (),
     weight: int = 1,
     cache: bool = True,
