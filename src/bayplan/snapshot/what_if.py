@@ -7,6 +7,7 @@ sign: -1 gone, +1 there, 0 as it is. Every change of a column is then one sum ov
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,19 @@ class Hypothesis(NodeColumns):
     def requested(self, resource: str) -> IntColumn:
         amounts = self.cluster.pods.requests(resource).array.take(self.slots)
         return super().requested(resource) + self.change(amounts)
+
+    @property
+    def nonzero_cpu_milli(self) -> IntColumn:
+        return super().nonzero_cpu_milli + self._change_of(lambda facts: facts.nonzero_cpu_milli)
+
+    @property
+    def nonzero_memory_bytes(self) -> IntColumn:
+        return super().nonzero_memory_bytes + self._change_of(lambda facts: facts.nonzero_memory_bytes)
+
+    def _change_of(self, amount: Callable[[PodFacts], int]) -> IntColumn:
+        """The change of what stands in no column; filters seldom ask."""
+        amounts = (amount(self._facts(index)) for index in range(len(self.slots)))
+        return self.change(np.fromiter(amounts, dtype=np.int64, count=len(self.slots)))
 
     def pods_on(self, position: int) -> list[Pod]:
         gone, added = self.changed_pods(position)
