@@ -35,6 +35,7 @@ PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
 """Plugins put pods here, by uid, that are to be tried after this one."""
 
 READ_BACK_SECONDS: Final = 1.0
+LONGEST_READ_BACK_SECONDS: Final = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -278,16 +279,13 @@ class Bindings:
 
     async def _bind(self, attempt: Attempt) -> None:
         pod, node_name = attempt.pod, attempt.node_name
-        try:
-            if self._binder is not None and await self._binder.bind(pod, node_name):
-                return
-        except BayplanError as error:
-            raise calls.AttemptError(str(error)) from error
+        if self._binder is not None and await self._bound_by_extender(attempt, self._binder):
+            return
         for plugin in attempt.plugins(Point.BIND):
             try:
                 answer = await plugin.bind(attempt.search.state, pod, node_name)
             except (UnknownOutcomeError, ServerError) as error:
-                await self._read_back(attempt, plugin.name, error)
+                await self._read_back(attempt, _broken("Bind", plugin.name, str(error)))
                 return
             except Exception as error:
                 raise _broken("Bind", plugin.name, calls.describe(error)) from error
@@ -297,22 +295,34 @@ class Bindings:
             return
         raise calls.AttemptError("")
 
-    async def _read_back(self, attempt: Attempt, plugin: str, error: APIError) -> None:
-        """Whether a binding without an answer took effect: asked until the API server says."""
+    async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
+        """False where binding is left to the plugins."""
+        try:
+            return await binder.bind(attempt.pod, attempt.node_name)
+        except BayplanError as error:
+            # An extender that answered too late may have bound the pod all the same.
+            await self._read_back(attempt, calls.AttemptError(str(error)))
+            return True
+
+    async def _read_back(self, attempt: Attempt, failure: calls.AttemptError) -> None:
+        """Whether a binding without an answer took effect: asked until the API server says.
+
+        Raises `failure` where it did not.
+        """
         wait = READ_BACK_SECONDS
         while True:
             try:
                 pod = await self._context.api.get(Pod, attempt.pod.name, attempt.pod.namespace)
             except NotFoundError:
-                raise _broken("Bind", plugin, str(error)) from error
+                raise failure from None
             except APIError as again:
                 _log.warning("cannot read pod %s back, trying again: %s", attempt.pod.key, again)
                 await asyncio.sleep(wait)
-                wait = min(2 * wait, 30.0)
+                wait = min(2 * wait, LONGEST_READ_BACK_SECONDS)
                 continue
             if pod.uid == attempt.pod.uid and pod.spec.node_name == attempt.node_name:
                 return
-            raise _broken("Bind", plugin, str(error)) from error
+            raise failure
 
     # How it ends
 
