@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from bayplan.cli.config import config as config_group
 from bayplan.cli.main import main
 from bayplan.config import completed, default_config
 
@@ -102,3 +104,24 @@ def test_checking_is_quick() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
+
+
+def test_a_configuration_may_name_plugins_of_ones_own(tmp_path: Path) -> None:
+    """`--plugin` makes the class known: without it the name is unknown, with it the file is right."""
+    source = tmp_path / "quiet.py"
+    source.write_text(
+        "from bayplan.plugin import NodePlugin\n"
+        "class QuietNodes(NodePlugin):\n"
+        "    def score_node(self, pod, node):\n"
+        "        return 0\n"
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\n"
+        "kind: KubeSchedulerConfiguration\n"
+        "profiles: [{plugins: {score: {enabled: [{name: QuietNodes, weight: 3}]}}}]\n"
+    )
+    without = CliRunner().invoke(config_group, ["check", str(config)])
+    with_it = CliRunner().invoke(config_group, ["check", str(config), "--plugin", f"{source}:QuietNodes"])
+    assert (without.exit_code, 'ScorePlugin "QuietNodes" does not exist' in without.output) == (2, True)
+    assert (with_it.exit_code, with_it.output) == (0, f"{config}: ok\n")

@@ -6,6 +6,7 @@ import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.table import Table
@@ -62,9 +63,13 @@ def peak_rss_mb() -> float:
     return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
 
 
-def make_table(measurements: Sequence[Measurement]) -> Table:
+CORE_TITLE: Final = "decision core, one pod after the other"
+WHOLE_TITLE: Final = "the whole way of a pod: created, queued, decided, bound, confirmed"
+
+
+def make_table(measurements: Sequence[Measurement], title: str = CORE_TITLE) -> Table:
     """The measurements for people: one row a workload."""
-    table = Table(title="decision core, one pod after the other", title_justify="left", box=None)
+    table = Table(title=title, title_justify="left", box=None)
     table.add_column("workload", overflow="fold")
     for heading in ("nodes", "init", "pods", "placed", "pods/s", "CPU µs", "p50 µs", "p99 µs", "rows", "MiB"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bayplan.bench.errors import BenchError
-from bayplan.bench.measurement import Measurement, make_table
+from bayplan.bench.measurement import CORE_TITLE, WHOLE_TITLE, Measurement, make_table
 from bayplan.bench.runner import Sizes, measure, progress_on
 from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
@@ -83,7 +83,7 @@ def bench(
         finished.extend(results)
     finally:
         if finished:
-            _print(make_table(finished))
+            _print(make_table(finished, CORE_TITLE if core else WHOLE_TITLE))
 
 
 def _run_here(workload: Workload, sizes: Sizes, core: bool, profile: bool) -> Measurement:

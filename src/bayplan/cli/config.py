@@ -7,14 +7,15 @@ says whether one was wrong.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from bayplan.cli.errors import FAILED
-from bayplan.config import completed, default_config, load_config, to_yaml
+from bayplan.cli.options import plugin_option
+from bayplan.config import BUILTIN_CATALOG, PluginCatalog, completed, default_config, load_config, to_yaml
 from bayplan.errors import BayplanError, InputError
 
 _FILE = click.Path(path_type=str, allow_dash=True)
@@ -41,15 +42,16 @@ def config() -> None:
 
 @config.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@plugin_option
 @click.pass_context
-def check(ctx: click.Context, files: tuple[str, ...]) -> None:
+def check(ctx: click.Context, files: tuple[str, ...], plugin_specs: tuple[str, ...]) -> None:
     """Say whether each FILE is a configuration that a scheduler can run with; - is standard input.
 
     Checked are form, values, and whether the plugins of every profile exist, fit where they are enabled and
     accept their arguments. Exits with status 2 if a file is wrong.
     """
     failed = False
-    for outcome in _outcomes(files):
+    for outcome in _outcomes(files, _catalog(plugin_specs)):
         failed |= outcome.error is not None
         click.echo(f"{outcome.file}: ok" if outcome.error is None else outcome.error_line)
     if failed:
@@ -61,13 +63,15 @@ def check(ctx: click.Context, files: tuple[str, ...]) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help='One line for each file: {"file", "result" or "error"}.'
 )
+@plugin_option
 @click.pass_context
-def show(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:
+def show(ctx: click.Context, files: tuple[str, ...], as_json: bool, plugin_specs: tuple[str, ...]) -> None:
     """Print each FILE with every default spelled out; without FILE, the defaults alone. - is standard input.
 
     This is what kube-scheduler writes with --write-config-to. Exits with status 2 if a file is wrong.
     """
-    outcomes = _outcomes(files) if files else iter([_Outcome("", result=completed(default_config()))])
+    defaults = iter([_Outcome("", result=completed(default_config()))])
+    outcomes = _outcomes(files, _catalog(plugin_specs)) if files else defaults
     failed = False
     for i, outcome in enumerate(outcomes):
         failed |= outcome.error is not None
@@ -81,10 +85,19 @@ def show(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:
         ctx.exit(FAILED)
 
 
-def _outcomes(files: Iterable[str]) -> Iterator[_Outcome]:
+def _catalog(plugin_specs: Sequence[str]) -> PluginCatalog:
+    """The built-in plugins, and those that the user names. Only for the latter is plugin code imported."""
+    if not plugin_specs:
+        return BUILTIN_CATALOG
+    from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
+
+    return catalog_with([load_plugin(spec) for spec in plugin_specs])
+
+
+def _outcomes(files: Iterable[str], catalog: PluginCatalog) -> Iterator[_Outcome]:
     for file in files:
         try:
-            yield _Outcome(file, result=completed(load_config(file)))
+            yield _Outcome(file, result=completed(load_config(file, catalog), catalog))
         except BayplanError as error:
             yield _Outcome(file, error=error)
 

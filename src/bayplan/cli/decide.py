@@ -15,6 +15,7 @@ from rich.console import Console
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.api.pod import Pod
 from bayplan.cli.errors import did_you_mean
+from bayplan.cli.options import plugin_option
 from bayplan.config import KubeSchedulerConfiguration, build_profiles, load_config
 from bayplan.errors import ConfigError, InputError
 from bayplan.explain.case import Case
@@ -22,7 +23,9 @@ from bayplan.explain.explanation import explain
 from bayplan.explain.files import STDIN, read_cases
 from bayplan.explain.scenario import as_json
 from bayplan.explain.tables import Judged, print_tables
+from bayplan.framework.plugin_api import Plugin
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
 
 JSON: Final = "json"
 TABLE: Final = "table"
@@ -56,8 +59,13 @@ _NO_EXTENDERS: Final = "warning: {file}: its extenders are not asked: a decision
 @click.option(
     "--config", "config_file", metavar="FILE", help="A scheduler configuration, as kube-scheduler reads it."
 )
+@plugin_option
 def decide(
-    files: tuple[str, ...], wanted: tuple[str, ...], output: str | None, config_file: str | None
+    files: tuple[str, ...],
+    wanted: tuple[str, ...],
+    output: str | None,
+    config_file: str | None,
+    plugin_specs: tuple[str, ...],
 ) -> None:
     """Say for every pod that waits where it would go, and why; or why it would go nowhere.
 
@@ -72,10 +80,11 @@ def decide(
         console = Console(width=PLAIN_WIDTH, highlight=False, markup=False)
     if output is None:
         output = TABLE if console.is_terminal else JSON
-    config = _config(config_file)
+    plugins = [load_plugin(spec) for spec in plugin_specs]
+    config = _config(config_file, plugins)
     choice = Choice(wanted)
     is_first = True
-    for case, core, pods in _questions(files, config, choice):
+    for case, core, pods in _questions(files, config, plugins, choice):
         if output == JSON:
             click.echo(_json_line(case, core, pods))
             continue
@@ -124,12 +133,13 @@ class Choice:
         return f"there is no such pod.{hint} Waiting are: {', '.join(shown)}{more}"
 
 
-def _config(file: str | None) -> KubeSchedulerConfiguration | None:
+def _config(file: str | None, plugins: Sequence[type[Plugin]]) -> KubeSchedulerConfiguration | None:
     if file is None:
         return None
-    config = load_config(file)
+    catalog = catalog_with(plugins)
+    config = load_config(file, catalog)
     try:
-        build_profiles(config)
+        build_profiles(config, catalog)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     if config.extenders:
@@ -138,12 +148,15 @@ def _config(file: str | None) -> KubeSchedulerConfiguration | None:
 
 
 def _questions(
-    files: Sequence[str], config: KubeSchedulerConfiguration | None, choice: Choice
+    files: Sequence[str],
+    config: KubeSchedulerConfiguration | None,
+    plugins: Sequence[type[Plugin]],
+    choice: Choice,
 ) -> Iterator[tuple[Case, SchedulingCore, list[Pod]]]:
     """Each cluster with the pods to judge on it; without clusters that have none of those asked for."""
     for file in files:
         for case in read_cases(file):
-            core = case.core(config)
+            core = case.core(config, plugins=plugins)
             pods = choice.among(case.waiting(core), case, core)
             if pods or not choice.wanted:
                 yield case, core, pods

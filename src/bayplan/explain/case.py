@@ -17,7 +17,9 @@ from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.framework import Framework
+from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
+from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduler.core import SchedulingCore
 
 RUNS: Final = "it runs on {node}"
@@ -45,14 +47,20 @@ class Case:
         """Where it stands, for messages."""
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
-    def core(self, config: KubeSchedulerConfiguration | None = None, *, keep: bool = True) -> SchedulingCore:
-        """The cluster, ready to be asked. `config` takes the place of the case's own.
+    def core(
+        self,
+        config: KubeSchedulerConfiguration | None = None,
+        *,
+        keep: bool = True,
+        plugins: Sequence[type[Plugin]] = (),
+    ) -> SchedulingCore:
+        """The cluster, ready to be asked. `config` takes the place of the case's own; `plugins` are added.
 
         Raises:
             ConfigError: its own configuration makes no sense.
         """
         try:
-            core = SchedulingCore(config or self.config, keep=keep)
+            core = SchedulingCore(config or self.config, keep=keep, plugins=(*BUILTIN_PLUGINS, *plugins))
         except ConfigError as error:
             if config is not None or not self.place:
                 raise
