@@ -62,17 +62,17 @@ class InFlight:
         start = self._starts.pop(uid, None)
         if start is None or not self._events or start != self._dropped:
             return
-        if not self._starts:
-            self._dropped += len(self._events)
-            self._events.clear()
-            return
-        oldest = next(iter(self._starts.values()))
-        del self._events[: oldest - self._dropped]
-        self._dropped = oldest
+        oldest = next(iter(self._starts.values()), None)
+        self._drop(len(self._events) if oldest is None else oldest - self._dropped)
+
+    def _drop(self, count: int) -> None:
+        del self._events[:count]
+        self._dropped += count
 
     def clear(self) -> None:
-        for uid in tuple(self._starts):
-            self.end(uid)
+        """Nobody is being tried any more."""
+        self._starts.clear()
+        self._drop(len(self._events))
 
     def counts(self) -> dict[str, int]:
         """How many entries of each kind the list has, by the labels of `inflight_events`."""

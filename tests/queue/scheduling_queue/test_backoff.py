@@ -33,6 +33,9 @@ def failed(
         pytest.param(1, 10, [0, 1, 2, 4, 8, 10, 10], id="doubles from one second and stops at ten"),
         pytest.param(3, 10, [0, 3, 6, 10, 10], id="stops at the limit and not beyond it"),
         pytest.param(1, 16, [0, 1, 2, 4, 8, 16, 16], id="reaches a limit that is a power of two"),
+        pytest.param(
+            5e-9, 11e-9, [0, 5e-9, 10e-9, 11e-9], id="doubles as long as that does not reach the limit"
+        ),
         pytest.param(5, 5, [0, 5, 5], id="is constant where the first wait is the longest"),
         pytest.param(1, 0, [0, 0, 0], id="is off where the longest wait is zero"),
     ],
