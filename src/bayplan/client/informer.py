@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from bayplan.api.meta import Object
@@ -54,6 +54,8 @@ class Informer(Generic[ObjectT]):
         self._handler = handler
         self._chance = chance or random.Random(0)
         self._objects: dict[tuple[str, str], ObjectT] = {}
+        self._labelled: dict[str, dict[tuple[str, str], dict[str, ObjectT]]] = {}
+        """By label key, for keys that were asked for; then by namespace and value, and by name."""
         self._backoff = FIRST_BACKOFF_SECONDS
         self._failed_at = float("-inf")
 
@@ -66,6 +68,16 @@ class Informer(Generic[ObjectT]):
     def is_up_to(self, version: str) -> bool:
         """Whether everything up to this resourceVersion has been handled."""
         return int(self.resource_version or 0) >= int(version or 0)
+
+    def with_label(self, namespace: str, key: str, value: str) -> Collection[ObjectT]:
+        """All objects with this label. The first question about a key makes an index of it."""
+        index = self._labelled.get(key)
+        if index is None:
+            index = self._labelled[key] = {}
+            for item in self._objects.values():
+                if key in item.labels:
+                    index.setdefault((item.namespace, item.labels[key]), {})[item.name] = item
+        return index.get((namespace, value), {}).values()
 
     async def run(self) -> None:
         while True:
@@ -125,19 +137,46 @@ class Informer(Generic[ObjectT]):
         key = (item.namespace, item.name)
         old = self._objects.get(key)
         if old is None:
-            self._objects[key] = item
+            self._store(item)
             self._handler.added(item)
         elif old.uid != item.uid:
             # Deleted and made anew under the same name, and we heard only of the end of it.
             self._handler.deleted(old)
-            self._objects[key] = item
+            self._unfile(old)
+            self._store(item)
             self._handler.added(item)
         elif old.metadata.resource_version != item.metadata.resource_version or not item.uid:
-            self._objects[key] = item
+            self._unfile(old)
+            self._store(item)
             self._handler.updated(old, item)
 
     def _remove(self, item: ObjectT) -> None:
         # The copy is what the handler knows; the event's object may be newer than anything it was told.
-        known = self._objects.pop((item.namespace, item.name), None)
+        known = self._objects.get((item.namespace, item.name))
         if known is not None:
+            del self._objects[item.namespace, item.name]
+            self._unfile(known)
             self._handler.deleted(item if item.uid == known.uid else known)
+
+    def _store(self, item: ObjectT) -> None:
+        self._objects[item.namespace, item.name] = item
+        if self._labelled:
+            for index, place in self._places(item):
+                index.setdefault(place, {})[item.name] = item
+
+    def _unfile(self, item: ObjectT) -> None:
+        if self._labelled:
+            for index, place in self._places(item):
+                here = index[place]
+                del here[item.name]
+                if not here:
+                    del index[place]
+
+    def _places(
+        self, item: ObjectT
+    ) -> Iterator[tuple[dict[tuple[str, str], dict[str, ObjectT]], tuple[str, str]]]:
+        """The indexes that an object stands in, and where there."""
+        labels = item.labels
+        for key, index in self._labelled.items():
+            if key in labels:
+                yield index, (item.namespace, labels[key])

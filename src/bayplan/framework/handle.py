@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from bayplan.api.pod import Pod
@@ -63,3 +63,13 @@ class Handle(Protocol):
 
     def activate(self, pods: Iterable[Pod]) -> None:
         """Has these pods tried again, whatever they wait for."""
+
+    def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
+        """All pods with this label, waiting ones too, as the API server last showed them.
+
+        Costs no more than what it finds: pods are kept by the label keys that were asked for. A core that
+        only decides does not know waiting pods, and finds nothing.
+        """
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Calls back after a while, by the scheduler's clock and never during a cycle."""

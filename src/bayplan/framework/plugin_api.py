@@ -94,7 +94,7 @@ class Plugin:
     """Its arguments in the configuration file, decoded into this type."""
     reads: ClassVar[Reads | None] = None
     kinds: ClassVar[tuple[type[Object], ...]] = ()
-    """Objects that it looks up in `cluster.objects` and that not every scheduler watches: these are watched."""
+    """Kinds that it looks up in `cluster.objects`, besides those that every scheduler watches."""
     elementwise: ClassVar[bool] = False
     """Filter and Score only compare, compute and call `nodes.where` and its kin (`snapshot/one_node.py`)."""
 

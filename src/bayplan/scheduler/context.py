@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bayplan.api.pod import Pod
@@ -50,6 +50,10 @@ class Context:
     recorder: EventRecorder
     metrics: Metrics
     tasks: Tasks
+    labelled: Callable[[str, str, str], Collection[Pod]]
+    """All pods of this namespace with this label: key, value."""
+    between_cycles: Callable[[Callable[[], None]], None]
+    """Has something done now or, if a cycle waits for an extender, when it is through."""
     wake: Callable[[], None]
     """To be called after the queue was changed by somebody who is not the loop: it may be asleep."""
     chance: random.Random
@@ -104,3 +108,10 @@ class SchedulerHandle:
 
     def activate(self, pods: Iterable[Pod]) -> None:
         self.context.queue.activate(pods)
+        self.context.wake()
+
+    def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
+        return self.context.labelled(namespace, key, value)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.context.loop.call_later(seconds, self.context.between_cycles, callback)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
@@ -56,6 +56,12 @@ class CoreHandle:
         return None
 
     def activate(self, pods: Iterable[Pod]) -> None:
+        return None
+
+    def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
+        return ()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         return None
 
 
