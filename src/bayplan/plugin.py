@@ -47,6 +47,7 @@ from bayplan.api.pod import (
     TopologySpreadConstraint,
     Volume,
 )
+from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup
 from bayplan.api.quantity import (
     is_extended_resource,
     is_scalar_resource,
@@ -245,6 +246,7 @@ __all__ = [
     "NOTHING",
     "NO_LIMIT",
     "OWNER_KINDS",
+    "POD_GROUP_LABEL",
     "PREFER_NO_SCHEDULE",
     "READ_WRITE_ONCE_POD",
     "REGION",
@@ -331,6 +333,7 @@ __all__ = [
     "PodAffinityTerm",
     "PodCount",
     "PodDisruptionBudget",
+    "PodGroup",
     "PodQuery",
     "PodSelector",
     "PodTopologySpreadArgs",

@@ -32,7 +32,7 @@ def test_the_kinds_that_scheduling_reads() -> None:
     assert set(KINDS) == {
         *("Pod", "Node", "Namespace", "PersistentVolumeClaim", "PersistentVolume", "StorageClass"),
         *("CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "PodDisruptionBudget"),
-        *("PriorityClass", "Service", "ReplicationController", "ReplicaSet", "StatefulSet"),
+        *("PodGroup", "PriorityClass", "Service", "ReplicationController", "ReplicaSet", "StatefulSet"),
     }
     assert KINDS["Pod"] is Pod
 

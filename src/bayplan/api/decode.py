@@ -23,6 +23,7 @@ from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
+from bayplan.api.pod_group import PodGroup
 from bayplan.api.storage import (
     CSIDriver,
     CSINode,
@@ -47,6 +48,7 @@ _GROUPS: Final[Mapping[str, tuple[type[Object], ...]]] = {
     "apps": (ReplicaSet, StatefulSet),
     "policy": (PodDisruptionBudget,),
     "scheduling.k8s.io": (PriorityClass,),
+    "scheduling.x-k8s.io": (PodGroup,),
     "storage.k8s.io": (CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment),
 }
 

@@ -28,6 +28,7 @@ class Resource(StrEnum):
     RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
     RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+    POD_GROUP = "scheduling.x-k8s.io/PodGroup"
     ASSIGNED_POD = "AssignedPod"
     """A pod on a node. Registrations for POD see it too."""
     UNSCHEDULABLE_POD = "UnschedulablePod"

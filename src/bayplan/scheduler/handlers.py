@@ -13,6 +13,7 @@ from typing import Final
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.pod_group import PodGroup
 from bayplan.api.storage import (
     CSIDriver,
     CSINode,
@@ -42,6 +43,7 @@ RESOURCES: Final[dict[type[Object], Resource]] = {
     CSIDriver: Resource.CSI_DRIVER,
     CSIStorageCapacity: Resource.CSI_STORAGE_CAPACITY,
     VolumeAttachment: Resource.VOLUME_ATTACHMENT,
+    PodGroup: Resource.POD_GROUP,
 }
 """Kinds whose changes may help a waiting pod. All others are only looked up."""
 

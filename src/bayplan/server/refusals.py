@@ -13,7 +13,6 @@ from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, Se
 _OTHER_GROUPS: Final = {
     "Event": "events.k8s.io",
     "Lease": "coordination.k8s.io",
-    "PodGroup": "scheduling.x-k8s.io",
 }
 """Groups of the kinds that are stored although scheduling does not read them from files."""
 

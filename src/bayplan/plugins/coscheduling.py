@@ -1,0 +1,326 @@
+"""Coscheduling: the pods of a group run together, or none of them does.
+
+A PodGroup says how many of its pods are worth running (`minMember`); a pod belongs to the group that its
+label names. Until so many pods of the group exist, none of them is tried (PreEnqueue). From then on each one
+that finds a node keeps it and waits (Permit), and the last one that is needed has all of them bound.
+
+What is held in vain is given back quickly. A member that finds no room is noted, and as soon as those that
+are left could not complete the group, all that wait are rejected at once; so they are when one of them is
+given up for any other reason, or has waited too long. The group then backs off: its members are kept out of
+the queue, each time for twice as long, and those that were rejected, or were woken meanwhile, are tried again
+at the end of it. A group of which not one pod waits is not tried again before something happens that may help
+the member that failed: that one is in the queue under its own reason, and if it fits next time, Permit has
+all the others tried.
+
+Two groups that each hold half of the room cannot block each other. Whichever is refused first lets go; but if
+the other one is younger, it is the younger one that has to, and the older one keeps what it has and is tried
+again with the room this makes. (Older is: higher priority, then created earlier.) The oldest group is
+therefore never stopped by others. One that does not fit even so lets go too and backs off for longer than
+those it pushed aside, so that they have their turn in between; chance is added to the times, lest groups meet
+again and again.
+
+A member counts if it is on a node, or can get one: it has no scheduling gate and is of the same scheduler.
+Pods that are being deleted, or have finished, do not count. Groups may have more pods than they need; the
+rest is then scheduled one by one.
+
+https://github.com/kubernetes-sigs/scheduler-plugins/tree/master/pkg/coscheduling
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from bayplan.plugin import (
+    POD_GROUP_LABEL,
+    SKIP,
+    Action,
+    Code,
+    CycleState,
+    FieldError,
+    FilterOutcome,
+    Gates,
+    Handle,
+    NodeColumns,
+    Plugin,
+    PluginArgs,
+    Pod,
+    PodGroup,
+    PostFilterResult,
+    Resource,
+    Status,
+    Wait,
+    Wake,
+    at,
+    invalid,
+    unresolvable,
+    unschedulable,
+    wake,
+)
+
+NOT_FOUND: Final = 'pod group "{name}" not found'
+INCOMPLETE: Final = 'pod group "{name}" has {count} of {wanted} pods that it needs'
+BACKS_OFF: Final = 'pod group "{name}" did not fit and is tried again later'
+WAITS: Final = 'waiting for more pods of pod group "{name}"'
+LETS_GO: Final = 'rejected because pod group "{name}" cannot be completed now'
+
+FIRST_BACKOFF_SECONDS: Final = 1.0
+LONGEST_BACKOFF_SECONDS: Final = 30.0
+
+
+class CoschedulingArgs(PluginArgs, frozen=True):
+    permit_waiting_time_seconds: int = 60
+    """How long pods wait for the rest of their group, unless the group says."""
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        if self.permit_waiting_time_seconds < 1:
+            where = at(path, "permitWaitingTimeSeconds")
+            yield invalid(where, self.permit_waiting_time_seconds, "must be greater than 0")
+
+
+@dataclass(slots=True)
+class Progress:
+    """How the attempts to place a group are going. A group that is complete, or was never tried, has none."""
+
+    key: tuple[str, str]
+    """Namespace and name of the group."""
+    age: tuple[int, float, str, str]
+    """Orders groups: the smaller goes first."""
+    refused: set[str] = field(default_factory=set)
+    """Members that found no room since the first of the group began to wait."""
+    holds: bool = False
+    """Whether some of its members wait for the others."""
+    placed: int = 0
+    """Members on nodes, bound or not. Counted for the first that waits, and when there should be enough."""
+    leaving: set[str] = field(default_factory=set)
+    """Members that were rejected while they waited, and have not left their nodes yet."""
+    failures: int = 0
+    """How often in a row the group had to let go by its own fault."""
+    pauses: int = 0
+    """How often it backed off; tells an old timer from the one that counts."""
+    is_paused: bool = False
+    kept_out: dict[str, Pod] = field(default_factory=dict)
+    """Members to be tried when the group is complete and its pause is over."""
+
+
+class Coscheduling(Plugin):
+    """Holds the pods of a group back until enough of them have a node."""
+
+    name: ClassVar = "Coscheduling"
+    args_type: ClassVar = CoschedulingArgs
+    kinds: ClassVar = (PodGroup,)
+
+    args: CoschedulingArgs
+
+    def __init__(self, args: CoschedulingArgs | None = None, handle: Handle | None = None) -> None:
+        super().__init__(args or CoschedulingArgs(), handle)
+        self._progress: dict[tuple[str, str], Progress] = {}
+
+    def wakes_on(self) -> Sequence[Wake]:
+        # A new pod of the group is no event here: it comes through PreEnqueue itself, which looks after the
+        # others. Asking every waiting pod about every new one would cost their product.
+        return (wake(Resource.POD_GROUP, Action.ADD | Action.UPDATE, self.is_its_group),)
+
+    def is_its_group(self, pod: Pod, old: PodGroup | None, new: PodGroup) -> bool:
+        return (
+            pod.labels.get(POD_GROUP_LABEL) == new.name
+            and pod.namespace == new.namespace
+            and (old is None or old.spec != new.spec)
+        )
+
+    # Before a node is looked for
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        name = pod.labels.get(POD_GROUP_LABEL)
+        if name is None or self.handle is None:
+            return None
+        group = self._group(self.handle, pod, name)
+        obstacle = self._obstacle(self.handle, pod, name, group)
+        if obstacle:
+            if group is not None:
+                self._progress_of(self.handle, group, pod).kept_out[pod.uid] = pod
+            return unresolvable(obstacle)
+        progress = self._progress.get((pod.namespace, name))
+        if progress is not None:
+            progress.kept_out.pop(pod.uid, None)
+            self._try_kept_out(self.handle, progress)
+        return None
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        name = pod.labels.get(POD_GROUP_LABEL)
+        if name is None or self.handle is None:
+            return SKIP
+        obstacle = self._obstacle(self.handle, pod, name, self._group(self.handle, pod, name))
+        return unresolvable(obstacle) if obstacle else SKIP
+
+    def _obstacle(self, handle: Handle, pod: Pod, name: str, group: PodGroup | None) -> str:
+        """Why there is no point in looking for a node; empty where there is."""
+        if group is None:
+            return NOT_FOUND.format(name=name)
+        progress = self._progress.get((pod.namespace, name))
+        if progress is not None and progress.holds:
+            # It was complete when the first of them found a node. Going on costs less than counting again.
+            return ""
+        members, wanted = _members(handle, pod, name), group.spec.min_member
+        count = len(members) if len(members) < wanted else _possible(members, pod)
+        if members and count < wanted:
+            return INCOMPLETE.format(name=name, count=count, wanted=wanted)
+        return BACKS_OFF.format(name=name) if progress is not None and progress.is_paused else ""
+
+    def _group(self, handle: Handle, pod: Pod, name: str) -> PodGroup | None:
+        return handle.cluster.objects.of(PodGroup).get(name, pod.namespace)
+
+    # No node was found
+
+    def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
+        """Preemption has been asked before, and could not help."""
+        name = pod.labels.get(POD_GROUP_LABEL)
+        if (
+            name is not None
+            and self.handle is not None
+            and outcome.diagnosis.rejecting_plugins != {self.name}
+        ):
+            group = self._group(self.handle, pod, name)
+            if group is not None:
+                self._refused(self.handle, group, pod, outcome)
+        return PostFilterResult(unschedulable())
+
+    def _refused(self, handle: Handle, group: PodGroup, pod: Pod, outcome: FilterOutcome) -> None:
+        progress = self._progress_of(handle, group, pod)
+        progress.refused.add(pod.uid)
+        left = [one for one in _members(handle, pod, group.name) if one.uid not in progress.refused]
+        if _possible(left, pod) >= group.spec.min_member:
+            return
+        if len(outcome.diagnosis.rows_with(Code.UNSCHEDULABLE)):
+            younger = [other for other in self._progress.values() if other.holds and other.age > progress.age]
+            for other in younger:
+                self._let_go(handle, other)
+            if younger:
+                # What they held may be enough. Their going wakes the pod, as any pod's would.
+                return
+        progress.failures += 1
+        self._let_go(handle, progress)
+
+    # A node was found
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        return None
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status | Wait | None:
+        name = pod.labels.get(POD_GROUP_LABEL)
+        handle = self.handle
+        if name is None or handle is None:
+            return None
+        group = self._group(handle, pod, name)
+        if group is None:
+            return unschedulable(NOT_FOUND.format(name=name))
+        progress = self._progress_of(handle, group, pod)
+        progress.refused.discard(pod.uid)
+        progress.placed += 1
+        wait = Wait(
+            float(group.spec.schedule_timeout_seconds or self.args.permit_waiting_time_seconds),
+            WAITS.format(name=name),
+        )
+        if progress.holds and progress.placed < group.spec.min_member:
+            return wait
+        members = [
+            one
+            for one in _members(handle, pod, name)
+            if not one.is_terminating and one.uid not in progress.leaving
+        ]
+        missing = [one for one in members if handle.cluster.placed_pod(one.uid) is None]
+        progress.placed = len(members) - len(missing)
+        if progress.placed >= group.spec.min_member:
+            self._complete(handle, progress, members)
+            return None
+        if not progress.holds:
+            progress.holds = True
+            progress.refused.clear()
+            handle.activate(missing)
+        return wait
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """The pod loses its node again: no group waits for one that is not coming."""
+        name = pod.labels.get(POD_GROUP_LABEL)
+        if name is None or self.handle is None:
+            return
+        progress = self._progress.get((pod.namespace, name))
+        if progress is None:
+            return
+        if pod.uid in progress.leaving:
+            progress.leaving.discard(pod.uid)
+        elif progress.holds:
+            progress.failures += 1
+            self._let_go(self.handle, progress)
+            progress.kept_out[pod.uid] = pod
+
+    def _complete(self, handle: Handle, progress: Progress, members: Collection[Pod]) -> None:
+        for member in members:
+            waiting = handle.waiting_pod(member.uid)
+            if waiting is not None:
+                waiting.allow(self.name)
+        self._progress.pop(progress.key, None)
+        progress.is_paused = False
+        self._try_kept_out(handle, progress)
+
+    # Letting go, and trying again
+
+    def _let_go(self, handle: Handle, progress: Progress) -> None:
+        """Rejects all members that wait, and keeps the group out of the queue for a while."""
+        namespace, name = progress.key
+        for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
+            waiting = handle.waiting_pod(member.uid)
+            if waiting is not None and waiting.reject(self.name, LETS_GO.format(name=name)):
+                progress.leaving.add(member.uid)
+                progress.kept_out[member.uid] = member
+        progress.holds = False
+        progress.refused.clear()
+        progress.pauses += 1
+        progress.is_paused = True
+        doublings = max(progress.failures - 1, 0)
+        seconds = min(FIRST_BACKOFF_SECONDS * 2.0**doublings, LONGEST_BACKOFF_SECONDS)
+        pause = progress.pauses
+
+        def over() -> None:
+            if progress.pauses == pause:
+                progress.is_paused = False
+                self._try_kept_out(handle, progress)
+
+        handle.call_later(seconds * (1 + handle.random.random() / 2), over)
+
+    def _try_kept_out(self, handle: Handle, progress: Progress) -> None:
+        if progress.kept_out and not progress.is_paused:
+            # They come through PreEnqueue, which must not find them here again.
+            kept_out, progress.kept_out = progress.kept_out, {}
+            handle.activate(kept_out.values())
+
+    def _progress_of(self, handle: Handle, group: PodGroup, pod: Pod) -> Progress:
+        key = (group.namespace, group.name)
+        found = self._progress.get(key)
+        if found is None:
+            groups = handle.cluster.objects.of(PodGroup)
+            if len(self._progress) > 2 * len(groups) + 100:
+                for gone in [key for key in self._progress if groups.get(key[1], key[0]) is None]:
+                    del self._progress[gone]
+            created = group.metadata.creation_timestamp
+            age = (-pod.priority, 0.0 if created is None else created.timestamp(), *key)
+            found = self._progress[key] = Progress(key, age)
+        return found
+
+
+def _members(handle: Handle, pod: Pod, name: str) -> Collection[Pod]:
+    return handle.pods_with_label(pod.namespace, POD_GROUP_LABEL, name)
+
+
+def _possible(members: Collection[Pod], pod: Pod) -> int:
+    """How many of these are on a node or can get one."""
+    scheduler_name = pod.spec.scheduler_name
+    return sum(
+        not member.is_terminating
+        and bool(
+            member.spec.node_name
+            or (member.spec.scheduler_name == scheduler_name and not member.spec.scheduling_gates)
+        )
+        for member in members
+    )
