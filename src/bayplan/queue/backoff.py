@@ -87,8 +87,12 @@ class BackoffQueue:
 
     def earliest_expiration(self) -> float | None:
         """When the first of all waits ends."""
-        firsts = (self.rejected.first(), self.broken.first())
-        return min((self.expiration(info) for info in firsts if info is not None), default=None)
+        rejected, broken = self.rejected.first(), self.broken.first()
+        if rejected is None:
+            return None if broken is None else self.expiration(broken)
+        if broken is None:
+            return self.expiration(rejected)
+        return min(self.expiration(rejected), self.expiration(broken))
 
     def _cut(self, moment: float) -> float:
         return floor(moment) if self._windows else moment

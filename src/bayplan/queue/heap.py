@@ -68,6 +68,8 @@ class PodHeap:
 
     def first(self) -> QueuedPod | None:
         """The pod that `pop` would take out."""
+        if not self._count:
+            return None
         run, heap = self._run, self._heap
         while run or heap:
             in_run = run and (not heap or run[0] < heap[0])

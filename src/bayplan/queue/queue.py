@@ -263,14 +263,15 @@ class SchedulingQueue:
 
     def next_timer(self) -> float | None:
         """When `flush` will next have something to do; None: not unless something else happens first."""
-        times = []
+        timer = None
         expiration = self._parts.backoff.earliest_expiration()
         if expiration is not None:
-            times.append(self._backoff_ticks.first_after(expiration))
+            timer = self._backoff_ticks.first_after(expiration)
         overdue = self._parts.unschedulable.earliest_overdue(self._longest_stay)
         if overdue is not None:
-            times.append(self._leftover_ticks.first_after(overdue))
-        return min(times, default=None)
+            look = self._leftover_ticks.first_after(overdue)
+            timer = look if timer is None else min(timer, look)
+        return timer
 
     def flush(self) -> None:
         """Moves pods that have waited long enough. To be called each second, or when `next_timer` says."""

@@ -40,4 +40,6 @@ class Ticker:
 
     def first_after(self, moment: float) -> float:
         """The first tick to come that lies after a moment."""
-        return self._next + self._period * max(0, floor((moment - self._next) / self._period) + 1)
+        if moment < self._next:
+            return self._next
+        return self._next + self._period * (floor((moment - self._next) / self._period) + 1)

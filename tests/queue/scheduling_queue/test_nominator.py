@@ -29,17 +29,19 @@ IN_STATUS = make_pod("p", nominated_node="a")
 @pytest.mark.parametrize(
     ("pod", "nomination", "expected"),
     [
-        pytest.param(PLAIN, Nomination("b"), {"p": "b"}, id="to the node that is named"),
-        pytest.param(IN_STATUS, Nomination("b"), {"p": "b"}, id="whatever the status says"),
-        pytest.param(IN_STATUS, None, {"p": "a"}, id="to where the status says"),
-        pytest.param(PLAIN, None, {}, id="nowhere where neither says"),
-        pytest.param(IN_STATUS, Nomination(""), {}, id="nowhere where it is cleared"),
+        pytest.param(PLAIN, Nomination("b"), "b", id="to the node that is named"),
+        pytest.param(IN_STATUS, Nomination("b"), "b", id="whatever the status says"),
+        pytest.param(IN_STATUS, None, "a", id="to where the status says"),
+        pytest.param(PLAIN, None, None, id="nowhere where neither says"),
+        pytest.param(IN_STATUS, Nomination(""), "", id="to no node where it is cleared"),
     ],
 )
-def test_add(pod: Pod, nomination: Nomination | None, expected: dict[str, str]) -> None:
+def test_add(pod: Pod, nomination: Nomination | None, expected: str | None) -> None:
+    """The snapshot hears of nodes only."""
     desk = Desk(pod)
     desk.nominator.add(pod, nomination)
-    assert desk.columns.nodes() == expected
+    assert desk.nominator.node_of(pod.uid) == expected
+    assert desk.columns.nodes() == ({"p": expected} if expected else {})
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,15 @@ def test_update(known: str | None, old: Pod, new: Pod, expected: dict[str, str])
     desk.nominator.update(old, new)
     assert desk.columns.nodes() == expected
     assert all(pod is new for pod, _ in desk.columns.nominated.values())
+
+
+def test_an_update_to_another_pod_of_the_same_name_withdraws_the_old_ones_nomination() -> None:
+    """Its deletion was missed."""
+    new = make_pod("p", uid="new", nominated_node="b")
+    desk = Desk(new)
+    desk.nominator.add(IN_STATUS, None)
+    desk.nominator.update(IN_STATUS, new)
+    assert (IN_STATUS.uid in desk.nominator, desk.nominator.node_of("new")) == (False, "b")
 
 
 def test_delete() -> None:

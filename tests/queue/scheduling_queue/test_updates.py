@@ -58,6 +58,8 @@ def test_an_update_may_change_the_order(part: str) -> None:
         world.reject("q", priority=1)
         world.queue.move_all(NODE_ADD)
     world.update("p", priority=2)
+    counts = world.queue.counts()
+    assert counts.active + counts.backoff == 2
     assert world.pop_all() == ["p", "q"]
 
 
