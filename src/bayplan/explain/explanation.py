@@ -174,7 +174,9 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
     highest = max(result.total.values())
     result.best = tuple(name for name, score in result.total.items() if score == highest)
     nominated = search.pod.status.nominated_node_name
-    result.chosen = nominated if nominated in result.total else result.feasible[pick(total)]
+    result.chosen = (
+        nominated if nominated in result.total else result.feasible[pick(total, framework.profile.most_score)]
+    )
 
 
 def _why_nowhere(framework: Framework, outcome: NotFound, result: Explanation) -> None:

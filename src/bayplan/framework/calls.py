@@ -125,7 +125,7 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
     """Scores between 0 and 100, by the plugin's own rule where it has one."""
     if step.normalizes:
         try:
-            scores = np.asarray(step.plugin.normalize(state, pod, nodes, scores))
+            scores = np.asarray(step.plugin.normalize(state, pod, nodes, scores)).astype(np.int64, copy=False)
             if scores.shape != (len(nodes),):
                 raise ValueError(
                     f"NormalizeScore gave an array of shape {scores.shape} for {len(nodes)} nodes"
@@ -140,7 +140,8 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
 
 
 def check_range(step: Step, scores: IntColumn) -> None:
-    if len(scores) and (scores.min() < 0 or scores.max() > MAX_SCORE):
+    # Seen as unsigned, a negative score is a very large one: one look for both ends.
+    if len(scores) and scores.view(np.uint64).max() > MAX_SCORE:
         wrong = scores[(scores < 0) | (scores > MAX_SCORE)][0]
         raise AttemptError(
             f'applying score defaultWeights on Score plugins: plugin "{step.name}" returns an invalid score '

@@ -247,7 +247,7 @@ class Framework:
         asked = self._asked_scorers(search, view)
         self._passed(Point.PRE_SCORE)
         if asked:
-            row = int(rows[pick(self._totals(search, view, asked))])
+            row = int(rows[pick(self._totals(search, view, asked), self.profile.most_score)])
         else:
             row = standing.best_row(search.pod, start)
         self._passed(Point.SCORE)
@@ -260,7 +260,11 @@ class Framework:
         rows = filtered.view.rows
         if len(rows) == 0:
             return self.not_found(search, filtered)
-        row = int(rows[0]) if len(rows) == 1 else int(rows[pick(self.totals(search, filtered.view))])
+        row = (
+            int(rows[0])
+            if len(rows) == 1
+            else int(rows[pick(self.totals(search, filtered.view), self.profile.most_score)])
+        )
         return Found(search, row, self.cluster.nodes.name[row], len(rows), len(filtered.looked_at))
 
     def filtered(self, search: Search, verdicts: Verdicts) -> Filtered:
@@ -288,7 +292,7 @@ class Framework:
 
     def candidates(self, search: Search) -> tuple[IdColumn, Status, list[str]]:
         """The rows to look at, in order, and what holds for all others."""
-        cluster, start = self.cluster, self._start.index
+        cluster, start = self.cluster, self._first_index()
         order, absent = cluster.order, Status(Code.UNRESOLVABLE)
         if search.node_set is not None:
             names = sorted(search.node_set_by)
@@ -304,6 +308,10 @@ class Framework:
             # Nodes may have gone since the last search, so that it would begin behind the end.
             order = self._rotated(start % len(order) if len(order) else 0)
         return order, absent, search.node_set_by
+
+    def _first_index(self) -> int:
+        """Where in the node list this search begins; the list may have become shorter."""
+        return self._start.index % max(self.cluster.node_count, 1)
 
     def _rotated(self, start: int) -> IdColumn:
         """The node list from `start` on; the same array as long as neither changes."""

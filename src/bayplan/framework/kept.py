@@ -50,9 +50,9 @@ class KeptColumn:
         "_node_cursor",
         "_one",
         "_uniform",
-        "_usage",
         "_usage_cursor",
         "epoch",
+        "reads_usage",
         "values",
     )
 
@@ -66,7 +66,7 @@ class KeptColumn:
         self._cluster = cluster
         self._many = many
         self._one = one
-        self._usage = usage
+        self.reads_usage = usage
         self._node_cursor = self._usage_cursor = -1
         self._uniform: bool | None = None
         self.epoch = 0
@@ -87,10 +87,17 @@ class KeptColumn:
 
     def sync(self) -> None:
         cluster = self._cluster
-        changed = cluster.node_log.since(self._node_cursor)
-        if self._usage and changed is not None:
-            usage = cluster.usage_log.since(self._usage_cursor)
-            changed = None if usage is None else changed + usage
+        node_log, usage_log = cluster.node_log, cluster.usage_log
+        if self._node_cursor == node_log.end and len(self.values) == cluster.nodes.high:
+            # The usual case: no node changed, and a pod or two came or went.
+            if not self.reads_usage or self._usage_cursor == usage_log.end:
+                return
+            changed = usage_log.since(self._usage_cursor)
+        else:
+            changed = node_log.since(self._node_cursor)
+            if self.reads_usage and changed is not None:
+                usage = usage_log.since(self._usage_cursor)
+                changed = None if usage is None else changed + usage
         if changed is None or len(self.values) != cluster.nodes.high:
             self._node_cursor = -1
             self.values = self._many(NodeColumns(cluster)).copy()
@@ -99,8 +106,8 @@ class KeptColumn:
             self._uniform = None
         elif changed:
             self._renew(changed)
-        self._node_cursor = cluster.node_log.end
-        self._usage_cursor = cluster.usage_log.end
+        self._node_cursor = node_log.end
+        self._usage_cursor = usage_log.end
 
     def _renew(self, changed: list[int]) -> None:
         self._uniform = None
@@ -176,19 +183,12 @@ class KeptPlugin:
             self._scores = not pre_scores or calls.pre_score(self.plugin, self.state, self._pod, nodes)
         return self._scores
 
-    def sync_verdicts(self) -> None:
-        self._follow_images()
-        self.verdicts.sync()
-
-    def sync_scores(self) -> None:
-        self._follow_images()
-        self.raw_scores.sync()
-
-    def _follow_images(self) -> None:
+    def score_column(self) -> KeptColumn:
+        """The raw scores, to be computed anew where it matters that images came or went somewhere."""
         if self.plugin.reads.images and self._images_version != self._cluster.images_version:
             self._images_version = self._cluster.images_version
-            self.verdicts.start_over()
             self.raw_scores.start_over()
+        return self.raw_scores
 
     def _judge(self, view: NodeColumns) -> NDArray[np.int64]:
         there, shown = self._shown(view)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bayplan.framework.plugin_api import NodePlugin, Plugin
+from bayplan.framework.plugin_api import MAX_SCORE, NodePlugin, Plugin
 from bayplan.framework.points import Point
 
 METHODS: Final[dict[Point, str]] = {
@@ -90,6 +90,8 @@ class Profile:
             _step(i, plugin, weights.get(plugin.name) or 1)
             for i, plugin in enumerate(self.plugins[Point.SCORE])
         )
+        self.most_score = 1 + sum(MAX_SCORE * step.weight for step in self.scores)
+        """No node's total is higher."""
         self.pre_filters = self.plugins[Point.PRE_FILTER]
         self.pre_scores = self.plugins[Point.PRE_SCORE]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
-from bayplan.framework.kept import KeptPlugin, distinct
+from bayplan.framework.kept import KeptColumn, KeptPlugin, distinct
 from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.state import CycleState
@@ -33,6 +33,8 @@ MOST_TOTAL: Final = 2**40
 
 FEW_ROWS: Final = 4
 """Up to so many changed rows are put together one by one."""
+
+_NO_ROWS: Final[list[int]] = []
 
 Filters = list[tuple[int, KeptPlugin]]
 """Kept plugins with a say in filtering, each with its place."""
@@ -61,13 +63,14 @@ class Standing:
         self._generations: tuple[int, ...] = ()
         self._scored = False
         self._cursors = (0, 0)
-        self._epochs: tuple[int, ...] = ()
+        self._epochs = 0
+        self._usage_epochs = 0
+        self._usage_columns: list[KeptColumn] = []
         self._filters: Filters = []
         self._usage_filters: Filters = []
         self._plain: Scorers = []
         self._usage_plain: Scorers = []
         self._normal: Scorers = []
-        self._usage_scorers: Scorers = []
         self._normal_follow_usage = False
         self._heavy = False
         """Whether weights are so large that total and tie-break do not fit into one integer."""
@@ -149,20 +152,14 @@ class Standing:
         cluster = self._cluster
         if self._asked_again:
             self._choose_plugins()
+        node_cursor, usage_cursor = self._cursors
         # What follows from the Node objects alone needs no look as long as none of them changed.
-        everything = (
-            not self._epochs
-            or cluster.node_log.end != self._cursors[0]
-            or cluster.nodes.high != len(self.who)
-        )
-        for _, kept in self._filters if everything else self._usage_filters:
-            kept.sync_verdicts()
-        if self._scored:
-            for _, kept in (*self._plain, *self._normal) if everything else self._usage_scorers:
-                kept.sync_scores()
-        epochs = self._current_epochs()
-        nodes = cluster.node_log.since(self._cursors[0])
-        usage = cluster.usage_log.since(self._cursors[1])
+        everything = not self._epochs or cluster.node_log.end != node_cursor
+        for column in self._columns() if everything else self._usage_columns:
+            column.sync()
+        epochs = self._epoch_sum() if everything else self._epochs + self._usage_epochs_added()
+        usage = cluster.usage_log.since(usage_cursor)
+        nodes = cluster.node_log.since(node_cursor) if everything else _NO_ROWS
         if epochs != self._epochs or nodes is None or usage is None or cluster.nodes.high != len(self.who):
             self._allocate(cluster.nodes.high)
             self.feasible_version += 1
@@ -179,6 +176,23 @@ class Standing:
         self._epochs = epochs
         self._cursors = (cluster.node_log.end, cluster.usage_log.end)
 
+    def _columns(self) -> list[KeptColumn]:
+        """All kept columns that take part, brought up to date with what they depend on besides rows."""
+        columns = [kept.verdicts for _, kept in self._filters]
+        if self._scored:
+            columns += [kept.score_column() for _, kept in (*self._plain, *self._normal)]
+        self._usage_columns = [column for column in columns if column.reads_usage]
+        return columns
+
+    def _epoch_sum(self) -> int:
+        """Grows whenever a column was computed anew as a whole. One is added, so that it is never 0."""
+        self._usage_epochs = sum(column.epoch for column in self._usage_columns)
+        return 1 + sum(column.epoch for column in self._columns())
+
+    def _usage_epochs_added(self) -> int:
+        before, self._usage_epochs = self._usage_epochs, sum(c.epoch for c in self._usage_columns)
+        return self._usage_epochs - before
+
     def _choose_plugins(self) -> None:
         """After PreFilters were asked: who takes part, if an answer is new."""
         self._asked_again = False
@@ -193,13 +207,7 @@ class Standing:
         ]
         self._usage_filters = [(i, kept) for i, kept in self._filters if kept.plugin.reads.usage]
         self._scored = False
-        self._epochs = ()
-
-    def _current_epochs(self) -> tuple[int, ...]:
-        filters = [kept.verdicts.epoch for _, kept in self._filters]
-        if self._scored:
-            filters += [kept.raw_scores.epoch for _, kept in (*self._plain, *self._normal)]
-        return tuple(filters)
+        self._epochs = 0
 
     def _combine(self, rows: IdColumn | None, *, with_static: bool) -> None:
         """Puts some rows (None: all) together with arrays."""
@@ -265,16 +273,15 @@ class Standing:
             if step.kept and self._kept[step.name].has_score(view, step.name in with_pre_score)
         ]
         for _, kept in active:
-            kept.sync_scores()
+            kept.score_column().sync()
         self._plain = [(step, kept) for step, kept in active if not step.normalizes]
         self._usage_plain = [(step, kept) for step, kept in self._plain if step.usage]
         self._normal = [(step, kept) for step, kept in active if step.normalizes]
         self._normal_follow_usage = any(step.usage for step, _ in self._normal)
         self._heavy = sum(step.weight for step, _ in active) * MAX_SCORE > MOST_TOTAL
-        self._usage_scorers = [(step, kept) for step, kept in active if step.usage]
         self._add_up(slice(None), self.ok, with_static=True)
         self._scored = True
-        self._epochs = self._current_epochs()
+        self._epochs = self._epoch_sum()
 
     def _add_up(self, where: Any, feasible: NDArray[np.bool_], *, with_static: bool) -> None:
         if with_static:
@@ -327,7 +334,7 @@ class Standing:
         """The winner, where nothing but kept plugins has a say. There must be two feasible rows or more."""
         if self._heavy:
             rows = self.feasible_rows(start)
-            return int(rows[pick(self.totals(pod, rows))])
+            return int(rows[pick(self.totals(pod, rows), self._profile.most_score)])
         if self._key_for != (self.feasible_version, self._cluster.order_version, start):
             self._rank(pod, start)
         return int(self._key.argmax())

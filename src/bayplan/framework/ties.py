@@ -30,9 +30,16 @@ def heap_rank(length: int) -> NDArray[np.int64]:
     return _rank
 
 
-def pick(totals: NDArray[np.int64]) -> int:
-    """The position of the winner among feasible nodes, given in the order in which they were found."""
+def pick(totals: NDArray[np.int64], most: int) -> int:
+    """The position of the winner among feasible nodes, given in the order in which they were found.
+
+    `most` is a bound for the totals. As a rule total and rank fit into one integer, and one look is enough.
+    """
+    rank = heap_rank(len(totals))
+    shift = len(rank).bit_length()
+    if most < 1 << (62 - shift):
+        key = totals << shift
+        key -= rank[: len(totals)]
+        return int(key.argmax())
     best = (totals == totals.max()).nonzero()[0]
-    if len(best) == 1:
-        return int(best[0])
-    return int(best[heap_rank(len(totals)).take(best).argmin()])
+    return int(best[rank.take(best).argmin()])

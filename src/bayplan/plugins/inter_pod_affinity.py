@@ -186,34 +186,47 @@ class InterPodAffinity(Plugin):
 
     def _too_far(self, demands: Demands, nodes: NodeColumns) -> BoolColumn:
         """Rows without a pod that satisfies all terms in each term's domain, or without the label itself."""
+        change = nodes.matching_change(demands.affinity[0].query)
+        if isinstance(change, int):
+            return self._too_far_as_it_is(demands, nodes)
         lacks_key = np.zeros(len(nodes), dtype=np.bool_)
         unmet = np.zeros(len(nodes), dtype=np.bool_)
-        matched: Any = demands.matched_anywhere
+        matched = np.full(len(nodes), demands.matched_anywhere, dtype=np.int64)
         for near in demands.affinity:
             domain = nodes.label(near.topology_key).ids
             absent = domain < 0
-            change = nodes.matching_change(near.query)
-            if not isinstance(change, int):
-                matched = matched + np.where(absent, 0, change)
+            matched += np.where(absent, 0, change)
             lacks_key |= absent
             unmet |= near.totals.take(domain) + change <= 0
         if demands.satisfies_itself:
             # The first pod of a group that wants to be near its own kind may go anywhere.
             unmet &= matched != 0
-        lacks_key |= unmet
-        return lacks_key
+        return lacks_key | unmet
+
+    @staticmethod
+    def _too_far_as_it_is(demands: Demands, nodes: NodeColumns) -> BoolColumn:
+        """The same without a hypothesis: one answer a domain, and one gather. Without the label: too far."""
+        anywhere = demands.satisfies_itself and not demands.matched_anywhere
+        too_far: BoolColumn | None = None
+        for near in demands.affinity:
+            far = np.zeros(len(near.totals), dtype=np.bool_) if anywhere else near.totals <= 0
+            far[-1] = True
+            here = far.take(nodes.label(near.topology_key).ids)
+            too_far = here if too_far is None else too_far | here
+        assert too_far is not None
+        return too_far
 
     @staticmethod
     def _any_near(nodes: NodeColumns, found: Iterable[tuple[Near | Existing, Any]]) -> BoolColumn:
-        result = np.zeros(len(nodes), dtype=np.bool_)
+        result: BoolColumn | None = None
         for near, change in found:
             domain = nodes.label(near.topology_key).ids
-            count = near.totals.take(domain)
             if isinstance(change, int):
-                result |= count > 0
+                here = (near.totals > 0).take(domain)
             else:
-                result |= (count + change > 0) & (domain >= 0)
-        return result
+                here = (near.totals.take(domain) + change > 0) & (domain >= 0)
+            result = here if result is None else result | here
+        return np.zeros(len(nodes), dtype=np.bool_) if result is None else result
 
     def _kept_away(self, pod: Pod, demands: Demands, nodes: NodeColumns) -> BoolColumn | None:
         existing = list(demands.existing)
@@ -269,9 +282,11 @@ class InterPodAffinity(Plugin):
                 yield weight, carriers.carried.term.topology_key, sums.of_carriers(carriers)
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
-        total = np.zeros(len(nodes), dtype=np.int64)
+        total: IntColumn | None = None
         for key, table in state.read((self.name, "scores")).items():
-            total += table.take(nodes.label(key).ids)
+            here = table.take(nodes.label(key).ids)
+            total = here if total is None else total + here
+        assert total is not None
         return total
 
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:

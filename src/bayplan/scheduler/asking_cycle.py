@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -40,7 +41,10 @@ from bayplan.scheduler.cycle import (
 )
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
-NO_CANDIDATE = "preemption: no candidate node for preemption"
+ANY_TOTAL: Final = 2**63 - 1
+"""Extenders may add whatever they like."""
+
+NO_CANDIDATE: Final = "preemption: no candidate node for preemption"
 
 Asking = Generator[Request, Response, Decision]
 
@@ -125,12 +129,12 @@ def _best(
 ) -> int:
     """Ties among nodes that an extender scored are broken by chance, all others by the order of the list."""
     if not response.scores:
-        return pick(totals)
+        return pick(totals, ANY_TOTAL)
     totals = totals + np.array([response.scores.get(name, 0) for name in names], dtype=np.int64)
     tied = (totals == totals.max()).nonzero()[0]
     scored = [int(place) for place in tied if names[place] in response.scores]
     if len(tied) == 1 or not scored:
-        return pick(totals)
+        return pick(totals, ANY_TOTAL)
     return chance.choice(scored)
 
 

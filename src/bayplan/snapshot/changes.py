@@ -12,19 +12,17 @@ KEEP = 8192
 
 
 class ChangeLog:
-    __slots__ = ("_first", "_rows")
+    __slots__ = ("_first", "_rows", "end")
 
     def __init__(self) -> None:
         self._rows: list[int] = []
         self._first = 0
-
-    @property
-    def end(self) -> int:
+        self.end = 0
         """The cursor of a reader that has seen everything."""
-        return self._first + len(self._rows)
 
     def append(self, row: int) -> None:
         self._rows.append(row)
+        self.end += 1
 
     def since(self, cursor: int) -> list[int] | None:
         """Rows changed after `cursor`, or None where the log no longer reaches back that far."""
