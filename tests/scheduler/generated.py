@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from bayplan.api.meta import LabelSelector, Object
-from bayplan.api.node import ContainerImage, Node
+from bayplan.api.node import ContainerImage, Namespace, Node
 from bayplan.api.pod import (
     Affinity,
     ContainerPort,
@@ -26,7 +26,7 @@ from bayplan.api.pod import (
     TopologySpreadConstraint,
     Volume,
 )
-from bayplan.api.workloads import PodDisruptionBudget
+from bayplan.api.workloads import PodDisruptionBudget, Service
 from bayplan.testing.builders import (
     make_csi_node,
     make_expression,
@@ -498,6 +498,12 @@ FLAVORS: Final[Mapping[str, Flavor]] = {
         (*PLAIN, *(shape for shape in SHAPES if shape.fields.keys() & {"claims", "owner", "volumes"})),
         (0, 1),
         {"schedule": 50, "put": 30, "drop": 10, "delete": 10},
+    ),
+    "supposed": Flavor(
+        (*PLAIN, *SHAPES),
+        (0, 1),
+        {"schedule": 60, "change": 10, "set": 3, "delete": 5, "put": 3, "drop": 1, "appear": 18},
+        objects=[item for item in OBJECTS if isinstance(item, (Namespace, Service))],
     ),
     "everything": Flavor(
         (*PLAIN, *SHAPES),

@@ -162,6 +162,11 @@ class Life:
             core.cluster.update_pod(pod)
         self.running[uid] = (pod, node)
 
+    def expect_nobody(self) -> None:
+        """Forgets all pods that wait for their victims to go."""
+        for uid in list(self.waiting):
+            self._withdraw(uid)
+
     def _withdraw(self, uid: str) -> None:
         del self.waiting[uid]
         for core in self.cores:
