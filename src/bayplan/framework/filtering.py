@@ -44,7 +44,7 @@ class Filtering:
     def verdicts(self, search: Search) -> Verdicts:
         """What the filters say about every row, pods nominated there included."""
         standing = search.standing
-        verdicts = Verdicts(standing.who.copy(), standing.why, standing.reasons)
+        verdicts = Verdicts(standing.who, standing.why, standing.reasons)
         self._ask(search, self.asked(search), self._nodes, verdicts)
         if self._cluster.nominated:
             hypothesis = self.with_nominated(search.pod, None)

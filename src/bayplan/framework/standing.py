@@ -186,8 +186,9 @@ class Standing:
 
     def _epoch_sum(self) -> int:
         """Grows whenever a column was computed anew as a whole. One is added, so that it is never 0."""
+        columns = self._columns()
         self._usage_epochs = sum(column.epoch for column in self._usage_columns)
-        return 1 + sum(column.epoch for column in self._columns())
+        return 1 + sum(column.epoch for column in columns)
 
     def _usage_epochs_added(self) -> int:
         before, self._usage_epochs = self._usage_epochs, sum(c.epoch for c in self._usage_columns)

@@ -147,37 +147,46 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Collected
 class Verdicts:
     """What the filters say about some rows."""
 
-    __slots__ = ("_layers", "_reasons", "_why", "who")
+    __slots__ = ("_layers", "_reasons", "_who", "_why")
 
     def __init__(self, who: Who, why: Why, reasons: dict[int, Reasons]) -> None:
-        self.who = who
+        self._who = who
         self._why = why
         self._reasons = reasons
-        self._layers: list[tuple[NDArray[np.bool_], Collected]] = []
+        self._layers: list[tuple[int, Collected]] = []
 
     def add(self, index: int, found: Collected) -> None:
         """What one more plugin rejects, where nobody before it has spoken."""
-        first = found.mask & (self.who > index)
-        np.copyto(self.who, index, where=first)
-        self._layers.append((first, found))
+        self._layers.append((index, found))
+
+    @property
+    def who(self) -> Who:
+        self._settle()
+        return self._who
 
     @property
     def why(self) -> Why:
-        if self._layers:
-            self._why = self._why.copy()
-            for first, found in self._layers:
-                np.copyto(self._why, found.why(), where=first)
-            self._layers.clear()
+        self._settle()
         return self._why
+
+    def _settle(self) -> None:
+        """Finds out who spoke first. A search that finds a node never needs to know."""
+        if not self._layers:
+            return
+        self._who, self._why = self._who.copy(), self._why.copy()
+        for index, found in self._layers:
+            first = found.mask & (self._who > index)
+            np.copyto(self._who, index, where=first)
+            np.copyto(self._why, found.why(), where=first)
+        self._layers.clear()
 
     def overrule(self, rows: NDArray[np.intp], other: Verdicts) -> None:
         """Where `other` (about these rows) rejects, its word counts."""
         failing = (other.who != PASS).nonzero()[0]
         if len(failing):
-            why = self.why.copy()
-            why[rows.take(failing)] = other.why.take(failing)
-            self._why = why
-            self.who[rows.take(failing)] = other.who.take(failing)
+            self._who, self._why = self.who.copy(), self.why.copy()
+            self._who[rows.take(failing)] = other.who.take(failing)
+            self._why[rows.take(failing)] = other.why.take(failing)
 
     def detached(self) -> Verdicts:
         """A copy that stays as it is when the cluster goes on."""
@@ -191,7 +200,9 @@ class Verdicts:
 
     @property
     def passing(self) -> NDArray[np.bool_]:
-        passing: NDArray[np.bool_] = self.who == PASS
+        passing: NDArray[np.bool_] = self._who == PASS
+        for _, found in self._layers:
+            passing &= ~found.mask
         return passing
 
     @property
