@@ -311,6 +311,13 @@ class TestDefaults:
         cluster.objects.put(make_service("web", WEB))
         assert ask(web(), cluster).normalized()[1] == 100
 
+    def test_pods_on_a_node_without_a_zone_count_for_the_zone_with_the_empty_name(self) -> None:
+        """Even where that node does not fit."""
+        nodes = [make_node("a", labels={ZONE: "y"}), make_node("b", labels={ZONE: ""}), make_node("c")]
+        cluster = make_cluster(nodes, {"c": webs(1, "c")})
+        cluster.objects.put(make_service("web", WEB))
+        assert asked_about(web(), cluster, nodes[:2]).normalized() == [100, 80]
+
     def test_a_list_of_ones_own(self) -> None:
         args = PodTopologySpreadArgs(
             defaulting_type="List", default_constraints=(make_spread(HOST, None, max_skew=1),)

@@ -288,8 +288,8 @@ class PodTopologySpread(Plugin):
         label = cluster.nodes.label(constraint.topology_key)
         totals = domains.totals(len(label.values))
         unnamed = label.values.find("")
-        if unnamed >= 0 and absent is not None and domains.count is not None:
-            # A node without the label counts as one whose label is empty.
+        if unnamed >= 0 and domains.count is not None:
+            # A node without the label counts as one whose label is empty, whether it fits or not.
             without = domains.eligible & (label.column.read < 0)
             totals = totals.copy()
             totals[unnamed] += int(domains.count.column.read[without].sum())
