@@ -73,11 +73,16 @@ class Attempt:
 
 
 class RejectedError(BayplanError):
-    """A plugin turned the pod away after a node had been found."""
+    """A plugin turned the pod away after a node had been found.
 
-    def __init__(self, status: Status) -> None:
+    `late`: when the pod was no longer waited for (PreBind, Bind). That is told as a rejection, but the pod
+    comes back like one whose attempt broke: there is no event that could help it.
+    """
+
+    def __init__(self, status: Status, *, late: bool = False) -> None:
         super().__init__(status.message)
         self.status = status
+        self.late = late
 
 
 class Bindings:
@@ -359,9 +364,11 @@ class Bindings:
     def _rejected_or_broken(self, attempt: Attempt, error: RejectedError | calls.AttemptError) -> None:
         if not isinstance(error, RejectedError):
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
-            return
-        message = fit_error(1, [(error.status, 1)])
-        self._fail(attempt, error.status, message, frozenset((error.status.plugin,)))
+        elif error.late:
+            self._fail(attempt, error.status, error.status.message)
+        else:
+            message = fit_error(1, [(error.status, 1)])
+            self._fail(attempt, error.status, message, frozenset((error.status.plugin,)))
 
     def _fail(
         self, attempt: Attempt, status: Status, message: str, plugins: frozenset[str] = frozenset()
@@ -385,7 +392,7 @@ def _check(plugin: str, point: str, answer: Status | None) -> None:
     if answer is None or answer.is_success:
         return
     if answer.is_rejection:
-        raise RejectedError(answer.by(plugin))
+        raise RejectedError(answer.by(plugin), late=point in ("PreBind", "Bind"))
     raise _broken(point, plugin, answer.message)
 
 

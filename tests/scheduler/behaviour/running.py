@@ -74,12 +74,11 @@ class Cluster(MemoryCluster):
     async def _answer(self, verb: str, act: Callable[[], Awaitable[T]]) -> T:
         waiting = self._answers.get(verb)
         answer = waiting.pop(0) if waiting else Answer()
-        if answer.error is not None and answer.done:
-            await act()
-        if answer.seconds:
-            await asyncio.sleep(answer.seconds)
-        if answer.error is not None:
-            raise answer.error
+        if answer.done:
+            result = await act()
+            await _delivered(answer)
+            return result
+        await _delivered(answer)
         return await act()
 
     async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
@@ -97,6 +96,13 @@ class Cluster(MemoryCluster):
     async def delete_pod(self, pod: Pod) -> None:
         self.writes.append(("delete", pod.name))
         await self._answer("delete", functools.partial(super().delete_pod, pod))
+
+
+async def _delivered(answer: Answer) -> None:
+    if answer.seconds:
+        await asyncio.sleep(answer.seconds)
+    if answer.error is not None:
+        raise answer.error
 
 
 class World:

@@ -1,0 +1,356 @@
+"""Reserve and Permit: a place is kept, held back, given or taken away again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.api.pod import Pod
+from bayplan.errors import ConflictError
+from bayplan.framework.events import Action, Resource, wake
+from bayplan.framework.plugin_api import Plugin, Wait
+from bayplan.framework.status import Status, failure, unresolvable, unschedulable
+from bayplan.testing.builders import make_node, make_pod
+
+from .running import World, plugin, running, virtual
+
+NODE_ADDED = [wake(Resource.NODE, Action.ADD)]
+
+
+def waits(name: str, seconds: float = 60.0) -> type[Plugin]:
+    """A plugin that has every pod wait, and lets none go by itself."""
+    return plugin(name, permit=lambda *_: Wait(seconds), wakes_on=lambda: NODE_ADDED)
+
+
+def allow(world: World, name: str, *plugins: str) -> None:
+    waiting = world.context.waiting.get(world.pod(name).uid)
+    assert waiting is not None
+    for each in plugins:
+        waiting.allow(each)
+
+
+def reject(world: World, name: str, by: str, message: str) -> bool:
+    waiting = world.context.waiting.get(world.pod(name).uid)
+    assert waiting is not None
+    return waiting.reject(by, message)
+
+
+# Reserve
+
+
+class Log:
+    """Three Reserve plugins that write down what they are asked."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.lines: list[str] = []
+        self.plugins = [self._make(name, answers.get(name)) for name in ("A", "B", "C")]
+
+    def _make(self, name: str, answer: Any) -> type[Plugin]:
+        def reserve(state: Any, pod: Pod, node_name: str) -> Any:
+            self.lines.append(f"+{name}")
+            return answer
+
+        def unreserve(state: Any, pod: Pod, node_name: str) -> None:
+            self.lines.append(f"-{name}")
+
+        return plugin(name, reserve=reserve, unreserve=unreserve, wakes_on=list)
+
+
+UNDONE = ["-C", "-B", "-A"]
+
+
+@virtual
+async def test_reserve_is_asked_in_order_and_never_undone_for_a_pod_that_is_bound() -> None:
+    log = Log()
+    async with running(make_node("n"), make_pod("p"), plugins=log.plugins) as world:
+        assert world.node_of("p") == "n"
+        assert log.lines == ["+A", "+B", "+C"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "message", "part"),
+    [
+        pytest.param(
+            unschedulable("no desk", "no chair"),
+            "Unschedulable",
+            "0/1 nodes are available: 1 no chair, 1 no desk.",
+            "unschedulable",
+            id="rejected",
+        ),
+        pytest.param(
+            unresolvable("no desk"),
+            "Unschedulable",
+            "0/1 nodes are available: 1 no desk.",
+            "unschedulable",
+            id="rejected for good",
+        ),
+        pytest.param(
+            failure("no desk"),
+            "SchedulerError",
+            'running Reserve plugin "B": no desk',
+            "backoff",
+            id="broken",
+        ),
+    ],
+)
+@virtual
+async def test_where_reserve_fails_all_plugins_undo_it_in_reverse(
+    answer: Status, reason: str, message: str, part: str
+) -> None:
+    """Those too that were not asked, and the one that failed."""
+    log = Log(B=answer)
+    async with running(make_node("n"), make_pod("p"), plugins=log.plugins) as world:
+        assert log.lines == ["+A", "+B", *UNDONE]
+        assert world.condition("p") == ("False", reason, message)
+        assert world.part("p") == part
+        assert world.counted("p") == ""
+
+
+def failing(point: str) -> tuple[list[type[Plugin]], str]:
+    """Plugins and configuration of an attempt that fails at a point."""
+    no = failure("no")
+
+    async def refuse(*_: Any) -> Status:
+        return no
+
+    match point:
+        case "Permit":
+            return [plugin("X", permit=lambda *_: no)], ""
+        case "waiting":
+            return [waits("X", 1)], ""
+        case "PreBindPreFlight":
+            return [plugin("X", pre_bind_pre_flight=lambda *_: no, pre_bind=refuse)], ""
+        case "PreBind":
+            return [plugin("X", pre_bind_pre_flight=lambda *_: None, pre_bind=refuse)], ""
+    config = "profiles: [{plugins: {bind: {enabled: [{name: X}], disabled: [{name: '*'}]}}}]"
+    return [plugin("X", bind=refuse)], config
+
+
+@pytest.mark.parametrize("point", ["Permit", "waiting", "PreBindPreFlight", "PreBind", "Bind"])
+@virtual
+async def test_wherever_an_attempt_fails_reserve_is_undone_in_reverse(point: str) -> None:
+    log = Log()
+    plugins, config = failing(point)
+    async with running(
+        make_node("n"), make_pod("p"), plugins=[*log.plugins, *plugins], config=config
+    ) as world:
+        await world.after(1)
+        assert log.lines == ["+A", "+B", "+C", *UNDONE]
+        assert world.context.cache.assumed_count == 0
+
+
+@virtual
+async def test_an_unreserve_that_breaks_does_not_keep_the_others_from_theirs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("lost the key")
+
+    log = Log(A=failure("no"))
+    last = plugin("D", reserve=lambda *_: None, unreserve=broken)
+    async with running(make_node("n"), make_pod("p"), plugins=[*log.plugins, last]) as world:
+        assert log.lines == ["+A", *UNDONE]
+        assert world.counted("p") == ""
+    assert "plugin D: Unreserve of pod default/p failed" in caplog.text
+
+
+# Permit
+
+
+@virtual
+async def test_a_waiting_pod_holds_its_place_and_is_bound_once_it_is_allowed() -> None:
+    async with running(make_node("n", cpu="4"), make_pod("p", cpu="3"), plugins=[waits("X")]) as world:
+        assert world.counted("p") == "n"
+        await world.create(make_pod("q", cpu="2"))
+        assert "1 Insufficient cpu" in world.message("q")
+        assert world.node_of("p") == ""
+        allow(world, "p", "X")
+        await world.after(0)
+        assert world.node_of("p") == "n"
+
+
+@virtual
+async def test_a_waiting_pod_holds_up_nobody_else() -> None:
+    x = plugin("X", permit=lambda state, pod, node: Wait(60) if pod.name == "p" else None)
+    async with running(make_node("n"), make_pod("p"), make_pod("q"), plugins=[x]) as world:
+        assert (world.node_of("p"), world.node_of("q")) == ("", "n")
+
+
+@virtual
+async def test_others_can_see_where_a_waiting_pod_is_going() -> None:
+    async with running(make_node("n"), make_pod("p"), plugins=[waits("X")]) as world:
+        assert world.nominated("p") == "n"
+        allow(world, "p", "X")
+        await world.after(0)
+        assert world.nominated("p") == ""
+
+
+@virtual
+async def test_all_plugins_that_asked_to_wait_must_allow_the_pod() -> None:
+    async with running(make_node("n"), make_pod("p"), plugins=[waits("X"), waits("Y")]) as world:
+        waiting = world.context.waiting.get(world.pod("p").uid)
+        assert waiting is not None
+        assert waiting.pending_plugins == ["X", "Y"]
+        allow(world, "p", "X")
+        await world.after(0)
+        assert world.node_of("p") == ""
+        allow(world, "p", "Y")
+        await world.after(0)
+        assert world.node_of("p") == "n"
+
+
+@virtual
+async def test_a_plugin_that_did_not_ask_to_wait_cannot_let_the_pod_go() -> None:
+    async with running(make_node("n"), make_pod("p"), plugins=[waits("X")]) as world:
+        allow(world, "p", "Y")
+        await world.after(0)
+        assert world.node_of("p") == ""
+
+
+@virtual
+async def test_a_rejection_at_permit_is_final_although_others_asked_to_wait() -> None:
+    x = plugin("X", permit=lambda *_: unschedulable("not you"), wakes_on=lambda: NODE_ADDED)
+    async with running(make_node("n"), make_pod("p"), plugins=[waits("W"), x, waits("Y")]) as world:
+        text = "0/1 nodes are available: 1 not you."
+        assert world.condition("p") == ("False", "Unschedulable", text)
+        assert world.events("p") == [("FailedScheduling", text)]
+        assert world.part("p") == "unschedulable"
+        assert len(world.context.waiting) == 0
+        assert world.nominated("p") == ""
+
+
+@virtual
+async def test_a_waiting_pod_that_is_rejected_waits_for_events_of_the_plugin_that_did_it() -> None:
+    turned_away: list[str] = []
+    x = plugin(
+        "X",
+        permit=lambda state, pod, node: None if turned_away else Wait(60),
+        wakes_on=lambda: NODE_ADDED,
+    )
+    async with running(make_node("n"), make_pod("p"), plugins=[x]) as world:
+        assert reject(world, "p", "X", "the band broke up")
+        assert not reject(world, "p", "X", "again")
+        turned_away.append("p")
+        await world.after(0)
+        text = "0/1 nodes are available: 1 the band broke up."
+        assert world.condition("p") == ("False", "Unschedulable", text)
+        assert world.nominated("p") == ""
+        assert world.part("p") == "unschedulable"
+        assert world.counted("p") == ""
+        await world.after(60)
+        assert world.node_of("p") == ""
+        await world.create(make_node("m", cpu="1"))
+        assert world.node_of("p") == "n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds", "text"),
+    [
+        (0.25, 0.25, "250ms"),
+        (7.0, 7.0, "7s"),
+        (90.0, 90.0, "1m30s"),
+        pytest.param(3600.0, 900.0, "15m0s", id="not longer than 15 minutes"),
+    ],
+)
+@virtual
+async def test_a_pod_that_waited_in_vain_is_rejected(asked: float, seconds: float, text: str) -> None:
+    async with running(make_node("n"), make_pod("p"), plugins=[waits("X", asked)]) as world:
+        await world.after(seconds - 0.001)
+        assert world.condition("p") is None
+        await world.after(0.001)
+        message = f"0/1 nodes are available: 1 rejected due to timeout after waiting {text} at plugin X."
+        assert world.condition("p") == ("False", "Unschedulable", message)
+        assert world.part("p") == "unschedulable"
+
+
+@virtual
+async def test_the_shortest_wait_of_several_ends_it() -> None:
+    async with running(make_node("n"), make_pod("p"), plugins=[waits("X", 60), waits("Y", 20)]) as world:
+        await world.after(20)
+        assert "after waiting 20s at plugin Y" in world.message("p")
+
+
+@virtual
+async def test_a_plugin_that_has_allowed_the_pod_lets_no_time_run_out() -> None:
+    async with running(make_node("n"), make_pod("p"), plugins=[waits("X", 60), waits("Y", 20)]) as world:
+        allow(world, "p", "Y")
+        await world.after(40)
+        assert world.condition("p") is None
+        await world.after(20)
+        assert "after waiting 1m0s at plugin X" in world.message("p")
+
+
+@virtual
+async def test_the_room_of_a_pod_that_waited_in_vain_is_given_to_others() -> None:
+    x = plugin("X", permit=lambda state, pod, node: Wait(30) if pod.name == "p" else None, wakes_on=list)
+    async with running(make_node("n", cpu="4"), make_pod("p", cpu="3"), plugins=[x]) as world:
+        await world.create(make_pod("q", cpu="2"))
+        await world.after(29)
+        assert world.node_of("q") == ""
+        await world.after(1)
+        assert world.node_of("q") == "n"
+        assert world.part("p") == "unschedulable"
+
+
+@virtual
+async def test_a_waiting_pod_that_is_deleted_makes_room_and_is_heard_of_no_more() -> None:
+    x = plugin("X", permit=lambda state, pod, node: Wait(60) if pod.name == "p" else None, wakes_on=list)
+    async with running(make_node("n", cpu="4"), make_pod("p", cpu="3"), plugins=[x]) as world:
+        await world.create(make_pod("q", cpu="2"))
+        await world.delete("p")
+        await world.after(0)
+        assert len(world.context.waiting) == 0
+        assert world.context.cache.assumed_count == 0
+        assert world.part("p") == ""
+        assert world.node_of("q") == "n"
+        assert world.cluster.written("bind") == ["q"]
+
+
+@virtual
+async def test_waiting_pods_can_be_found_through_the_handle() -> None:
+    """By plugins that let all go once enough are there."""
+
+    class Three(Plugin):
+        def permit(self, state: Any, pod: Pod, node_name: str) -> Wait | None:
+            assert self.handle is not None
+            others = list(self.handle.waiting_pods())
+            if len(others) < 2:
+                return Wait(60)
+            for other in others:
+                assert self.handle.waiting_pod(other.pod.uid) is other
+                other.allow("Three")
+            return None
+
+    async with running(make_node("n"), make_pod("a"), make_pod("b"), plugins=[Three]) as world:
+        assert (world.node_of("a"), world.node_of("b")) == ("", "")
+        await world.create(make_pod("c"))
+        assert [world.node_of(name) for name in "abc"] == ["n", "n", "n"]
+
+
+@virtual
+async def test_a_waiting_pod_that_somebody_else_binds_counts_where_it_is() -> None:
+    async with running(make_node("n"), make_node("m"), make_pod("p"), plugins=[waits("X")]) as world:
+        held = world.counted("p")
+        other = "m" if held == "n" else "n"
+        world.store.bind("p", "default", other)
+        await world.after(0)
+        assert world.counted("p") == other
+        allow(world, "p", "X")
+        await world.after(0)
+        assert world.counted("p") == other
+        assert world.part("p") == ""
+        assert world.context.cache.assumed_count == 0
+
+
+@virtual
+async def test_a_refused_announcement_does_not_stop_a_binding(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(make_node("n"), plugins=[waits("X")]) as world:
+        world.cluster.will_answer("patch", ConflictError("not now"), times=4)
+        await world.create(make_pod("p"))
+        await world.after(1)
+        assert world.nominated("p") == ""
+        allow(world, "p", "X")
+        await world.after(0)
+        assert world.node_of("p") == "n"
+    assert "cannot announce the node of pod default/p: not now" in caplog.text
