@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+from msgspec.structs import replace
+
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
@@ -132,7 +134,9 @@ class PodHandler:
         assumed, node_name = placed
         if not context.waiting.reject(pod.uid):
             context.cache.forget(assumed, node_name)
-        context.queue.move_all(ASSIGNED_POD_DELETE, assumed, None)
+        # Hints look at where the pod stood, and what was assumed does not say.
+        placed_there = replace(assumed, spec=replace(assumed.spec, node_name=node_name))
+        context.queue.move_all(ASSIGNED_POD_DELETE, placed_there, None)
 
     def _nomination_gone(self, pod: Pod) -> None:
         """The place that was promised to this pod is free for those who had to let it go first."""

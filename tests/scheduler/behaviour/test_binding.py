@@ -354,6 +354,20 @@ async def test_a_binding_that_takes_long_holds_up_nobody_else() -> None:
         assert world.node_of("p") == "n"
 
 
+@virtual
+async def test_a_pod_deleted_while_it_is_being_bound_makes_room_at_once() -> None:
+    """The binding is not interrupted; its failure changes nothing any more."""
+    async with running(make_node("n", cpu="4")) as world:
+        world.cluster.will_answer("bind", Answer(seconds=30))
+        await world.create(make_pod("p", cpu="3"))
+        await world.create(make_pod("q", cpu="3"))
+        await world.delete("p")
+        assert world.node_of("q") == "n"
+        await world.after(60)
+        assert world.counted("q") == "n"
+        assert world.part("p") == ""
+
+
 # After it
 
 
