@@ -183,12 +183,22 @@ class KeptPlugin:
             self._scores = not pre_scores or calls.pre_score(self.plugin, self.state, self._pod, nodes)
         return self._scores
 
+    def verdict_column(self) -> KeptColumn:
+        """The reasons against each row, as bits; 0 where there are none."""
+        self._follow_images()
+        return self.verdicts
+
     def score_column(self) -> KeptColumn:
-        """The raw scores, to be computed anew where it matters that images came or went somewhere."""
+        """The raw scores."""
+        self._follow_images()
+        return self.raw_scores
+
+    def _follow_images(self) -> None:
+        """Starts over where it matters which nodes have which images, and that has changed."""
         if self.plugin.reads.images and self._images_version != self._cluster.images_version:
             self._images_version = self._cluster.images_version
+            self.verdicts.start_over()
             self.raw_scores.start_over()
-        return self.raw_scores
 
     def _judge(self, view: NodeColumns) -> NDArray[np.int64]:
         there, shown = self._shown(view)

@@ -154,7 +154,9 @@ class Standing:
             self._choose_plugins()
         node_cursor, usage_cursor = self._cursors
         # What follows from the Node objects alone needs no look as long as none of them changed.
-        everything = not self._epochs or cluster.node_log.end != node_cursor
+        everything = (
+            not self._epochs or cluster.node_log.end != node_cursor or cluster.nodes.high != len(self.who)
+        )
         for column in self._columns() if everything else self._usage_columns:
             column.sync()
         epochs = self._epoch_sum() if everything else self._epochs + self._usage_epochs_added()
@@ -178,7 +180,7 @@ class Standing:
 
     def _columns(self) -> list[KeptColumn]:
         """All kept columns that take part, brought up to date with what they depend on besides rows."""
-        columns = [kept.verdicts for _, kept in self._filters]
+        columns = [kept.verdict_column() for _, kept in self._filters]
         if self._scored:
             columns += [kept.score_column() for _, kept in (*self._plain, *self._normal)]
         self._usage_columns = [column for column in columns if column.reads_usage]
