@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.errors import APIError, ConflictError
+from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.scheduler.loop import Scheduler
 from bayplan.server.memory import MemoryCluster, MemoryStore
@@ -26,7 +26,9 @@ class Cluster(MemoryCluster):
         super().__init__(MemoryStore(clock=current_loop().wall_time))
         self.bind_seconds = 0.0
         self.refusals: list[APIError] = []
-        """Answers to the first bindings."""
+        """Answers to the first bindings, which are not done."""
+        self.lost_answers: list[APIError] = []
+        """The same, but they are done."""
         for item in objects:
             self.store.create(item)
 
@@ -36,6 +38,8 @@ class Cluster(MemoryCluster):
         if self.refusals:
             raise self.refusals.pop(0)
         await super().bind(pod, node_name)
+        if self.lost_answers:
+            raise self.lost_answers.pop(0)
 
     def node_of(self, name: str) -> str:
         return self.store.get(Pod, name, "default").spec.node_name
@@ -64,5 +68,17 @@ def test_a_failed_binding_is_tried_again_without_another_event() -> None:
         async with scheduling(cluster):
             await asyncio.sleep(5)
             assert cluster.node_of("p") == "n"
+
+    run_virtual(main())
+
+
+def test_a_binding_whose_answer_was_lost_is_read_back() -> None:
+    """The room was given to somebody else although the pod had been bound."""
+
+    async def main() -> None:
+        cluster = Cluster(make_node("n", pods=1), make_pod("p"), make_pod("q"))
+        cluster.lost_answers.append(UnknownOutcomeError("no answer"))
+        async with scheduling(cluster):
+            assert [cluster.node_of("p"), cluster.node_of("q")] == ["n", ""]
 
     run_virtual(main())

@@ -24,8 +24,6 @@ class DefaultBinder(Plugin):
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         if self.handle is None:
             return failure(NO_HANDLE)
-        try:
-            await self.handle.bind(pod, node_name)
-        except Exception as error:  # whatever went wrong, this one pod was not bound
-            return failure(str(error) or type(error).__name__)
+        # What goes wrong is the scheduler's to judge: it knows when a pod may have been bound all the same.
+        await self.handle.bind(pod, node_name)
         return None
