@@ -53,7 +53,8 @@ from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import QueueSettings
 from bayplan.scheduler.asking_cycle import decide_asking
-from bayplan.scheduler.binding import Attempt, Bindings
+from bayplan.scheduler.attempt import Attempt
+from bayplan.scheduler.binding import Bindings
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, decide

@@ -198,6 +198,31 @@ async def test_two_prebinds_that_fail_at_once_are_one_failure(caplog: pytest.Log
     assert caplog.text == ""
 
 
+@virtual
+async def test_reserve_is_undone_only_after_every_prebind_has_ended() -> None:
+    lines: list[str] = []
+
+    async def cleans_up(*_: Any) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(1)
+            lines.append("cleaned up")
+
+    tidy = plugin(
+        "Tidy",
+        pre_binds_in_parallel=True,
+        pre_bind_pre_flight=lambda *_: None,
+        pre_bind=cleans_up,
+        reserve=lambda *_: None,
+        unreserve=lambda *_: lines.append("unreserved"),
+    )
+    broken = Works(2, failure("no"), parallel=True).named("Broken")
+    async with running(make_node("n"), make_pod("p"), plugins=[tidy, broken]) as world:
+        await world.after(3)
+        assert lines == ["cleaned up", "unreserved"]
+
+
 # Bind
 
 ONLY_X = "profiles: [{plugins: {bind: {enabled: [{name: X}], disabled: [{name: '*'}]}}}]"

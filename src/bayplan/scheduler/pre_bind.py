@@ -1,0 +1,102 @@
+"""PreBind: work that has to be done before a pod is bound, such as binding its volumes.
+
+Plugins say beforehand whether they have any (`pre_flight`). Those that stand next to each other and allow it
+work side by side; the first that fails has the others stop. While they are at work somebody more important
+may take the pod's place: then all of them stop (`PreBinding`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bayplan.framework.calls import AttemptError
+from bayplan.framework.points import Point
+from bayplan.framework.status import Code, Status
+from bayplan.scheduler.attempt import PRE_FLIGHT, Attempt, broken, check
+from bayplan.scheduler.waiting import PreBinding
+
+
+def pre_flight(attempt: Attempt) -> bool:
+    """Whether some PreBind plugin has work to do."""
+    works = False
+    for plugin in attempt.plugins(Point.PRE_BIND):
+        try:
+            answer = plugin.pre_bind_pre_flight(attempt.search.state, attempt.pod, attempt.node_name)
+        except Exception as error:
+            raise broken(plugin, PRE_FLIGHT, error) from error
+        if answer is None:
+            works = True
+        elif not isinstance(answer, Status):
+            raise broken(plugin, PRE_FLIGHT, f"{PRE_FLIGHT} gave {answer!r}")
+        elif answer.is_success:
+            works = True
+        elif answer.code is Code.SKIP:
+            attempt.idle_pre_binds.add(plugin.name)
+        elif answer.code is Code.ERROR:
+            raise broken(plugin, PRE_FLIGHT, answer.message)
+        else:
+            raise AttemptError(
+                f'{PRE_FLIGHT} {plugin.name} returned "{answer.code.label}", which is unsupported. '
+                "It is supposed to return Success, Skip, or Error status",
+                plugin.name,
+            )
+    return works
+
+
+async def pre_bind(attempt: Attempt, pre_binding: dict[str, PreBinding]) -> None:
+    """Has all plugins do their work. Meanwhile the pod stands in `pre_binding`, where it can be cancelled."""
+
+    def stop() -> None:
+        for task in attempt.at_work:
+            task.cancel()
+
+    pod = attempt.pod
+    attempt.pre_binding = pre_binding[pod.uid] = PreBinding(stop)
+    try:
+        for group in _groups(attempt):
+            await _run(attempt, group)
+            if attempt.pre_binding.cause:
+                break
+        if not attempt.pre_binding.finish():
+            raise AttemptError(attempt.pre_binding.cause)
+    finally:
+        del pre_binding[pod.uid]
+
+
+def _groups(attempt: Attempt) -> list[list[Any]]:
+    """Plugins with work to do, in order, and together where they may work side by side."""
+    groups: list[list[Any]] = [[]]
+    for plugin in attempt.plugins(Point.PRE_BIND):
+        idle, alone = plugin.name in attempt.idle_pre_binds, not plugin.pre_binds_in_parallel
+        if alone:
+            groups.append([])
+        if not idle:
+            groups[-1].append(plugin)
+        if alone:
+            groups.append([])
+    return [group for group in groups if group]
+
+
+async def _run(attempt: Attempt, plugins: list[Any]) -> None:
+    tasks = attempt.at_work = [asyncio.ensure_future(_ask(plugin, attempt)) for plugin in plugins]
+    try:
+        for task in asyncio.as_completed(tasks):
+            await task
+    finally:
+        for unfinished in tasks:
+            unfinished.cancel()
+        # Nothing is undone as long as a plugin is still at work.
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _ask(plugin: Any, attempt: Attempt) -> None:
+    try:
+        answer = await plugin.pre_bind(attempt.search.state, attempt.pod, attempt.node_name)
+    except asyncio.CancelledError:
+        if attempt.pre_binding is None or not attempt.pre_binding.cause:
+            raise
+        raise broken(plugin, Point.PRE_BIND, attempt.pre_binding.cause) from None
+    except Exception as error:
+        raise broken(plugin, Point.PRE_BIND, error) from error
+    check(plugin, Point.PRE_BIND, answer)
