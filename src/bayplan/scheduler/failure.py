@@ -63,6 +63,8 @@ class Failures:
             pod, requeued = latest, True
             context.queue.add_unschedulable_if_not_present(info, latest, plugins, pending)
         context.queue.nominator.add(pod if requeued else attempted, nomination)
+        if not message:
+            return  # no binder wanted to bind it: nobody broke, and nobody has anything to say
         context.recorder.failed_scheduling(pod, message, info.profile)
         reason = "Unschedulable" if status.is_rejection else "SchedulerError"
         self._patch(pod, status_patch(pod, reason, message, nomination))

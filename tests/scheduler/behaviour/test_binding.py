@@ -263,6 +263,17 @@ async def test_the_first_binder_that_does_not_skip_decides() -> None:
 
 
 @virtual
+async def test_a_pod_that_every_binder_skips_is_tried_again_without_a_word() -> None:
+    async with running(make_node("n"), make_pod("p"), plugins=[binder(SKIP)], config=ONLY_X) as world:
+        assert world.part("p") == "backoff"
+        assert world.events("p") == []
+        assert world.cluster.writes == []
+        assert world.context.cache.assumed_count == 0
+        await world.after(2)
+        assert world.attempts("p") == 2
+
+
+@virtual
 async def test_a_rejection_by_bind_is_told_as_one_and_tried_again_like_an_error() -> None:
     async with running(
         make_node("n"), make_pod("p"), plugins=[binder(unschedulable("no seat"))], config=ONLY_X
