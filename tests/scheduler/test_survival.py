@@ -6,8 +6,11 @@ Each test is a seed of `bayplan.simulator.fault_run` boiled down to what was wro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+
+import pytest
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
@@ -25,6 +28,10 @@ class Cluster(MemoryCluster):
     def __init__(self, *objects: Object) -> None:
         super().__init__(MemoryStore(clock=current_loop().wall_time))
         self.bind_seconds = 0.0
+        self.delete_seconds = 0.0
+        """How late the answer to a deletion is."""
+        self.when_deleted: dict[str, Callable[[], object]] = {}
+        """What is done at the moment at which a pod is deleted."""
         self.refusals: list[APIError] = []
         """Answers to the first bindings, which are not done."""
         self.lost_answers: list[APIError] = []
@@ -41,6 +48,12 @@ class Cluster(MemoryCluster):
         if self.lost_answers:
             raise self.lost_answers.pop(0)
 
+    async def delete_pod(self, pod: Pod) -> None:
+        await super().delete_pod(pod)
+        seconds = self.delete_seconds
+        self.when_deleted.pop(pod.name, lambda: None)()
+        await asyncio.sleep(seconds)
+
     def node_of(self, name: str) -> str:
         return self.store.get(Pod, name, "default").spec.node_name
 
@@ -56,6 +69,14 @@ async def scheduling(cluster: Cluster, plugins: Iterable[type[Plugin]] = ()) -> 
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_found_impossible(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """None of this is an error: the scheduler knows how to go on."""
+    yield
+    said = caplog.get_records("call")
+    assert [record.getMessage() for record in said if record.levelno >= logging.ERROR] == []
 
 
 def test_a_failed_binding_is_tried_again_without_another_event() -> None:
@@ -80,5 +101,27 @@ def test_a_binding_whose_answer_was_lost_is_read_back() -> None:
         cluster.lost_answers.append(UnknownOutcomeError("no answer"))
         async with scheduling(cluster):
             assert [cluster.node_of("p"), cluster.node_of("q")] == ["n", ""]
+
+    run_virtual(main())
+
+
+def test_a_preemption_that_begins_before_the_last_one_was_answered() -> None:
+    """The end of the first was taken for the end of the second, which then broke."""
+
+    async def main() -> None:
+        small = [make_pod(f"small-{i}", cpu="1", node="n", priority=0) for i in range(2)]
+        cluster = Cluster(make_node("n", cpu="4"), make_pod("large", cpu="2", node="n", priority=-1), *small)
+        cluster.delete_seconds = 5
+
+        def another_is_faster() -> None:
+            cluster.store.create(make_pod("faster", cpu="2", priority=20))
+            cluster.delete_seconds = 6
+
+        cluster.when_deleted["large"] = another_is_faster
+        async with scheduling(cluster) as scheduler:
+            cluster.store.create(make_pod("first", cpu="2", priority=10))
+            await asyncio.sleep(30)
+            assert [cluster.node_of("first"), cluster.node_of("faster")] == ["n", "n"]
+            assert not scheduler.context.preempting
 
     run_virtual(main())

@@ -37,13 +37,13 @@ class Evictions:
         if not victims:
             return
         self._context.metrics.preemption(len(eviction.victims))
-        self._context.preempting[preemptor.uid] = Preempting(preemptor)
+        under_way = self._context.preempting[preemptor.uid] = Preempting(preemptor)
         self._context.tasks.start(
-            self._carry_out(preemptor, victims, eviction.node_name), f"preemption for pod {preemptor.key}"
+            self._carry_out(under_way, victims, eviction.node_name), f"preemption for pod {preemptor.key}"
         )
 
-    async def _carry_out(self, preemptor: Pod, victims: list[Pod], node_name: str) -> None:
-        context = self._context
+    async def _carry_out(self, under_way: Preempting, victims: list[Pod], node_name: str) -> None:
+        context, preemptor = self._context, under_way.pod
         context.metrics.preemption_task()
         failed = True
         try:
@@ -51,10 +51,12 @@ class Evictions:
             *others, last = victims
             results = await _gather([self._evict(victim, preemptor, node_name) for victim in others])
             if all(results):
-                context.preempting[preemptor.uid].last = last
+                under_way.last = last
                 failed = not (await self._evict(last, preemptor, node_name) and cleared)
         finally:
-            context.preempting.pop(preemptor.uid, None)
+            # The answer to the last eviction may come so late that the next preemption has begun.
+            if context.preempting.get(preemptor.uid) is under_way:
+                del context.preempting[preemptor.uid]
             if failed:
                 context.queue.activate([preemptor])
                 context.wake()
