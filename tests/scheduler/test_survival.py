@@ -125,3 +125,19 @@ def test_a_preemption_that_begins_before_the_last_one_was_answered() -> None:
             assert not scheduler.context.preempting
 
     run_virtual(main())
+
+
+def test_a_preemptor_whose_last_victim_goes_before_the_others() -> None:
+    """It was kept out while the others were evicted, and nothing was left that could have woken it."""
+
+    async def main() -> None:
+        small = [make_pod(f"small-{i}", cpu="1", node="n", priority=0) for i in range(2)]
+        cluster = Cluster(make_node("n", cpu="4"), make_pod("large", cpu="2", node="n", priority=-1), *small)
+        cluster.delete_seconds = 5
+        cluster.when_deleted["small-1"] = lambda: cluster.store.delete(Pod, "large", "default")
+        async with scheduling(cluster):
+            cluster.store.create(make_pod("preemptor", cpu="4", priority=10))
+            await asyncio.sleep(30)
+            assert cluster.node_of("preemptor") == "n"
+
+    run_virtual(main())

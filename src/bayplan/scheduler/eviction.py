@@ -57,9 +57,19 @@ class Evictions:
             # The answer to the last eviction may come so late that the next preemption has begun.
             if context.preempting.get(preemptor.uid) is under_way:
                 del context.preempting[preemptor.uid]
-            if failed:
+            if failed or self._is_kept_out_for_nothing(preemptor, victims[-1]):
                 context.queue.activate([preemptor])
                 context.wake()
+
+    def _is_kept_out_for_nothing(self, preemptor: Pod, last: Pod) -> bool:
+        """The last victim, whose going should have woken the preemptor, went while others were in the way."""
+        waiting = self._context.queue.find(preemptor.key)
+        latest = self._context.latest(last)
+        return (
+            waiting is not None
+            and waiting.gating_plugin == PLUGIN
+            and (latest is None or latest.uid != last.uid)
+        )
 
     async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:
         """Pods of lower priority can no longer count on this node."""
