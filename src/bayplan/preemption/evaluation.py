@@ -131,7 +131,10 @@ def _sampled(found: Candidates, sampling: Sampling) -> IdColumn:
     fits = found.table.fits.take(turn)
     harmless = np.cumsum(fits & (found.table.violations.take(turn) == 0))
     enough = (harmless >= 1) & (np.cumsum(fits) >= wanted)
-    end = int(enough.argmax()) + 1 if enough.any() else count
+    if not enough.any():
+        # Those that violate budgets are remembered up to the same number.
+        return turn[fits][:wanted]
+    end = int(enough.argmax()) + 1
     return turn[:end][fits[:end]]
 
 
@@ -146,7 +149,7 @@ def preemption_errors(evaluation: Evaluation) -> list[str]:
     if evaluation.found is None:
         return []
     texts = [
-        f'running "{status.plugin}" filter plugin: {status.message}'
+        f'running "{status.plugin}" filter plugin: {status.message}' if status.plugin else status.message
         for status, _ in evaluation.found.status_counts()
         if status.code is Code.ERROR
     ]

@@ -70,14 +70,14 @@ def dry_run(cluster: Cluster, priority: int, rows: IdColumn, judge: Judge) -> Dr
             statuses.append(status)
         helped = inhabited.take(verdicts.passing.nonzero()[0])
         status_id[helped] = -1
-    return _summary(everybody, helped, status_id, tuple(statuses), judge)
+    return _summary(everybody, helped, status_id, statuses, judge)
 
 
 def _summary(
     everybody: Hypothesis,
     helped: IdColumn,
     status_id: NDArray[np.int64],
-    statuses: tuple[Status, ...],
+    statuses: list[Status],
     judge: Judge,
 ) -> DryRun:
     rows = everybody.rows
@@ -93,6 +93,11 @@ def _summary(
     ones = np.ones(len(evicted.slots), dtype=np.int64)
     per_row[helped] = -evicted.change(ones)
     np.cumsum(per_row, out=starts[1:])
+    for index in helped[per_row[helped] == 0]:
+        # Fits although everybody came back: some filter does not answer the same question alike.
+        status_id[index] = len(statuses)
+        name = evicted.cluster.nodes.name[int(rows[index])]
+        statuses.append(Status(Code.ERROR, (f'expected at least one victim pod on node "{name}"',)))
     priorities = pods.priority.array.take(slots)
     start_times = pods.start.array.take(slots)
     nothing = np.zeros(count, dtype=np.int64)
@@ -100,7 +105,7 @@ def _summary(
         rows=rows,
         fits=per_row > 0,
         status_id=status_id,
-        statuses=statuses,
+        statuses=tuple(statuses),
         victims=slots,
         starts=starts,
         violations=nothing.copy(),

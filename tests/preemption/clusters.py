@@ -1,0 +1,86 @@
+"""Clusters of pods with priorities, and a judge that only counts cpu."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from bayplan.framework.status import Code, Status
+from bayplan.framework.verdicts import PASS, Reasons, Verdicts, collect
+from bayplan.plugin import Cluster, Hypothesis, Pod, Reject
+from bayplan.preemption.victims import DryRun, Judge, dry_run
+from bayplan.testing.builders import make_node, make_pod
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+FULL = Status(Code.UNSCHEDULABLE, ("Insufficient cpu",), "Cpu")
+
+
+def at(minutes: float | None) -> datetime | None:
+    return None if minutes is None else START + timedelta(minutes=minutes)
+
+
+def low(
+    name: str,
+    priority: int = 0,
+    *,
+    cpu: int = 1,
+    started: float | None = 0,
+    labels: Mapping[str, str] | None = None,
+    namespace: str = "default",
+) -> Pod:
+    """A pod that may have to go."""
+    return make_pod(name, cpu=cpu, priority=priority, started=at(started), labels=labels, namespace=namespace)
+
+
+def crowded(**pods: Sequence[Pod]) -> Cluster:
+    """A node of 4 cpus for each name, with these pods."""
+    cluster = Cluster()
+    for name, here in pods.items():
+        cluster.set_node(make_node(name, cpu=4))
+        for pod in here:
+            cluster.add_pod(pod, name)
+    return cluster
+
+
+def room_for(cpu: int, broken: Sequence[str] = ()) -> Judge:
+    """A judge that asks for so many cpus, and that breaks on some nodes."""
+    reasons = {0: Reasons("Cpu")}
+
+    def judge(view: Hypothesis) -> Verdicts:
+        verdicts = Verdicts(
+            np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), reasons
+        )
+        short = view.allocatable("cpu") - view.requested("cpu") < 1000 * cpu
+        rejects = [Reject(short, "Insufficient cpu")]
+        rejects.extend(Reject(view.is_named(name), "broke", error=True) for name in broken)
+        found = collect(rejects, reasons[0], len(view))
+        if found is not None:
+            verdicts.add(0, found)
+        return verdicts
+
+    return judge
+
+
+def run(cluster: Cluster, priority: int, judge: Judge) -> DryRun:
+    return dry_run(cluster, priority, cluster.order, judge)
+
+
+def victims(cluster: Cluster, found: DryRun) -> dict[str, list[str]]:
+    """Names of the victims on each node where evicting helps."""
+    result = {}
+    for index, row in enumerate(found.rows):
+        if found.fits[index]:
+            pods = [cluster.pods.pod[slot] for slot in found.victims_of(index)]
+            result[cluster.nodes.name[int(row)]] = [pod.name for pod in pods if pod is not None]
+    return result
+
+
+def why_not(cluster: Cluster, found: DryRun) -> dict[str, Status]:
+    return {
+        cluster.nodes.name[int(row)]: found.statuses[int(found.status_id[index])]
+        for index, row in enumerate(found.rows)
+        if found.status_id[index] >= 0
+    }

@@ -1,0 +1,177 @@
+"""Who has to go from a node for a pod of higher priority."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from bayplan.framework.status import Code, Status
+from bayplan.framework.verdicts import PASS, Verdicts
+from bayplan.plugin import Hypothesis, Pod
+from bayplan.preemption.victims import NO_VICTIMS, PRIORITY_OFFSET
+from bayplan.testing.builders import make_node, make_pdb
+
+from .clusters import FULL, crowded, low, room_for, run, victims, why_not
+
+WEB = {"app": "web"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "cpu", "expected"),
+    [
+        pytest.param([low("a", cpu=4)], 1, ["a"], id="the only one"),
+        pytest.param(
+            [low("a", 3), low("b", 1), low("c", 2), low("d", 0)], 1, ["d"], id="the least important goes"
+        ),
+        pytest.param(
+            [low("a", 3), low("b", 1), low("c", 2), low("d", 0)],
+            2,
+            ["b", "d"],
+            id="as many as are needed, the most important first",
+        ),
+        pytest.param(
+            [low("a", 3), low("b", 1), low("c", 2), low("d", 10)],
+            2,
+            ["c", "b"],
+            id="pods of higher priority stay",
+        ),
+        pytest.param([low("a", 5, cpu=3), low("b", 0)], 1, ["b"], id="of equal priority, too"),
+        pytest.param(
+            [low("a", started=3), low("b", started=1), low("c", started=2), low("d", started=0)],
+            2,
+            ["c", "a"],
+            id="of equals those that started last go",
+        ),
+        pytest.param(
+            [low("a", started=None), low("b", started=1), low("c", started=0), low("d", started=2)],
+            1,
+            ["a"],
+            id="one that has not started counts as started now",
+        ),
+        pytest.param(
+            [low("a", 1, cpu=3), low("b", 0)], 3, ["a"], id="who fits beside the newcomer is spared"
+        ),
+        pytest.param([low("a", 1, cpu=2), low("b", 0, cpu=2)], 4, ["a", "b"], id="all of them"),
+        pytest.param(
+            [low("a"), low("b"), low("c"), low("d")],
+            1,
+            ["d"],
+            id="of the very same the last on the node goes",
+        ),
+    ],
+)
+def test_victims(pods: Sequence[Pod], cpu: int, expected: list[str]) -> None:
+    cluster = crowded(n=pods)
+    assert victims(cluster, run(cluster, 5, room_for(cpu))) == {"n": expected}
+
+
+def test_nobody_below_means_nobody_to_evict() -> None:
+    cluster = crowded(empty=[], equals=[low("a", 5, cpu=4)], below=[low("b", 4, cpu=4)])
+    found = run(cluster, 5, room_for(1))
+    assert victims(cluster, found) == {"below": ["b"]}
+    assert why_not(cluster, found) == {"empty": NO_VICTIMS, "equals": NO_VICTIMS}
+
+
+def test_what_stands_in_the_way_when_all_are_gone() -> None:
+    cluster = crowded(n=[low("a", 9, cpu=3), low("b", 0)])
+    assert why_not(cluster, run(cluster, 5, room_for(2))) == {"n": FULL}
+
+
+def test_a_pod_without_priority_counts_as_zero() -> None:
+    cluster = crowded(n=[low("a", 0, cpu=4)])
+    assert victims(cluster, run(cluster, 1, room_for(1))) == {"n": ["a"]}
+    assert victims(cluster, run(cluster, 0, room_for(1))) == {}
+
+
+def test_negative_priorities() -> None:
+    cluster = crowded(n=[low("a", -10, cpu=2), low("b", -5, cpu=2)])
+    assert victims(cluster, run(cluster, 0, room_for(2))) == {"n": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected", "violations"),
+    [
+        pytest.param(2, ["web-low", "web-lower"], 0, id="within the budget"),
+        pytest.param(0, ["other", "web-lower"], 1, id="those whose going violates a budget are spared first"),
+    ],
+)
+def test_budgets_come_first(allowed: int, expected: list[str], violations: int) -> None:
+    """Two of three have to go. The important one stays only if it violates no budget to evict the others."""
+    pods = [low("other", 3), low("web-low", 2, labels=WEB), low("web-lower", 1, labels=WEB), low("high", 9)]
+    cluster = crowded(n=pods)
+    cluster.objects.put(make_pdb("web", WEB, allowed=allowed))
+    found = run(cluster, 5, room_for(2))
+    assert (victims(cluster, found), found.violations.tolist()) == ({"n": expected}, [violations])
+
+
+def test_what_is_lost_on_each_node() -> None:
+    """The columns by which nodes are compared."""
+    cluster = crowded(
+        a=[low("a1", 3, cpu=2, started=5), low("a2", 3, cpu=2, started=7)],
+        b=[low("b1", 1, cpu=4, started=9)],
+        c=[],
+    )
+    found = run(cluster, 5, room_for(4))
+    minute = 60 * 10**9
+    assert found.victim_count.tolist() == [2, 1, 0]
+    assert found.highest_priority.tolist() == [3, 1, 0]
+    assert found.priority_sum.tolist() == [2 * (PRIORITY_OFFSET + 3), PRIORITY_OFFSET + 1, 0]
+    assert (found.earliest_start[1] - found.earliest_start[0]) == 4 * minute
+
+
+def test_many_nodes_are_judged_as_few_are() -> None:
+    """Beyond a few rows pods are collected from the whole table instead of from the rows' lists."""
+    pods = {
+        f"n{number}": [low(f"{number}-{i}", (number + i) % 4, started=i) for i in range(4)]
+        for number in range(40)
+    }
+    cluster = crowded(**pods)
+    together = victims(cluster, run(cluster, 3, room_for(1)))
+    one_by_one = {}
+    for name in pods:
+        alone = crowded(**{name: pods[name]})
+        one_by_one.update(victims(alone, run(alone, 3, room_for(1))))
+    assert together == one_by_one
+
+
+def test_pods_of_nodes_that_are_gone_are_nobodys_victims() -> None:
+    cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)])
+    cluster.remove_node("b")
+    assert victims(cluster, run(cluster, 5, room_for(1))) == {"a": ["a"]}
+
+
+def test_nominated_pods_are_nobodys_victims() -> None:
+    cluster = crowded(n=[low("a", cpu=3)])
+    cluster.nominate(low("expected", cpu=1), "n")
+    assert victims(cluster, run(cluster, 5, room_for(4))) == {"n": ["a"]}
+
+
+def test_a_filter_that_changes_its_mind_is_found_out() -> None:
+    """The pod did not fit, and does with everybody back: that cannot be."""
+
+    def anything_goes(view: Hypothesis) -> Verdicts:
+        return Verdicts(np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), {})
+
+    cluster = crowded(n=[low("a")])
+    found = run(cluster, 5, anything_goes)
+    text = 'expected at least one victim pod on node "n"'
+    assert (victims(cluster, found), why_not(cluster, found)) == ({}, {"n": Status(Code.ERROR, (text,))})
+
+
+def test_the_cluster_stays_as_it_was() -> None:
+    cluster = crowded(n=[low("a", 3), low("b", 1), low("c", 2), low("d", 0)])
+    cluster.set_node(make_node("empty"))
+    before = (
+        cluster.nodes.pod_count.read.tolist(),
+        [pod.name for pod in cluster.pods_on(0)],
+        cluster.usage_log.end,
+    )
+    run(cluster, 5, room_for(3))
+    after = (
+        cluster.nodes.pod_count.read.tolist(),
+        [pod.name for pod in cluster.pods_on(0)],
+        cluster.usage_log.end,
+    )
+    assert after == before
