@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from bayplan.api.pod import Pod
 from bayplan.cache.cache import CacheError
@@ -45,14 +44,10 @@ class Binder(Protocol):
 class Bindings:
     """Takes pods from decision to binding."""
 
-    def __init__(
-        self, context: Context, failures: Failures, binder: Binder | None, when_free: Callable[[], Any]
-    ) -> None:
+    def __init__(self, context: Context, failures: Failures, binder: Binder | None) -> None:
         self._context = context
         self._failures = failures
         self._binder = binder
-        self._when_free = when_free
-        """Awaited before the columns are changed: a cycle may be waiting for an extender."""
 
     # The end of the scheduling cycle
 
@@ -127,10 +122,10 @@ class Bindings:
         try:
             await self._wait_and_bind(attempt)
         except (RejectedError, AttemptError) as error:
-            await self._failed(attempt, error)
+            self._failed(attempt, error)
         except Exception as error:
             _log.exception("binding of pod %s broke", attempt.pod.key)
-            await self._failed(attempt, AttemptError(describe(error)))
+            self._failed(attempt, AttemptError(describe(error)))
         else:
             self._bound(attempt)
         finally:
@@ -239,9 +234,12 @@ class Bindings:
                 _log.exception("plugin %s: PostBind of pod %s failed", plugin.name, pod.key)
         self._activate(attempt)
 
-    async def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
-        """The binding did not come about: everything is taken back, and others may use the room."""
-        await self._when_free()
+    def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+        """The binding did not come about. A cycle may be waiting for an extender: nothing changes before."""
+        self._context.between_cycles(lambda: self._take_back(attempt, error))
+
+    def _take_back(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+        """Everything is taken back, and others may use the room."""
         context, placed = self._context, attempt.placed
         forgotten = self._undo(attempt)
         if not isinstance(error, RejectedError) and forgotten:

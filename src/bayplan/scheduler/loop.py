@@ -137,8 +137,6 @@ class Scheduler:
         self._stopped = False
         self._asking = False
         self._deferred: list[Callable[[], None]] = []
-        self._free = asyncio.Event()
-        self._free.set()
         self.pods: Informer[Pod]
         queue = SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
@@ -176,9 +174,7 @@ class Scheduler:
         handle.connect(self.context)
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context)
-        self._bindings = Bindings(
-            self.context, self._failures, self._extenders if self._extenders else None, self._free.wait
-        )
+        self._bindings = Bindings(self.context, self._failures, self._extenders or None)
         self.informers = self._make_informers(kinds)
         self._declare_metrics()
 
@@ -323,7 +319,6 @@ class Scheduler:
         if not self._extenders:
             return decide(framework, pod)
         self._asking = True
-        self._free.clear()
         try:
             asking = decide_asking(framework, pod, self.context.chance)
             try:
@@ -335,7 +330,6 @@ class Scheduler:
                 return decision
         finally:
             self._asking = False
-            self._free.set()
             deferred, self._deferred = self._deferred, []
             for change in deferred:
                 change()
