@@ -99,6 +99,7 @@ class Bindings:
         wanted = attempt.search.state.get(PODS_TO_ACTIVATE)
         if wanted:
             self._context.queue.activate(list(wanted.values()))
+            self._context.wake()
             wanted.clear()
 
     def _undo(self, attempt: Attempt) -> bool:

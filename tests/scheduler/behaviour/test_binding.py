@@ -474,6 +474,18 @@ async def test_a_plugin_can_have_pods_tried_after_this_one(point: str, seconds: 
 
 
 @virtual
+async def test_pods_are_tried_after_one_whose_binding_is_answered_late() -> None:
+    """The watch told of it before; nothing else wakes the scheduler then."""
+    async with running(make_node("n"), make_pod("q"), plugins=activates("PostBind", slow=False)) as world:
+        world.cluster.will_answer("bind", Answer(seconds=10, done=True))
+        await world.create(make_pod("p"))
+        await world.after(9)
+        assert (world.node_of("p"), world.node_of("q")) == ("n", "")
+        await world.after(1)
+        assert world.node_of("q") == "n"
+
+
+@virtual
 async def test_a_pod_that_changed_while_it_was_being_bound_is_tried_again_as_it_is_now() -> None:
     async with running(make_node("n"), make_node("m", labels={"disk": "ssd"}, cpu="1")) as world:
         world.cluster.will_answer("bind", Answer(ConflictError("no"), seconds=5))
