@@ -1,0 +1,185 @@
+"""What is sent with writes: small documents and differences, made without I/O.
+
+Our records know only the fields that scheduling reads. So an object that others own is never written back
+whole: what changed is sent as a patch, and everything we do not know stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from bayplan.api.meta import Condition, Object
+from bayplan.api.pod import Pod
+from bayplan.client.paths import resource_of
+from bayplan.framework.cluster_api import PodStatusPatch
+
+DELETE_OPTIONS: Final = b'{"kind":"DeleteOptions","apiVersion":"v1"}'
+"""Empty ones: no precondition, and the pod's own grace period."""
+
+_encode: Final = msgspec.json.Encoder().encode
+
+_WHOLE_SECOND: Final = re.compile(
+    rb'"(eventTime|lastObservedTime|acquireTime|renewTime)":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z"'
+)
+_OURS_NOT: Final = frozenset(
+    ("resourceVersion", "uid", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
+)
+"""Metadata that is the server's to write, or says which object is meant."""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    uid: str
+
+
+class _Target(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str = "Node"
+    name: str
+
+
+class _Binding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    api_version: str = "v1"
+    kind: str = "Binding"
+    metadata: _Named
+    target: _Target
+
+
+def binding(pod: Pod, node_name: str) -> bytes:
+    """Assigns a pod, and no other of the same name."""
+    meta = pod.metadata
+    named = _Named(meta.name, meta.namespace, meta.uid)
+    return _encode(_Binding(metadata=named, target=_Target(name=node_name)))
+
+
+def whole(item: Object) -> bytes:
+    """An object, with what it is."""
+    kind = type(item)
+    head = _encode({"apiVersion": resource_of(kind).api_version, "kind": kind.__name__})
+    fields = _encode(item)
+    return _with_micros(head if fields == b"{}" else head[:-1] + b"," + fields[1:])
+
+
+# Pod status
+
+
+def pod_status(pod: Pod, patch: PodStatusPatch, now: Callable[[], float]) -> bytes | None:
+    """The strategic merge patch that makes of the pod's status what is wanted; None where it is that."""
+    status: dict[str, Any] = {}
+    if patch.condition is not None:
+        status = _conditions(pod, patch.condition, now)
+    if patch.nominated_node_name is not None:
+        status["nominatedNodeName"] = patch.nominated_node_name or None
+    return _encode({"status": status}) if status else None
+
+
+def _conditions(pod: Pod, wanted: Condition, now: Callable[[], float]) -> dict[str, Any]:
+    conditions = pod.status.conditions
+    known = next((condition for condition in conditions if condition.type == wanted.type), None)
+    if known is None:
+        moment = wanted.last_transition_time or _seconds(now)
+        new = msgspec.structs.replace(wanted, last_transition_time=moment)
+        change = {"lastProbeTime": None, **msgspec.to_builtins(new)}
+    else:
+        change = _condition_change(known, wanted, now)
+        if not change:
+            return {}
+        change["type"] = wanted.type
+    part: dict[str, Any] = {}
+    if conditions:
+        types = [condition.type for condition in conditions]
+        if known is None:
+            types.append(wanted.type)
+        part["$setElementOrder/conditions"] = [{"type": name} for name in types]
+    part["conditions"] = [change]
+    return part
+
+
+def _condition_change(known: Condition, wanted: Condition, now: Callable[[], float]) -> dict[str, Any]:
+    """The fields of a condition that change. A new observedGeneration alone is no news."""
+    since: datetime | None
+    if known.status != wanted.status:
+        since = wanted.last_transition_time or _seconds(now)
+    elif (known.reason, known.message, known.last_probe_time) == (
+        wanted.reason,
+        wanted.message,
+        wanted.last_probe_time,
+    ):
+        return {}
+    else:
+        since = known.last_transition_time
+    new = msgspec.structs.replace(wanted, last_transition_time=since)
+    change: dict[str, Any] = difference(msgspec.to_builtins(known), msgspec.to_builtins(new))
+    return change
+
+
+def _seconds(now: Callable[[], float]) -> datetime:
+    return datetime.fromtimestamp(int(now()), UTC)
+
+
+# Patches of objects that others own
+
+
+def written_by_us(item: Object, paths: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """A merge patch with these parts of an object as they are, for no other version of it than it names."""
+    raw = msgspec.to_builtins(item)
+    patch: dict[str, Any] = {}
+    for outer, inner in paths:
+        patch.setdefault(outer, {})[inner] = raw.get(outer, {}).get(inner)
+    return _for_version(patch, item)
+
+
+def changes(old: Object, new: Object) -> dict[str, Any]:
+    """The merge patch from one version of an object to another; empty where they are alike.
+
+    A list that differs is replaced, so that what we do not know of its entries is lost. The status is left
+    alone: it has a way of its own.
+    """
+    before, after = _ours(old), _ours(new)
+    patch: dict[str, Any] = difference(before, after)
+    return _for_version(patch, old) if patch else {}
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What a merge has to say to turn one mapping into the other: null removes."""
+    patch: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        if name not in before:
+            patch[name] = value
+        elif value != before[name]:
+            both = isinstance(value, dict) and isinstance(before[name], dict)
+            patch[name] = difference(before[name], value) if both else value
+    return patch
+
+
+def encode(patch: Mapping[str, Any]) -> bytes:
+    """As JSON. Times that Kubernetes keeps in microseconds need all six digits, even if all are 0."""
+    return _with_micros(_encode(patch))
+
+
+def _ours(item: Object) -> dict[str, Any]:
+    raw: dict[str, Any] = msgspec.to_builtins(item)
+    raw.pop("status", None)
+    raw["metadata"] = {
+        name: value for name, value in raw.get("metadata", {}).items() if name not in _OURS_NOT
+    }
+    return raw
+
+
+def _for_version(patch: dict[str, Any], item: Object) -> dict[str, Any]:
+    meta = item.metadata
+    metadata = patch.setdefault("metadata", {})
+    if meta.resource_version:
+        metadata["resourceVersion"] = meta.resource_version
+    if meta.uid:
+        metadata["uid"] = meta.uid
+    return patch
+
+
+def _with_micros(data: bytes) -> bytes:
+    return _WHOLE_SECOND.sub(rb'"\1":"\2.000000Z"', data)

@@ -1,0 +1,132 @@
+"""Who we are, for each request: headers that may change while we run.
+
+A token file is read again every 50 seconds (upstream's minute less ten seconds of leeway), a program is run
+again when what it gave expires; and both at once when the server says 401. A request that was refused with
+old credentials is then sent again with the new ones: once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from bayplan.client.access import Access, ExecPlugin
+from bayplan.client.exec_plugin import run_plugin
+from bayplan.client.tls import ServerTLS
+from bayplan.client.transport import Headers
+from bayplan.errors import APIError
+
+TOKEN_FILE_SECONDS: Final = 50.0
+
+_FOREVER: Final = float("inf")
+
+_log = logging.getLogger(__name__)
+
+
+class Credentials:
+    """Who we are: the same `Headers` as long as nothing has changed.
+
+    Args:
+        access: what was configured.
+        tls: where a certificate that a program gives us is shown.
+        now: seconds since the epoch, which expiries are given in.
+        when_shown: called when another certificate is shown from now on.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        tls: ServerTLS | None,
+        *,
+        now: Callable[[], float],
+        when_shown: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._access = access
+        self._tls = tls
+        self._now = now
+        self._when_shown = when_shown
+        self._identity = Headers()
+        self._fresh_until = float("-inf")
+        self._renewing: asyncio.Task[None] | None = None
+        self._token = ""
+        has_certificate = bool(access.tls.cert_file or access.tls.cert_data)
+        has_other = bool(access.token or access.token_file or access.username or has_certificate)
+        # As upstream: what is configured directly makes the program superfluous.
+        self._plugin = None if has_other or tls is None else access.exec_plugin
+        self._token_file = access.token_file if tls is not None else ""
+        if self._plugin is None and not self._token_file:
+            self._identify(access.token)
+            self._fresh_until = _FOREVER
+
+    async def identity(self) -> Headers:
+        """Who to be in a request that is sent now.
+
+        Raises:
+            APIError: there are no credentials to be had.
+        """
+        if self._now() >= self._fresh_until:
+            await self._renew()
+        return self._identity
+
+    async def refused(self, identity: Headers) -> bool:
+        """The server did not accept this one. True where there is another now, worth another try."""
+        if self._plugin is None and not self._token_file:
+            return False
+        if identity is self._identity:
+            await self._renew()
+        return self._identity is not identity
+
+    async def _renew(self) -> None:
+        """All who find the credentials stale at the same time wait for the same renewal."""
+        if self._renewing is None:
+            renewal = self._read_file() if self._plugin is None else self._run(self._plugin)
+            self._renewing = asyncio.ensure_future(renewal)
+            self._renewing.add_done_callback(self._renewed)
+        await asyncio.shield(self._renewing)
+
+    def _renewed(self, renewing: asyncio.Task[None]) -> None:
+        self._renewing = None
+        if not renewing.cancelled():
+            renewing.exception()  # those who wait for it hear of it
+
+    async def _read_file(self) -> None:
+        path = self._token_file
+        try:
+            token = Path(path).read_text().strip()
+            problem = "" if token else f'read empty token from file "{path}"'
+        except (OSError, UnicodeDecodeError) as error:
+            token, problem = "", f'failed to read token file "{path}": {error}'
+        if problem:
+            token = self._token or self._access.token
+            if not token:
+                raise APIError(problem)
+            _log.error("cannot renew the token, going on with the old one: %s", problem)
+        if token != self._token:
+            self._identify(token)
+        self._fresh_until = self._now() + TOKEN_FILE_SECONDS
+
+    async def _run(self, plugin: ExecPlugin) -> None:
+        assert self._tls is not None
+        status = await run_plugin(plugin)
+        if status.client_certificate_data and status.client_key_data:
+            self._tls.show(status.client_certificate_data.encode(), status.client_key_data.encode())
+            self._when_shown()
+        self._identify(status.token or "")
+        expires = status.expiration_timestamp
+        self._fresh_until = _FOREVER if expires is None else expires.timestamp()
+
+    def _identify(self, token: str) -> None:
+        access = self._access
+        headers: list[tuple[str, str]] = []
+        if self._tls is not None:
+            if token:
+                headers.append(("Authorization", f"Bearer {token}"))
+            elif access.username or access.password:
+                pair = f"{access.username}:{access.password}".encode()
+                headers.append(("Authorization", f"Basic {base64.b64encode(pair).decode()}"))
+        self._identity = Headers((*headers, *access.impersonate))
+        self._token = token

@@ -1,0 +1,94 @@
+"""Writing events, in the form that the API server knows.
+
+events.k8s.io/v1 if it serves that when the first event is written, else core/v1 for the life of the process.
+They have a client of their own (a bucket and a User-Agent), as upstream: a backlog of events must not hold up
+bindings. `create_event` and `patch_event` are what `bayplan.scheduler.recorder` writes through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from bayplan.api.event import Event
+from bayplan.client import bodies
+from bayplan.client.paths import Resource, resource_of
+from bayplan.client.requests import STRATEGIC_MERGE_PATCH, Requests
+from bayplan.errors import APIError
+
+_CORE_EVENTS: Final = Resource("events")
+
+_log = logging.getLogger(__name__)
+
+
+class EventWriter:
+    """Writes events through a client of the API server."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._asking: asyncio.Task[bool] | None = None
+
+    async def create_event(self, event: Event) -> None:
+        if await self._is_served():
+            path, body = resource_of(Event).collection(event.namespace), bodies.whole(event)
+        else:
+            path, body = _CORE_EVENTS.collection(event.namespace), bodies.encode(_core_event(event))
+        # Twice does no harm: the name is taken then.
+        await self._requests.send("POST", path, body)
+
+    async def patch_event(self, event: Event) -> None:
+        """Writes the event's series, and nothing else of it."""
+        series = event.series
+        assert series is not None, "an event that was not repeated is created"
+        if await self._is_served():
+            resource, body = resource_of(Event), bodies.encode({"series": series})
+        else:
+            last = series.last_observed_time
+            change = {"count": series.count, "lastTimestamp": _second(last), "message": event.note}
+            resource, body = _CORE_EVENTS, bodies.encode(change)
+        path = resource.item(event.name, event.namespace)
+        await self._requests.send("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
+
+    async def _is_served(self) -> bool:
+        """Whether the newer form is known. Asked once; all first writers wait for the same answer."""
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask())
+        if self._asking.done():
+            return self._asking.result()
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> bool:
+        try:
+            await self._requests.send("GET", resource_of(Event).root)
+        except APIError as error:
+            _log.info("writing events of core/v1, events.k8s.io/v1 is not to be had: %s", error)
+            return False
+        return True
+
+
+def _core_event(event: Event) -> dict[str, Any]:
+    at = _second(event.event_time)
+    regarding = event.regarding
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": msgspec.to_builtins(event.metadata),
+        "involvedObject": {} if regarding is None else msgspec.to_builtins(regarding),
+        "reason": event.reason,
+        "message": event.note,
+        "type": event.type,
+        "source": {"component": event.reporting_controller},
+        "reportingComponent": event.reporting_controller,
+        "reportingInstance": "",
+        "firstTimestamp": at,
+        "lastTimestamp": at if event.series is None else _second(event.series.last_observed_time),
+        "count": 1 if event.series is None else event.series.count,
+    }
+
+
+def _second(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(microsecond=0)

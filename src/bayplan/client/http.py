@@ -1,0 +1,194 @@
+"""The cluster behind a Kubernetes API server, as the scheduler sees it.
+
+This file only says which request each verb is. `listing.py` and `watching.py` read, `bodies.py` makes what
+is written, `requests.py` sends it and knows what answers mean.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, Self
+
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
+from bayplan.client import bodies
+from bayplan.client.access import Access
+from bayplan.client.decoding import decode_object
+from bayplan.client.events import EventWriter
+from bayplan.client.listing import list_all
+from bayplan.client.paths import resource_of
+from bayplan.client.rate_limit import make_bucket
+from bayplan.client.requests import (
+    MERGE_PATCH,
+    REQUEST_SECONDS,
+    STRATEGIC_MERGE_PATCH,
+    Connections,
+    Requests,
+)
+from bayplan.client.watching import IDLE_SECONDS, WatchStream, open_watch
+from bayplan.errors import ConflictError
+from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
+
+DEFAULT_QPS: Final = 50.0
+DEFAULT_BURST: Final = 100
+
+_ANNOTATIONS: Final = ("metadata", "annotations")
+_WRITTEN: Final[dict[type[Object], tuple[tuple[str, str], ...]]] = {
+    PersistentVolume: (_ANNOTATIONS, ("spec", "claimRef")),
+    PersistentVolumeClaim: (_ANNOTATIONS,),
+}
+"""What a scheduler changes in objects of others. Updates send just that, in one request."""
+
+
+class KubernetesCluster(ClusterAPI):
+    """A cluster over HTTP.
+
+    Args:
+        access: where it is and as whom to speak to it (`kubeconfig.load_access`), or connections that
+            another client has.
+        qps, burst: how fast requests are sent; negative qps: no limit.
+        component: what the client is for, as part of the User-Agent.
+        request_seconds: for the answer to a short request.
+        idle_seconds: after so long without a word a watch counts as lost.
+        now: seconds since the epoch.
+        chance: for how long to watch, and to wait before trying again.
+    """
+
+    def __init__(
+        self,
+        access: Access | Connections,
+        *,
+        qps: float = DEFAULT_QPS,
+        burst: int = DEFAULT_BURST,
+        component: str = "scheduler",
+        request_seconds: float = REQUEST_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
+        now: Callable[[], float] = time.time,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.connections = Connections(access, now=now) if isinstance(access, Access) else access
+        self.requests = Requests(
+            self.connections, make_bucket(qps, burst), component=component, seconds=request_seconds
+        )
+        self._idle_seconds = idle_seconds
+        self._now = now
+        self._chance = chance or random.Random()
+        self._versions: dict[type[Object], str] = {}
+        """The last that was heard of each kind."""
+        self._open: dict[type[Object], tuple[str, WatchStream[Any]]] = {}
+        """Watches that came with a list and that nobody has taken up yet, with where they begin."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends all watches and requests, and those of other clients with the same connections."""
+        for _, watch in self._open.values():
+            watch.close()
+        self._open.clear()
+        await self.connections.close()
+
+    # Reading
+
+    async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
+        self._drop_watch(kind)
+        known = self._versions.get(kind, "")
+        listed = await list_all(self.requests, kind, known, self._chance, self._idle_seconds)
+        self._versions[kind] = listed.resource_version
+        if listed.watch is not None:
+            self._open[kind] = (listed.resource_version, listed.watch)
+        return listed.items, listed.resource_version
+
+    async def watch(
+        self, kind: type[ObjectT], resource_version: str
+    ) -> AsyncIterator[Sequence[WatchEvent[ObjectT]]]:
+        begin, watch = self._open.pop(kind, ("", None))
+        if watch is None or begin != resource_version:
+            if watch is not None:
+                watch.close()
+            watch = await open_watch(self.requests, kind, resource_version, self._chance, self._idle_seconds)
+        try:
+            while events := await watch.next():
+                self._versions[kind] = events[-1].resource_version
+                yield events
+        finally:
+            watch.close()
+
+    async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
+        return decode_object(kind, await self.requests.send("GET", resource_of(kind).item(name, namespace)))
+
+    def _drop_watch(self, kind: type[Object]) -> None:
+        _, watch = self._open.pop(kind, ("", None))
+        if watch is not None:
+            watch.close()
+
+    # Writing
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        # Not to be sent twice: the second time the pod would be bound already, which looks like a conflict.
+        await self.requests.send(
+            "POST", f"{_path(pod)}/binding", bodies.binding(pod, node_name), repeatable=False
+        )
+
+    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
+        body = bodies.pod_status(pod, patch, self._now)
+        if body is not None:
+            await self.requests.send(
+                "PATCH", f"{_path(pod)}/status", body, content_type=STRATEGIC_MERGE_PATCH
+            )
+
+    async def delete_pod(self, pod: Pod) -> None:
+        await self.requests.send("DELETE", _path(pod), bodies.DELETE_OPTIONS)
+
+    async def create(self, item: Object) -> Object:
+        path = resource_of(type(item)).collection(item.namespace)
+        answer = await self.requests.send("POST", path, bodies.whole(item), repeatable=False)
+        return decode_object(type(item), answer)
+
+    async def update(self, item: Object) -> Object:
+        """Writes what has changed in an object; fields that our records do not know stay as they are.
+
+        The status is not written. ConflictError where the object has changed since it was read.
+        """
+        kind = type(item)
+        if resource_of(kind).whole:
+            answer = await self.requests.send("PUT", _path(item), bodies.whole(item), repeatable=False)
+            return decode_object(kind, answer)
+        written = _WRITTEN.get(kind)
+        if written is None:
+            current = await self.get(kind, item.name, item.namespace)
+            _check_unchanged(item, current)
+        else:
+            current = await self._patch(kind, item, bodies.written_by_us(item, written))
+        rest = bodies.changes(current, item)
+        return await self._patch(kind, item, rest) if rest else current
+
+    async def _patch(self, kind: type[ObjectT], item: Object, patch: dict[str, Any]) -> ObjectT:
+        answer = await self.requests.send(
+            "PATCH", _path(item), bodies.encode(patch), content_type=MERGE_PATCH, repeatable=False
+        )
+        return decode_object(kind, answer)
+
+    def events(self, *, qps: float = DEFAULT_QPS, burst: int = DEFAULT_BURST) -> EventWriter:
+        """Where a recorder writes its events: over the same connections, with a limit of its own."""
+        bucket = make_bucket(qps, burst)
+        return EventWriter(Requests(self.connections, bucket, seconds=self.requests.seconds))
+
+
+def _path(item: Object) -> str:
+    return resource_of(type(item)).item(item.name, item.namespace)
+
+
+def _check_unchanged(item: Object, current: Object) -> None:
+    wanted, found = item.metadata, current.metadata
+    if wanted.uid not in ("", found.uid) or wanted.resource_version not in ("", found.resource_version):
+        raise ConflictError(
+            f'Operation cannot be fulfilled on {resource_of(type(item)).plural} "{item.name}": '
+            "the object has been modified; please apply your changes to the latest version and try again"
+        )

@@ -1,0 +1,225 @@
+"""Reading where the API server is from a kubeconfig file, or from the pod that we run in.
+
+This is a small loader of our own. kubernetes-asyncio has one, but it reads token files once, forgets the
+expiry of certificates from programs, tells programs nothing about the cluster, leaves keys in files of
+`/tmp`, says other things than upstream when something is missing, and brings 48 MB of generated classes with
+it, which take half a second to import: as much as listing a large cluster.
+
+As kube-scheduler does, this looks only at what it is told: neither `$KUBECONFIG` nor `~/.kube/config` are
+read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bayplan.client.access import Access, ExecPlugin, TLSSettings
+from bayplan.client.kubeconfig_file import (
+    NO_SERVER,
+    ClusterEntry,
+    Config,
+    ContextEntry,
+    ExecEntry,
+    UserEntry,
+    check_readable,
+    cluster_problems,
+    read_config,
+    user_problems,
+)
+from bayplan.client.proxies import environment_proxy
+from bayplan.errors import ConfigError
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
+
+_NOTHING: Final = (
+    "invalid configuration: no configuration has been provided, "
+    "try setting KUBERNETES_MASTER environment variable"
+)
+
+EntryT = TypeVar("EntryT", ClusterEntry, UserEntry)
+
+_log = logging.getLogger(__name__)
+
+
+def load_access(
+    kubeconfig: str = "",
+    master: str = "",
+    *,
+    environ: Mapping[str, str] | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """How to reach the API server: by the kubeconfig file, else as the pod that we are.
+
+    `master` beats the address in the file.
+
+    Raises:
+        ConfigError: the file is missing or makes no sense, or there is nothing to go by.
+    """
+    environ = os.environ if environ is None else environ
+    if not kubeconfig and not master:
+        _log.warning(
+            "Neither --kubeconfig nor --master was specified. Using the in-cluster configuration. "
+            "This might not work."
+        )
+        try:
+            return _in_cluster(environ, service_account)
+        except ConfigError as error:
+            _log.warning("cannot use the in-cluster configuration: %s", error)
+        master = environ.get("KUBERNETES_MASTER", "")
+    config = read_config(Path(kubeconfig)) if kubeconfig else Config()
+    return _access(config, Path(kubeconfig).parent, master, environ)
+
+
+def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Access:
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not host or not port:
+        raise ConfigError(
+            "unable to load in-cluster configuration, "
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"
+        )
+    token_file, ca_file = service_account / "token", service_account / "ca.crt"
+    check_readable("open", token_file)
+    try:
+        check_readable("open", ca_file)
+    except ConfigError as error:
+        _log.error("expected the certificates of the API server in %s: %s", ca_file, error)
+        ca_file = Path()
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Access(
+        server=server,
+        tls=TLSSettings(ca_file=str(ca_file) if ca_file.name else ""),
+        token_file=str(token_file),
+        proxy=environment_proxy(server, environ),
+    )
+
+
+def _access(config: Config, base: Path, master: str, environ: Mapping[str, str]) -> Access:
+    """What the current context of a kubeconfig means; paths in it are relative to where it stands."""
+    contexts = {named.name: named.context for named in config.contexts}
+    context = contexts.get(config.current_context, ContextEntry())
+    user = {named.name: named.user for named in config.users}.get(context.user, UserEntry())
+    cluster = {named.name: named.cluster for named in config.clusters}.get(context.cluster, ClusterEntry())
+    if master:
+        cluster = msgspec.structs.replace(cluster, server=master, tls_server_name="")
+    cluster = _resolved(cluster, base, ("certificate_authority",))
+    user = _resolved(user, base, ("client_certificate", "client_key", "token_file"))
+
+    problems: list[str] = []
+    if config.current_context and config.current_context not in contexts:
+        problems.append(f"context was not found for specified context: {config.current_context}")
+    problems += user_problems(context.user, user)
+    problems += cluster_problems(context.cluster, cluster)
+    if problems == [NO_SERVER]:
+        raise ConfigError(_NOTHING)
+    if problems:
+        text = problems[0] if len(problems) == 1 else f"[{', '.join(dict.fromkeys(problems))}]"
+        raise ConfigError(f"invalid configuration: {text}")
+    if user.auth_provider is not None:
+        raise ConfigError(f'no Auth Provider found for name "{user.auth_provider.name}"')
+
+    tls = TLSSettings(
+        ca_file=cluster.certificate_authority,
+        ca_data=_data(cluster.certificate_authority_data, "certificate-authority-data"),
+        insecure=cluster.insecure_skip_tls_verify,
+        server_name=cluster.tls_server_name,
+        cert_file=user.client_certificate,
+        cert_data=_data(user.client_certificate_data, "client-certificate-data"),
+        key_file=user.client_key,
+        key_data=_data(user.client_key_data, "client-key-data"),
+    )
+    server = _server(cluster.server, tls)
+    return Access(
+        server=server,
+        tls=tls,
+        token=user.token,
+        token_file=user.token_file,
+        username=user.username,
+        password=user.password,
+        exec_plugin=_exec_plugin(user.exec_plugin, cluster, server, base),
+        impersonate=tuple(_impersonation(user)),
+        proxy=cluster.proxy_url or environment_proxy(server, environ),
+    )
+
+
+def _exec_plugin(
+    plugin: ExecEntry | None, cluster: ClusterEntry, server: str, base: Path
+) -> ExecPlugin | None:
+    if plugin is None:
+        return None
+    told: dict[str, Any] | None = None
+    if plugin.provide_cluster_info:
+        told = {
+            "server": server,
+            "tls-server-name": cluster.tls_server_name,
+            "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+            "certificate-authority-data": cluster.certificate_authority_data or _encoded(cluster),
+            "proxy-url": cluster.proxy_url,
+            "config": next((e.extension for e in cluster.extensions if e.name == _EXEC_EXTENSION), None),
+        }
+        told = {key: value for key, value in told.items() if value}
+    command = plugin.command
+    if os.sep in command and not os.path.isabs(command):
+        command = str(base / command)
+    return ExecPlugin(
+        command=command,
+        api_version=plugin.api_version,
+        args=plugin.args,
+        env=tuple((variable.name, variable.value) for variable in plugin.env),
+        install_hint=plugin.install_hint,
+        needs_terminal=plugin.interactive_mode == "Always",
+        cluster=told,
+    )
+
+
+def _encoded(cluster: ClusterEntry) -> str:
+    if not cluster.certificate_authority:
+        return ""
+    return base64.b64encode(Path(cluster.certificate_authority).read_bytes()).decode()
+
+
+def _impersonation(user: UserEntry) -> Iterable[tuple[str, str]]:
+    if user.impersonate:
+        yield "Impersonate-User", user.impersonate
+    if user.impersonate_uid:
+        yield "Impersonate-Uid", user.impersonate_uid
+    for group in user.impersonate_groups:
+        yield "Impersonate-Group", group
+    for key, values in user.impersonate_extra.items():
+        for value in values:
+            yield f"Impersonate-Extra-{key}", value
+
+
+def _resolved(record: EntryT, base: Path, fields: tuple[str, ...]) -> EntryT:
+    """Paths are relative to the file they stand in."""
+    paths = {name: str(base / path) for name in fields if (path := getattr(record, name))}
+    return msgspec.structs.replace(record, **paths)
+
+
+def _server(server: str, tls: TLSSettings) -> str:
+    if "://" not in server:
+        server = f"{'https' if tls != TLSSettings() else 'http'}://{server}"
+    parts = urlsplit(server)
+    try:
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError(f'host must be a URL or a host:port pair: "{server}"')
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _data(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=False)
+    except binascii.Error as error:
+        raise ConfigError(f"{name} is not base64: {error}") from error

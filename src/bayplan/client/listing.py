@@ -1,0 +1,179 @@
+"""Lists: all objects of a kind, and from where to watch them.
+
+First as a stream: a watch that begins with all that is there, ends that with a bookmark and simply goes on.
+It costs the server least. A server that does not know it refuses; then it is a plain list, in pages.
+
+    stream ── bookmark ──► done, and the stream is the watch that follows
+      ├─ 410, or a version of the future: once more, without a version
+      ├─ unreachable, 429: an error, whoever asked tries again later
+      └─ anything else ──► plain list ── 410 on a later page: all in one
+                             └─ 410, or a version of the future: without a version
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final, Generic, NamedTuple
+from urllib.parse import urlencode
+
+from bayplan.client.decoding import INITIAL_EVENTS_END, Page, decode_page
+from bayplan.client.paths import Resource, resource_of
+from bayplan.client.refusals import TooLargeError
+from bayplan.client.requests import Requests, UnreachableError
+from bayplan.client.transport import LostError
+from bayplan.client.watching import IDLE_SECONDS, WatchStream, watch_target
+from bayplan.errors import APIError, GoneError, NotFoundError, ServerError
+from bayplan.framework.cluster_api import Change, ObjectT
+
+PAGE_SIZE: Final = 500
+STREAM_TRIES: Final = 3
+"""A stream that breaks before its bookmark is begun again so often."""
+LIST_IDLE_SECONDS: Final = 60.0
+"""Between two pieces of a list."""
+
+_log = logging.getLogger(__name__)
+
+
+class Listed(NamedTuple, Generic[ObjectT]):
+    """A list, and the watch that follows it where it was a stream."""
+
+    items: Sequence[ObjectT]
+    resource_version: str
+    watch: WatchStream[ObjectT] | None = None
+
+
+class _BrokenOffError(APIError):
+    """A stream ended before its bookmark."""
+
+
+async def list_all(
+    requests: Requests,
+    kind: type[ObjectT],
+    known_version: str,
+    chance: random.Random,
+    idle_seconds: float = IDLE_SECONDS,
+) -> Listed[ObjectT]:
+    """All objects of a kind, not older than the version that is known already (empty: none is).
+
+    Raises:
+        APIError: there is no list to be had.
+    """
+    for version in dict.fromkeys((known_version, "")):
+        try:
+            return await _stream(requests, kind, version, chance, idle_seconds)
+        except (GoneError, TooLargeError) as error:
+            _log.info("cannot stream %s from %r: %s", resource_of(kind), version, error)
+        except UnreachableError:
+            raise
+        except APIError as error:
+            if error.code == 429:
+                raise
+            _log.debug("no stream of %s, listing: %s", resource_of(kind), error)
+            break
+    return await _plain(requests, kind, known_version)
+
+
+# As a stream
+
+
+async def _stream(
+    requests: Requests, kind: type[ObjectT], version: str, chance: random.Random, idle_seconds: float
+) -> Listed[ObjectT]:
+    target = watch_target(
+        resource_of(kind),
+        chance,
+        sendInitialEvents="true",
+        resourceVersionMatch="NotOlderThan",
+        resourceVersion=version,
+    )
+    for tries_left in reversed(range(STREAM_TRIES)):
+        started = asyncio.get_running_loop().time()
+        watch = WatchStream(kind, await requests.open(target), idle_seconds)
+        try:
+            return await _collect(watch)
+        except _BrokenOffError as error:
+            watch.close()
+            quick = asyncio.get_running_loop().time() - started < 1.0
+            if not tries_left or (quick and not error.code):
+                raise
+        except BaseException:
+            watch.close()
+            raise
+    raise AssertionError("the last try returns or raises")
+
+
+async def _collect(watch: WatchStream[ObjectT]) -> Listed[ObjectT]:
+    """Everything up to the bookmark. What came with it belongs to the watch."""
+    items: dict[tuple[str, str], ObjectT] = {}
+    while events := await watch.next():
+        for index, event in enumerate(events):
+            item = event.object
+            if item is None:
+                continue
+            meta = item.metadata
+            if event.change is Change.BOOKMARK:
+                if meta.annotations.get(INITIAL_EVENTS_END) == "true":
+                    watch.unread = events[index + 1 :]
+                    return Listed(list(items.values()), event.resource_version, watch)
+            elif event.change is Change.DELETED:
+                items.pop((meta.namespace, meta.name), None)
+            else:
+                items[meta.namespace, meta.name] = item
+    raise _BrokenOffError("the stream ended before all was there", code=1 if items else 0)
+
+
+# In pages
+
+
+async def _plain(requests: Requests, kind: type[ObjectT], known_version: str) -> Listed[ObjectT]:
+    resource = resource_of(kind)
+    try:
+        if known_version:
+            return await _pages(requests, kind, {"resourceVersion": known_version})
+        return await _pages(requests, kind, {"resourceVersion": "0", "limit": str(PAGE_SIZE)})
+    except (GoneError, TooLargeError) as error:
+        _log.info("cannot list %s from %r: %s", resource, known_version, error)
+    return await _pages(requests, kind, {"limit": str(PAGE_SIZE)})
+
+
+async def _pages(requests: Requests, kind: type[ObjectT], options: dict[str, str]) -> Listed[ObjectT]:
+    page = await _page(requests, kind, options)
+    items = page.items
+    while page.continue_:
+        try:
+            following = {"limit": str(PAGE_SIZE), "continue": page.continue_}
+            page = await _page(requests, kind, following)
+        except GoneError as error:
+            _log.info("%s changed while listed, listing all in one: %s", resource_of(kind), error)
+            whole = {name: value for name, value in options.items() if name != "limit"}
+            page = await _page(requests, kind, whole)
+            return Listed(page.items, page.resource_version)
+        items.extend(page.items)
+    return Listed(items, page.resource_version)
+
+
+async def _page(requests: Requests, kind: type[ObjectT], options: dict[str, str]) -> Page[ObjectT]:
+    resource = resource_of(kind)
+    query = dict(options)
+    if resource.field_selector:
+        query["fieldSelector"] = resource.field_selector
+    target = f"{resource.collection()}?{urlencode(query)}"
+    try:
+        stream = await requests.open(target)
+    except NotFoundError as error:
+        raise _not_served(resource, error) from error
+    try:
+        return decode_page(kind, await stream.read_all(LIST_IDLE_SECONDS))
+    except LostError as error:
+        raise ServerError(f"listing {resource}: {error}", 0) from error
+    finally:
+        stream.close()
+
+
+def _not_served(resource: Resource, error: APIError) -> APIError:
+    return APIError(
+        f"the API server does not serve {resource.plural} of {resource.api_version}: {error}", code=404
+    )

@@ -1,0 +1,183 @@
+"""Sending requests to the API server: as whom, how fast, how often, and what its answers mean.
+
+    limit ─► credentials ─► transport ─► answer ── 401, and there are newer credentials ──► again, once
+                               │           ├────── 429, or 5xx of what does no harm twice,
+                               │           │       with Retry-After ─────────────────────► again, 10 times
+                               │           └────── any other refusal ──► NotFound, Conflict, Gone, Server, API
+                               ├─ could not be sent ──────────────────► UnreachableError (a ServerError)
+                               └─ no answer ──────────────────────────► UnknownOutcomeError for a write
+
+So an error always says whether something may have happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from bayplan import __version__
+from bayplan.client.access import Access
+from bayplan.client.credentials import Credentials
+from bayplan.client.rate_limit import TokenBucket
+from bayplan.client.refusals import refusal
+from bayplan.client.streams import Stream, Streams
+from bayplan.client.tls import ServerTLS
+from bayplan.client.transport import Answer, Headers, LostError, NotSentError, Request, Transport
+from bayplan.client.wire import Wire
+from bayplan.errors import ServerError, UnknownOutcomeError
+
+REQUEST_SECONDS: Final = 30.0
+"""For the answer to a short request; the server itself gives up after a minute."""
+MOST_RETRIES: Final = 10
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+
+ResultT = TypeVar("ResultT", Answer, Stream)
+
+_log = logging.getLogger(__name__)
+
+
+class UnreachableError(ServerError):
+    """The server could not be reached: nothing was sent."""
+
+    code = 0
+
+
+class Connections:
+    """What all clients of one API server share: credentials and open connections."""
+
+    def __init__(self, access: Access, *, now: Callable[[], float] = time.time) -> None:
+        server = urlsplit(access.server)
+        tls = ServerTLS(access.tls) if access.uses_tls else None
+        self.server = access.server
+        self.streams = Streams(server, tls, access.proxy)
+        self.short: Transport = self.streams if access.proxy else Wire(server, tls)
+        self.credentials = Credentials(access, tls, now=now, when_shown=self.short.forget)
+
+    async def close(self) -> None:
+        await self.short.close()
+        await self.streams.close()
+
+
+class Requests:
+    """One client of an API server, with a rate limit and a name of its own.
+
+    Args:
+        connections: to the server.
+        bucket: the rate limit; None for none.
+        component: what the client is for, as part of the User-Agent.
+        seconds: for the answer to a short request.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        bucket: TokenBucket | None = None,
+        *,
+        component: str = "scheduler",
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        self.connections = connections
+        self.seconds = seconds
+        self._bucket = bucket
+        self._about_us = (("Accept", JSON), ("User-Agent", user_agent(component)))
+        self._identity: Headers | None = None
+        self._headers = Headers()
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        *,
+        content_type: str = JSON,
+        repeatable: bool = True,
+        seconds: float | None = None,
+    ) -> bytes:
+        """The body of the answer to a short request.
+
+        Args:
+            method: GET, POST, PUT, PATCH, DELETE.
+            target: path and query.
+            repeatable: carrying it out twice does no harm.
+
+        Raises:
+            APIError: what went wrong; see the picture above.
+        """
+        request = Request(method, target, body, content_type, repeatable)
+        transport, limit = self.connections.short, self.seconds if seconds is None else seconds
+        answer = await self._until_accepted(request, lambda headers: transport.send(request, headers, limit))
+        return answer.body
+
+    async def open(self, target: str) -> Stream:
+        """A long answer, to be read (and closed) by the caller."""
+        request = Request("GET", target)
+        streams = self.connections.streams
+        return await self._until_accepted(
+            request, lambda headers: streams.open(request, headers, self.seconds)
+        )
+
+    async def _until_accepted(
+        self, request: Request, act: Callable[[Headers], Awaitable[ResultT]]
+    ) -> ResultT:
+        retries, renewed = 0, False
+        credentials = self.connections.credentials
+        while True:
+            if self._bucket is not None:
+                await self._bucket.wait()
+            identity: Headers = await credentials.identity()
+            if identity is not self._identity:
+                self._headers = Headers((*self._about_us, *identity.pairs))
+                self._identity = identity
+            try:
+                result = await act(self._headers)
+                if result.status < 300:
+                    return result
+                body = result.body if isinstance(result, Answer) else await self._content(result)
+            except NotSentError as error:
+                raise UnreachableError(self._failed(request, error)) from error
+            except LostError as error:
+                if request.method == "GET":
+                    raise ServerError(self._failed(request, error), 0) from error
+                raise UnknownOutcomeError(self._failed(request, error)) from error
+            if result.status == 401 and not renewed and await credentials.refused(identity):
+                renewed = True
+                continue
+            wait = _retry_seconds(request, result.status, result.retry_after)
+            if wait is None or retries >= MOST_RETRIES:
+                raise refusal(result.status, body, f"{request.method.lower()} {request.target}")
+            retries += 1
+            _log.debug("%s %s: %d, again in %d s", request.method, request.target, result.status, wait)
+            await asyncio.sleep(wait)
+
+    async def _content(self, stream: Stream) -> bytes:
+        try:
+            return bytes(await stream.read_all(self.seconds))
+        finally:
+            stream.close()
+
+    def _failed(self, request: Request, error: Exception) -> str:
+        return f'{request.method.title()} "{self.connections.server}{request.target}": {error}'
+
+
+def user_agent(component: str) -> str:
+    """Who we say we are, in the form that Kubernetes' own programs use."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"bayplan/v{__version__} ({platform.system().lower()}/{machine})/{component}"
+
+
+def _retry_seconds(request: Request, status: int, retry_after: str) -> int | None:
+    """How long the server asks us to wait before another try; None where there is to be none.
+
+    429 comes before a request is looked at. Other trouble may have come after it was carried out.
+    """
+    if status != 429 and not (status >= 500 and request.repeatable):
+        return None
+    return int(retry_after) if retry_after.isdecimal() else None

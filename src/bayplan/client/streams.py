@@ -1,0 +1,155 @@
+"""Answers that are long or never end (lists, watches), and everything that goes through a proxy: by aiohttp.
+
+Nothing of aiohttp is seen above this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any, Final
+from urllib.parse import SplitResult
+
+import aiohttp
+import yarl
+
+from bayplan.client.tls import ServerTLS
+from bayplan.client.transport import (
+    CONNECT_SECONDS,
+    LATE,
+    Answer,
+    Headers,
+    LostError,
+    NotSentError,
+    Request,
+    why_not_connected,
+)
+from bayplan.errors import ConfigError
+
+READ_BYTES: Final = 1 << 20
+"""How much is read ahead of whoever reads the stream."""
+_IDENTITY: Final = ("Accept-Encoding", "identity")
+
+
+class Stream:
+    """An answer that is read piece by piece."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.retry_after = response.headers.get("Retry-After", "")
+
+    async def read(self, seconds: float) -> bytes:
+        """What has arrived since, as soon as there is something; empty at the end.
+
+        Raises:
+            LostError: the connection is lost, or nothing came for so long.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._response.content.readany()
+        except TimeoutError as error:
+            raise LostError(f"nothing was heard for {seconds:g} seconds") from error
+        except aiohttp.ClientPayloadError as error:
+            raise LostError("unexpected EOF") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise LostError(str(error) or "connection lost") from error
+
+    async def read_all(self, seconds: float) -> bytes | bytearray:
+        """The whole answer. `seconds` is how long to wait for each piece of it."""
+        whole: bytes | bytearray = await self.read(seconds)
+        while piece := await self.read(seconds):
+            # In place: a list may have hundreds of megabytes, and pieces to be joined would double them.
+            whole = bytearray(whole) if isinstance(whole, bytes) else whole
+            whole += piece
+        return whole
+
+    def close(self) -> None:
+        """Ends it, wherever it is; the connection is kept only if it had come to its end."""
+        self._response.close()
+
+
+class Streams:
+    """Connections to one server, through a proxy if there is one. `tls` is None for plain HTTP."""
+
+    def __init__(self, server: SplitResult, tls: ServerTLS | None, proxy: str = "") -> None:
+        self._server = server.geturl()
+        self._tls = tls
+        self._proxy = proxy or None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
+        """Sends a request and waits for the head of its answer.
+
+        Raises:
+            NotSentError: the server cannot be reached.
+            LostError: no answer, within the time or at all.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return Stream(await self._request(request, headers))
+        except aiohttp.ClientConnectorError as error:
+            raise NotSentError(why_not_connected(_cause(error), error.host, error.port or 0)) from error
+        except (aiohttp.ClientHttpProxyError, ConfigError, aiohttp.InvalidURL) as error:
+            raise NotSentError(_proxy_problem(error)) from error
+        except TimeoutError as error:
+            raise LostError(LATE) from error
+        except aiohttp.ServerDisconnectedError as error:
+            raise LostError("EOF") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise LostError(getattr(error, "strerror", None) or str(error) or "connection lost") from error
+
+    async def send(self, request: Request, headers: Headers, seconds: float) -> Answer:
+        stream = await self.open(request, headers, seconds)
+        try:
+            return Answer(stream.status, stream.retry_after, bytes(await stream.read_all(seconds)))
+        finally:
+            stream.close()
+
+    def forget(self) -> None:
+        """Nothing to do: aiohttp opens new connections by itself where the certificate is another one."""
+
+    async def close(self) -> None:
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def _request(self, request: Request, headers: Headers) -> aiohttp.ClientResponse:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                read_bufsize=READ_BYTES,
+            )
+        pairs = [*headers.pairs, _IDENTITY]
+        if request.body:
+            pairs.append(("Content-Type", request.content_type))
+        tls: dict[str, Any] = {}
+        if self._tls is not None:
+            tls = {"ssl": self._tls.context(), "server_hostname": self._tls.server_name}
+        return await self._session.request(
+            request.method,
+            yarl.URL(self._server + request.target, encoded=True),
+            data=request.body or None,
+            headers=pairs,
+            proxy=self._proxy,
+            allow_redirects=False,
+            **tls,
+        )
+
+
+def _cause(error: aiohttp.ClientConnectorError) -> BaseException:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return error.certificate_error
+    inner: BaseException = error.os_error
+    if isinstance(inner.__cause__, ssl.SSLError):
+        return inner.__cause__
+    return inner
+
+
+def _proxy_problem(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"proxyconnect tcp: {error.status} {error.message}".strip()
+    return str(error)

@@ -1,0 +1,135 @@
+"""Watches: a stream of frames, one line of JSON for each change, cut anywhere on its way to us.
+
+A watch ends with its connection, when the server says so (each is asked for some minutes only) or when
+nothing was heard for too long: the server sends a bookmark every minute, so silence means that nobody is
+there. Whatever the end, nothing is lost: the next watch goes on from the last event that came whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final, Generic
+from urllib.parse import urlencode
+
+from bayplan.client.decoding import decode_frames
+from bayplan.client.paths import Resource, resource_of
+from bayplan.client.requests import Requests, UnreachableError
+from bayplan.client.streams import Stream
+from bayplan.client.transport import LostError
+from bayplan.errors import APIError, ServerError
+from bayplan.framework.cluster_api import ObjectT, WatchEvent
+
+SHORTEST_SECONDS: Final = 300
+"""A watch is asked for this long at least, and up to twice as long: not all end at once."""
+IDLE_SECONDS: Final = 180.0
+"""Three bookmarks have been missed by then."""
+
+FIRST_BACKOFF_SECONDS: Final = 0.8
+LONGEST_BACKOFF_SECONDS: Final = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class LineCutter:
+    """Whole lines out of pieces that end anywhere."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def feed(self, piece: bytes) -> bytes:
+        """All lines that are complete by now; empty where there is none."""
+        end = piece.rfind(b"\n") + 1
+        if not end:
+            self._pieces.append(piece)
+            return b""
+        if not self._pieces:
+            lines = piece if end == len(piece) else piece[:end]
+        else:
+            self._pieces.append(piece[:end])
+            lines = b"".join(self._pieces)
+            self._pieces.clear()
+        if end < len(piece):
+            self._pieces.append(piece[end:])
+        return lines
+
+
+class WatchStream(Generic[ObjectT]):
+    """An open watch."""
+
+    def __init__(self, kind: type[ObjectT], stream: Stream, idle_seconds: float) -> None:
+        self._kind = kind
+        self._stream = stream
+        self._idle_seconds = idle_seconds
+        self._lines = LineCutter()
+        self._error: APIError | None = None
+        self.unread: Sequence[WatchEvent[ObjectT]] = ()
+        """Events that were read but not yet asked for."""
+
+    async def next(self) -> Sequence[WatchEvent[ObjectT]]:
+        """The next events, at least one; none at the end.
+
+        Raises:
+            APIError: the server has ended the watch with an error (GoneError: list again).
+        """
+        if self.unread:
+            events, self.unread = self.unread, ()
+            return events
+        while self._error is None:
+            try:
+                piece = await self._stream.read(self._idle_seconds)
+            except LostError as error:
+                _log.info("watch of %s: %s", self._kind.__name__, error)
+                return ()
+            if not piece:
+                return ()
+            lines = self._lines.feed(piece)
+            if lines:
+                events, self._error = decode_frames(self._kind, lines)
+                if events:
+                    return events
+        raise self._error
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def watch_target(resource: Resource, chance: random.Random, **options: str) -> str:
+    """Path and query of a watch."""
+    query = {"watch": "true", "allowWatchBookmarks": "true"}
+    query["timeoutSeconds"] = str(SHORTEST_SECONDS + chance.randrange(SHORTEST_SECONDS + 1))
+    if resource.field_selector:
+        query["fieldSelector"] = resource.field_selector
+    query.update((name, value) for name, value in options.items() if value)
+    return f"{resource.collection()}?{urlencode(query)}"
+
+
+async def open_watch(
+    requests: Requests,
+    kind: type[ObjectT],
+    resource_version: str,
+    chance: random.Random,
+    idle_seconds: float = IDLE_SECONDS,
+) -> WatchStream[ObjectT]:
+    """A watch from a resourceVersion on. Waits for a server that is away or has too much to do.
+
+    Raises:
+        APIError: the server refuses (GoneError: list again).
+    """
+    resource = resource_of(kind)
+    backoff = FIRST_BACKOFF_SECONDS
+    while True:
+        target = watch_target(resource, chance, resourceVersion=resource_version)
+        try:
+            return WatchStream(kind, await requests.open(target), idle_seconds)
+        except ServerError as error:
+            if not isinstance(error, UnreachableError) and error.code != 429:
+                raise
+            seconds = backoff * (1 + chance.random())
+            _log.warning("cannot watch %s, trying again in %.1f s: %s", resource, seconds, error)
+        await asyncio.sleep(seconds)
+        backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
