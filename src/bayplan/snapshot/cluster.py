@@ -10,8 +10,8 @@ step by the four verbs below, each of which costs what it changes.
     objects.put / .remove      anything else a rule looks up
 
 Three logs say which rows changed: `usage_log` (pods came or went), `node_log` (the Node object changed) and
-`nomination_log`. `topology_version` grows when a node comes, goes, or changes its labels or taints, and when
-the table grows.
+`nomination_log` (who is expected there changed, or the order of its pods: only preemption looks at that).
+`topology_version` grows when a node comes, goes, or changes its labels or taints, and when the table grows.
 """
 
 from __future__ import annotations
@@ -200,6 +200,8 @@ class Cluster:
             position, last = pods.position.cell[slot], here[-1]
             here[position], here[-1] = last, slot
             pods.position.cell[last], pods.position.cell[slot] = position, len(here) - 1
+            # Of victims that are alike the last goes first, so only preemption has to look again.
+            self.nomination_log.append(row)
 
     def placed_pod(self, uid: str) -> tuple[Pod, str] | None:
         """A pod that stands on a node, and the node's name."""

@@ -1,0 +1,325 @@
+"""May a pod preempt, where would it help, and what is said where it helps nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from bayplan.api.meta import Condition
+from bayplan.framework.outcome import Diagnosis, FilterOutcome
+from bayplan.framework.status import Code, Status
+from bayplan.framework.verdicts import PASS, Reasons, Verdicts
+from bayplan.plugin import Cluster, Pod, Reject
+from bayplan.preemption.evaluation import Sampling, evaluate, preemption_errors, why_not
+from bayplan.testing.builders import make_node, make_pdb, make_pod
+
+from .clusters import crowded, low, room_for
+
+EVICTED = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def outcome(
+    cluster: Cluster,
+    cpu: int = 4,
+    *,
+    unresolvable: Sequence[str] = (),
+    unseen: Sequence[str] = (),
+    absent: Status | None = None,
+    broken: Sequence[str] = (),
+) -> FilterOutcome:
+    """A search that found no node: all were told "Insufficient cpu", some of them for good."""
+    reasons = {0: Reasons("Cpu")}
+    for_now = reasons[0].bit(Reject(True, "Insufficient cpu"))
+    for_good = reasons[0].bit(Reject(True, "Insufficient cpu", unresolvable=True))
+    high, row_of = cluster.nodes.high, cluster.nodes.row_of
+    verdicts = Verdicts(np.zeros(high, dtype=np.int8), np.full(high, for_now, dtype=np.int64), reasons)
+    verdicts.why[[row_of[name] for name in unresolvable]] = for_good
+    looked_at = np.array(
+        [row for row in cluster.order if cluster.nodes.name[row] not in unseen], dtype=np.intp
+    )
+    assert PASS not in verdicts.who
+    diagnosis = Diagnosis(cluster, cluster.node_count, looked_at, verdicts)
+    if absent is not None:
+        diagnosis.absent = absent
+    return FilterOutcome(cluster, diagnosis, room_for(cpu, broken), {}, set(), row_local=True)
+
+
+def preemptor(**more: str) -> Pod:
+    return make_pod("high", priority=100, cpu=4, **more)  # type: ignore[arg-type]  # by name
+
+
+# Eligible?
+
+
+def test_a_pod_that_never_preempts() -> None:
+    cluster = crowded(n=[low("a", cpu=4)])
+    found = evaluate(preemptor(preemption_policy="Never"), outcome(cluster))
+    assert found.ineligible == "not eligible due to preemptionPolicy=Never."
+    assert (found.found, found.eviction(cluster)) == (None, None)
+
+
+def leaving(
+    name: str, priority: int = 0, *, conditions: Sequence[Condition] = (EVICTED,), deleted: bool = True
+) -> Pod:
+    when = NOW if deleted else None
+    return make_pod(name, priority=priority, cpu=4, conditions=conditions, deleted=when)
+
+
+WAITS = "not eligible due to a terminating pod on the nominated node."
+
+
+@pytest.mark.parametrize(
+    ("pod", "there", "unresolvable", "expected"),
+    [
+        pytest.param(
+            preemptor(nominated_node="n"), leaving("a"), (), WAITS, id="its victims are on their way out"
+        ),
+        pytest.param(preemptor(), leaving("a"), (), "", id="it was promised no node"),
+        pytest.param(
+            preemptor(nominated_node="n"), leaving("a"), ("n",), "", id="nothing helps on that node any more"
+        ),
+        pytest.param(preemptor(nominated_node="gone"), leaving("a"), (), "", id="that node is gone"),
+        pytest.param(
+            preemptor(nominated_node="n"), leaving("a", deleted=False), (), "", id="nobody leaves there"
+        ),
+        pytest.param(
+            preemptor(nominated_node="n"),
+            leaving("a", conditions=()),
+            (),
+            "",
+            id="who leaves was not preempted",
+        ),
+        pytest.param(
+            preemptor(nominated_node="n"),
+            leaving(
+                "a",
+                conditions=[
+                    Condition(type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI")
+                ],
+            ),
+            (),
+            "",
+            id="or not by a scheduler",
+        ),
+        pytest.param(
+            preemptor(nominated_node="n"),
+            leaving(
+                "a",
+                conditions=[
+                    Condition(type="DisruptionTarget", status="False", reason="PreemptionByScheduler")
+                ],
+            ),
+            (),
+            "",
+            id="or is no longer to be",
+        ),
+        pytest.param(
+            preemptor(nominated_node="n"), leaving("a", 100), (), "", id="who leaves is as important"
+        ),
+    ],
+)
+def test_a_pod_that_waits_for_its_victims(
+    pod: Pod, there: Pod, unresolvable: Sequence[str], expected: str
+) -> None:
+    cluster = crowded(n=[there])
+    assert evaluate(pod, outcome(cluster, unresolvable=unresolvable)).ineligible == expected
+
+
+def test_a_nominated_node_that_nobody_looked_at() -> None:
+    """It counts as one where nothing helps, unless PreFilter said that evicting may help everywhere."""
+    cluster = crowded(n=[leaving("a")], m=[])
+    pod = preemptor(nominated_node="n")
+    assert evaluate(pod, outcome(cluster, unseen=["n", "m"])).ineligible == ""
+    everywhere = Status(Code.UNSCHEDULABLE, ("claimed",), "P")
+    assert evaluate(pod, outcome(cluster, unseen=["n", "m"], absent=everywhere)).ineligible == WAITS
+
+
+# Candidates
+
+
+def test_only_nodes_where_it_may_help_are_judged() -> None:
+    cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)], c=[low("c", cpu=4)])
+    found = evaluate(preemptor(), outcome(cluster, unresolvable=["a"], unseen=["b"]))
+    assert [eviction.node_name for eviction in found.all_evictions(cluster)] == ["c"]
+
+
+def test_where_prefilter_rejected_all_nodes_all_are_judged() -> None:
+    cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)])
+    absent = Status(Code.UNSCHEDULABLE, ("claimed",), "P")
+    found = evaluate(preemptor(), outcome(cluster, unseen=["a", "b"], absent=absent))
+    assert [eviction.node_name for eviction in found.all_evictions(cluster)] == ["a", "b"]
+
+
+def test_the_best_node_and_its_victims() -> None:
+    cluster = crowded(a=[low("a", 9, cpu=4)], b=[low("b", 3, cpu=2), low("c", 5, cpu=2)])
+    eviction = evaluate(preemptor(), outcome(cluster)).eviction(cluster)
+    assert eviction is not None
+    assert eviction.node_name == "b"
+    assert [victim.name for victim in eviction.victims] == ["c", "b"]
+
+
+def test_why_it_helps_nowhere() -> None:
+    """Nodes that were not judged are those where it is no use."""
+    cluster = crowded(a=[], b=[low("b", 200, cpu=1), low("c")], c=[low("d", cpu=4)], d=[])
+    found = outcome(cluster, unresolvable=["c", "d"])
+    evaluation = evaluate(preemptor(), found)
+    assert evaluation.eviction(cluster) is None
+    assert why_not(evaluation, found) == (
+        "0/4 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod, "
+        "2 Preemption is not helpful for scheduling."
+    )
+
+
+def test_what_broke_is_told_once() -> None:
+    cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)], c=[low("c", cpu=4)])
+    evaluation = evaluate(preemptor(), outcome(cluster, broken=["a", "b", "c"]))
+    assert preemption_errors(evaluation) == ['running "Cpu" filter plugin: broke']
+
+
+def test_what_broke_on_one_node_spoils_no_other() -> None:
+    cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)])
+    eviction = evaluate(preemptor(), outcome(cluster, broken=["a"])).eviction(cluster)
+    assert eviction is not None
+    assert eviction.node_name == "b"
+
+
+# Sampling, for those who configure it
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        pytest.param(Sampling(0, 1, 0.0), "n0", id="the first that helps"),
+        pytest.param(Sampling(0, 1, 0.5), "n4", id="the first from the middle on"),
+        pytest.param(Sampling(0, 3, 0.0), "n2", id="the best of the first three"),
+        pytest.param(Sampling(50, 1, 0.0), "n3", id="the best of the first half"),
+        pytest.param(Sampling(100, 0, 0.0), "n7", id="the best of all"),
+        pytest.param(Sampling(0, 99, 0.9), "n7", id="never more than there are"),
+    ],
+)
+def test_looking_no_further_than_needed(sampling: Sampling, expected: str) -> None:
+    """Eight nodes, the later the better."""
+    cluster = crowded(**{f"n{number}": [low(f"p{number}", 50 - number, cpu=4)] for number in range(8)})
+    eviction = evaluate(preemptor(), outcome(cluster), sampling).eviction(cluster)
+    assert eviction is not None
+    assert eviction.node_name == expected
+
+
+def test_looking_on_until_a_node_violates_no_budget() -> None:
+    web = {"app": "web"}
+    pods = {
+        f"n{number}": [low(f"p{number}", cpu=4, labels=web if number < 5 else None)] for number in range(8)
+    }
+    cluster = crowded(**pods)
+    cluster.objects.put(make_pdb("web", web))
+    eviction = evaluate(preemptor(), outcome(cluster), Sampling(0, 1, 0.0)).eviction(cluster)
+    assert eviction is not None
+    assert (eviction.node_name, eviction.pdb_violations) == ("n5", 0)
+
+
+def test_where_all_violate_budgets_only_as_many_as_wanted_are_remembered() -> None:
+    web = {"app": "web"}
+    cluster = crowded(
+        **{f"n{number}": [low(f"p{number}", 50 - number, cpu=4, labels=web)] for number in range(8)}
+    )
+    cluster.objects.put(make_pdb("web", web))
+    eviction = evaluate(preemptor(), outcome(cluster), Sampling(0, 3, 0.0)).eviction(cluster)
+    assert eviction is not None
+    assert (eviction.node_name, eviction.pdb_violations) == ("n2", 1)
+
+
+# What is kept
+
+
+class TestKept:
+    """For pods that are alike only rows that changed are judged again."""
+
+    def judged_rows(self, cluster: Cluster, found: FilterOutcome, pod: Pod) -> int:
+        """How many rows were judged for the pod, at least once."""
+        seen: set[int] = set()
+        judge = found.judge
+
+        def counting(view):  # type: ignore[no-untyped-def]  # wraps the judge for this test
+            seen.update(view.rows.tolist())
+            return judge(view)
+
+        found.judge = counting
+        evaluate(pod, found)
+        found.judge = judge
+        return len(seen)
+
+    def test_nothing_changed(self) -> None:
+        cluster = crowded(**{f"n{number}": [low(f"p{number}", cpu=4)] for number in range(6)})
+        found = outcome(cluster)
+        assert self.judged_rows(cluster, found, preemptor()) == 6
+        assert self.judged_rows(cluster, found, preemptor()) == 0
+
+    @pytest.mark.parametrize(
+        ("change", "judged"),
+        [
+            pytest.param(lambda cluster: cluster.add_pod(low("new"), "n3"), 1, id="a pod came"),
+            pytest.param(
+                lambda cluster: cluster.remove_pod(low("p2").uid),
+                0,
+                id="a pod went, and nobody is left to evict",
+            ),
+            pytest.param(lambda cluster: cluster.set_node(make_node("n4", cpu=8)), 1, id="a node changed"),
+            pytest.param(lambda cluster: cluster.nominate(low("new", 500), "n5"), 1, id="a pod is expected"),
+            pytest.param(
+                lambda cluster: cluster.objects.put(make_pdb("b", {"app": "web"})), 6, id="a budget changed"
+            ),
+            pytest.param(lambda cluster: cluster.add_pod(low("new"), "unseen"), 6, id="the table grew"),
+        ],
+    )
+    def test_what_changed(self, change, judged: int) -> None:  # type: ignore[no-untyped-def]  # any change
+        cluster = crowded(**{f"n{number}": [low(f"p{number}", cpu=4)] for number in range(6)})
+        found = outcome(cluster)
+        evaluate(preemptor(), found)
+        change(cluster)
+        assert self.judged_rows(cluster, found, preemptor()) == judged
+
+    def test_other_priorities_have_other_victims(self) -> None:
+        cluster = crowded(a=[low("a", 50, cpu=4)], b=[low("b", 5, cpu=4)])
+        found = outcome(cluster)
+        names = []
+        for priority in (100, 10, 100, 10, 1):
+            eviction = evaluate(make_pod("p", priority=priority), found).eviction(cluster)
+            names.append(
+                eviction
+                and [
+                    e.node_name
+                    for e in evaluate(make_pod("p", priority=priority), found).all_evictions(cluster)
+                ]
+            )
+        assert names == [["a", "b"], ["b"], ["a", "b"], ["b"], None]
+
+    def test_pods_that_were_promised_a_node_leave_nothing_behind(self) -> None:
+        """Each is judged without its own nomination, and what that gave is of no use to others."""
+        cluster = crowded(**{f"n{number}": [low(f"p{number}", cpu=4)] for number in range(6)})
+        found = outcome(cluster)
+        for number in range(20):
+            pod = make_pod(f"high-{number}", priority=100, cpu=4)
+            cluster.nominate(pod, "n0")
+            evaluate(pod, found)
+            cluster.withdraw(pod.uid)
+        assert len(found.kept) <= 2
+
+    def test_victims_stay_in_order_when_a_pod_is_only_updated(self) -> None:
+        """An update that no rule can see moves a pod to the end of its node's list, kept or not."""
+        pods = [low(name, cpu=1) for name in "abcd"]
+        cluster = crowded(n=pods)
+        kept = outcome(cluster, 2)
+        evaluate(preemptor(), kept)
+        cluster.update_pod(
+            make_pod("a", cpu=1, priority=0, started=pods[0].status.start_time, annotations={"x": "y"})
+        )
+        results = []
+        for found in (kept, outcome(cluster, 2)):
+            eviction = evaluate(preemptor(), found).eviction(cluster)
+            assert eviction is not None
+            results.append([victim.name for victim in eviction.victims])
+        assert results[0] == results[1]
