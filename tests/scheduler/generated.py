@@ -494,6 +494,12 @@ FLAVORS: Final[Mapping[str, Flavor]] = {
         changes=[change for change in CHANGES if change[0] in ("cpu", "pods", "taints", "unschedulable")],
         objects=[item for item in OBJECTS if isinstance(item, PodDisruptionBudget)],
     ),
+    "fought over": Flavor(
+        RANKED,
+        (1, 2, 3),
+        {"schedule": 50, "delete": 8, "appear": 30, "put": 10, "drop": 2},
+        objects=[item for item in OBJECTS if isinstance(item, PodDisruptionBudget)],
+    ),
     "looked up": Flavor(
         (*PLAIN, *(shape for shape in SHAPES if shape.fields.keys() & {"claims", "owner", "volumes"})),
         (0, 1),
