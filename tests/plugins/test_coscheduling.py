@@ -221,9 +221,9 @@ async def test_a_group_that_asks_for_less_is_tried_again() -> None:
 
 @virtual
 async def test_members_on_nodes_count_after_a_restart() -> None:
-    """A scheduler that died while it bound a group left two of three behind."""
-    on_node = [make_member(number, node="n") for number in range(2)]
-    async with gangs(make_node("n"), make_group(), *on_node, make_member(2)) as cluster:
+    """A scheduler that died while it bound a group left two of three behind. They are listed last."""
+    on_node = [make_member(number, node="n") for number in (1, 2)]
+    async with gangs(make_node("n"), make_group(), make_member(0), *on_node) as cluster:
         assert cluster.bound() == 3
 
 

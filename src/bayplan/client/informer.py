@@ -113,14 +113,18 @@ class Informer(Generic[ObjectT]):
         await asyncio.sleep(seconds)
 
     def replace(self, items: Sequence[ObjectT], version: str) -> None:
-        """Takes over a new list; what is missing in it has been deleted."""
+        """Takes over a new list; what is missing in it has been deleted.
+
+        The handler is told when all of it is known: whoever looks at several objects sees them together.
+        """
         gone = dict(self._objects)
         for item in items:
             gone.pop((item.namespace, item.name), None)
         for item in gone.values():
             self._remove(item)
-        for item in items:
-            self._put(item)
+        replaced = [(self._take_in(item), item) for item in items]
+        for old, item in replaced:
+            self._tell(old, item)
         self.resource_version = version
 
     def apply(self, batch: Sequence[WatchEvent[ObjectT]]) -> None:
@@ -130,24 +134,28 @@ class Informer(Generic[ObjectT]):
                 if event.change is Change.DELETED:
                     self._remove(item)
                 elif event.change is not Change.BOOKMARK:
-                    self._put(item)
+                    self._tell(self._take_in(item), item)
             self.resource_version = event.resource_version
 
-    def _put(self, item: ObjectT) -> None:
+    def _take_in(self, item: ObjectT) -> ObjectT | None:
+        """Puts an object into the copy; returns what was there before."""
         key = (item.namespace, item.name)
         old = self._objects.get(key)
+        self._objects[key] = item
+        if self._labelled:
+            if old is not None:
+                self._unfile(old)
+            self._file(item)
+        return old
+
+    def _tell(self, old: ObjectT | None, item: ObjectT) -> None:
         if old is None:
-            self._store(item)
             self._handler.added(item)
         elif old.uid != item.uid:
             # Deleted and made anew under the same name, and we heard only of the end of it.
             self._handler.deleted(old)
-            self._unfile(old)
-            self._store(item)
             self._handler.added(item)
         elif old.metadata.resource_version != item.metadata.resource_version or not item.uid:
-            self._unfile(old)
-            self._store(item)
             self._handler.updated(old, item)
 
     def _remove(self, item: ObjectT) -> None:
@@ -155,22 +163,20 @@ class Informer(Generic[ObjectT]):
         known = self._objects.get((item.namespace, item.name))
         if known is not None:
             del self._objects[item.namespace, item.name]
-            self._unfile(known)
+            if self._labelled:
+                self._unfile(known)
             self._handler.deleted(item if item.uid == known.uid else known)
 
-    def _store(self, item: ObjectT) -> None:
-        self._objects[item.namespace, item.name] = item
-        if self._labelled:
-            for index, place in self._places(item):
-                index.setdefault(place, {})[item.name] = item
+    def _file(self, item: ObjectT) -> None:
+        for index, place in self._places(item):
+            index.setdefault(place, {})[item.name] = item
 
     def _unfile(self, item: ObjectT) -> None:
-        if self._labelled:
-            for index, place in self._places(item):
-                here = index[place]
-                del here[item.name]
-                if not here:
-                    del index[place]
+        for index, place in self._places(item):
+            here = index[place]
+            del here[item.name]
+            if not here:
+                del index[place]
 
     def _places(
         self, item: ObjectT
