@@ -101,7 +101,9 @@ class Progress:
     """How often it backed off; tells an old timer from the one that counts."""
     is_paused: bool = False
     kept_out: dict[str, Pod] = field(default_factory=dict)
-    """Members to be tried when the group is complete and its pause is over."""
+    """Members to be tried when all are there and the pause is over."""
+    sent_back: dict[str, Pod] = field(default_factory=dict)
+    """Members whose turn came during a pause. They are tried when another one fits."""
 
 
 class Coscheduling(Plugin):
@@ -151,8 +153,13 @@ class Coscheduling(Plugin):
         name = pod.labels.get(POD_GROUP_LABEL)
         if name is None or self.handle is None:
             return SKIP
-        obstacle = self._obstacle(self.handle, pod, name, self._group(self.handle, pod, name))
-        return unresolvable(obstacle) if obstacle else SKIP
+        group = self._group(self.handle, pod, name)
+        obstacle = self._obstacle(self.handle, pod, name, group)
+        if not obstacle:
+            return SKIP
+        if group is not None:
+            self._progress_of(self.handle, group, pod).sent_back[pod.uid] = pod
+        return unresolvable(obstacle)
 
     def _obstacle(self, handle: Handle, pod: Pod, name: str, group: PodGroup | None) -> str:
         """Why there is no point in looking for a node; empty where there is."""
@@ -237,6 +244,7 @@ class Coscheduling(Plugin):
         if not progress.holds:
             progress.holds = True
             progress.refused.clear()
+            progress.sent_back.clear()
             handle.activate(missing)
         return wait
 
@@ -260,9 +268,10 @@ class Coscheduling(Plugin):
             waiting = handle.waiting_pod(member.uid)
             if waiting is not None:
                 waiting.allow(self.name)
-        self._progress.pop(progress.key, None)
-        progress.is_paused = False
-        self._try_kept_out(handle, progress)
+        del self._progress[progress.key]
+        # From now on each of them is tried for itself. A pause that is not over is nobody's any more.
+        progress.pauses += 1
+        handle.activate([*progress.kept_out.values(), *progress.sent_back.values()])
 
     # Letting go, and trying again
 
