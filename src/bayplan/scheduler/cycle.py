@@ -116,10 +116,13 @@ def post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     rejected_by = ""
     for plugin in framework.profile.plugins[Point.POST_FILTER]:
         try:
-            answer: PostFilterResult = plugin.post_filter(result.search.state, result.search.pod, outcome)
+            answer: object = plugin.post_filter(result.search.state, result.search.pod, outcome)
         except Exception as error:
             status = Status(Code.ERROR, (calls.describe(error),), plugin.name)
             return PostFilterResult(status)
+        if not isinstance(answer, PostFilterResult):
+            text = f'PostFilter plugin "{plugin.name}" gave {answer!r}'
+            return PostFilterResult(Status(Code.ERROR, (text,), plugin.name))
         code = answer.status.code
         if code is Code.SUCCESS:
             return dataclasses.replace(answer, earlier=tuple(reasons))

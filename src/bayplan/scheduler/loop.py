@@ -43,6 +43,7 @@ from bayplan.client.informer import Handler, Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.extender.chain import build_chain
 from bayplan.extender.view import SnapshotView
+from bayplan.framework.calls import describe
 from bayplan.framework.cluster_api import ClusterAPI
 from bayplan.framework.framework import Framework
 from bayplan.framework.plugin_api import Plugin
@@ -57,7 +58,7 @@ from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.cycle import Decision, decide
+from bayplan.scheduler.cycle import Decision, broken, decide
 from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
@@ -236,16 +237,21 @@ class Scheduler:
     # Running
 
     async def run(self) -> None:
-        """Goes on until it is cancelled or `stop` is called."""
+        """Goes on until it is cancelled or `stop` is called.
+
+        What breaks beyond repair (not a request, and not a plugin's answer about a pod) is raised.
+        """
         watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
+        scheduling = asyncio.ensure_future(self._schedule_all())
         try:
-            for informer in self.informers:
-                await informer.synced.wait()
-            await self._schedule_forever()
+            # A scheduler that no longer hears of changes must not go on as if there were none.
+            ended, _ = await asyncio.wait((scheduling, *watching), return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         finally:
-            for task in watching:
+            for task in (scheduling, *watching):
                 task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            await asyncio.gather(scheduling, *watching, return_exceptions=True)
             await self.context.tasks.cancel()
             self.context.recorder.close()
             await self._extenders.close()
@@ -255,7 +261,10 @@ class Scheduler:
         self._stopped = True
         self._work.set()
 
-    async def _schedule_forever(self) -> None:
+    async def _schedule_all(self) -> None:
+        """One pod after the other, once everything is known."""
+        for informer in self.informers:
+            await informer.synced.wait()
         context = self.context
         in_a_row = 0
         while not self._stopped:
@@ -303,7 +312,11 @@ class Scheduler:
         if context.cache.is_assumed(pod.uid):
             context.queue.done(pod.uid)
             return
-        decision = await self._decide(framework, pod)
+        try:
+            decision = await self._decide(framework, pod)
+        except Exception as error:
+            _log.exception("the attempt to schedule pod %s broke", pod.key)
+            decision = broken(pod, describe(error))
         if context.metrics.enabled:
             context.metrics.algorithm(context.loop.time() - started)
         if self._on_decision is not None:

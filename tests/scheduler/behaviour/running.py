@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -108,12 +108,16 @@ async def _delivered(answer: Answer) -> None:
 class World:
     """A cluster and its scheduler, with pods called by their names (in the namespace `default`)."""
 
-    def __init__(self, cluster: Cluster, scheduler: Scheduler) -> None:
+    def __init__(
+        self, cluster: Cluster, scheduler: Scheduler, run: asyncio.Future[None], decisions: list[Decision]
+    ) -> None:
         self.cluster = cluster
         self.store = cluster.store
         self.scheduler = scheduler
         self.context = scheduler.context
-        self.decisions: list[Decision] = []
+        self.run = run
+        """Done when the scheduler has ended."""
+        self.decisions = decisions
 
     # Acting on the cluster
 
@@ -221,9 +225,10 @@ async def running(
     kubelet: Kubelet | None = None,
     eager: bool = True,
     keep: bool = True,
+    kind_of_cluster: type[Cluster] = Cluster,
 ) -> AsyncIterator[World]:
     """A scheduler on a cluster with these objects, which has done all that there is to do at once."""
-    cluster = Cluster(MemoryStore(clock=current_loop().wall_time, kubelet=kubelet))
+    cluster = kind_of_cluster(MemoryStore(clock=current_loop().wall_time, kubelet=kubelet))
     for item in objects:
         cluster.store.create(item)
     plugins = tuple(plugins)
@@ -240,18 +245,15 @@ async def running(
         on_decision=decisions.append,
         hostname="here",
     )
-    world = World(cluster, scheduler)
-    world.decisions = decisions
     working = asyncio.ensure_future(scheduler.run())
+    world = World(cluster, scheduler, working, decisions)
     await quiescent()
     try:
         yield world
-        assert not working.done(), "the scheduler has ended"
     finally:
         working.cancel()
-        ended = await asyncio.gather(working, return_exceptions=True)
-        if not isinstance(ended[0], asyncio.CancelledError) and isinstance(ended[0], BaseException):
-            raise ended[0]
+        with suppress(asyncio.CancelledError):
+            await working  # raises what ended it
 
 
 def configuration(text: str, *plugins: type[Plugin]) -> KubeSchedulerConfiguration:
