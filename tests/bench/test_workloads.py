@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.api.pod import Affinity, Pod, PodAffinityTerm
+from bayplan.api.pod_group import POD_GROUP_LABEL
 from bayplan.bench.errors import UnknownWorkloadError
 from bayplan.bench.templates import HOSTNAME, ZONE
 from bayplan.bench.workload import BACKGROUND_EVERY, Workload
@@ -40,6 +41,7 @@ def test_they_are_all_there() -> None:
         "Unschedulable",
         "Preemption",
         "MixedShapes",
+        "Gangs",
     ]
 
 
@@ -233,3 +235,14 @@ def test_find(name: str, found: str) -> None:
 def test_an_unknown_name_gets_suggestions() -> None:
     with pytest.raises(UnknownWorkloadError, match="did you mean TopologySpreading"):
         find_workload("TopologySpread")
+
+
+def test_gangs_are_complete_groups() -> None:
+    """Every measured pod names a group that exists, and a group asks for as many pods as it has."""
+    workload = find_workload("Gangs")
+    members: dict[str, int] = {}
+    for pod in workload.make_pods(120):
+        group = pod.labels[POD_GROUP_LABEL]
+        members[group] = members.get(group, 0) + 1
+    assert members == {group.name: group.spec.min_member for group in workload.make_groups(120)}
+    assert sorted(members.values()) == [20, 50, 50]

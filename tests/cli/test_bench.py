@@ -13,15 +13,21 @@ from bayplan.cli.main import main
 SIZES = ["--core", "--json", "--nodes", "12", "--init-pods", "10", "--pods", "20"]
 
 
+@pytest.mark.parametrize("measured", ["core", "whole"])
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
-def test_every_workload_runs(workload: Workload, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_workload_runs(workload: Workload, measured: str, capsys: pytest.CaptureFixture[str]) -> None:
     """All pods find a node, where there are enough for one pod a host."""
     nodes = "40" if "AntiAffinity" in workload.name or workload.name == "MixedSchedulingBasePod" else "12"
     # Four low-priority pods fill a node: the measured ones have to evict.
     first = "48" if workload.name == "Preemption" else "10"
     pods = "12" if workload.name == "Preemption" else "20"
-    arguments = ["--core", "--json", "--nodes", nodes, "--init-pods", first, "--pods", pods]
-    assert main(["bench", workload.name, *arguments]) == 0
+    arguments = ["--json", "--nodes", nodes, "--init-pods", first, "--pods", pods]
+    whole = measured == "whole"
+    if workload.group_size and not whole:
+        assert main(["bench", workload.name, *arguments, "--core"]) == 2
+        assert "leave out --core" in capsys.readouterr().err
+        return
+    assert main(["bench", workload.name, *arguments, *([] if whole else ["--core"])]) == 0
     (line,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     background = 1 if workload.background else 0
     assert (line["workload"], line["scheduled"], line["unscheduled"]) == (

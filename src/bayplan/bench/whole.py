@@ -22,6 +22,7 @@ from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
 from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, silent
 from bayplan.bench.workload import Workload
 from bayplan.metrics import SchedulerMetrics
+from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.server.memory import MemoryCluster
@@ -55,8 +56,13 @@ class _Run:
             store.create(namespace)
         for node in as_delivered(workload.make_nodes(sizes.nodes), Node):
             store.create(node)
+        for group in workload.make_groups(sizes.pods):
+            store.create(group)
         self._scheduler = scheduler = Scheduler(
-            MemoryCluster(store), metrics=SchedulerMetrics(), on_decision=self._on_decision
+            MemoryCluster(store),
+            metrics=SchedulerMetrics(),
+            on_decision=self._on_decision,
+            plugins=(Coscheduling,) if workload.group_size else (),
         )
         running = asyncio.ensure_future(scheduler.run())
         try:
@@ -89,7 +95,7 @@ class _Run:
             pstats.Stats(profiler, stream=profile).sort_stats("tottime").print_stats(PROFILE_LINES)
         left = self._store.list(Pod)
         bound = sum(1 for pod in left if pod.spec.node_name)
-        evicted = standing + sizes.pods - len(left)
+        evicted = standing + len(pods) - len(left)
         intervals = sorted(b - a for a, b in zip(self._decided, self._decided[1:], strict=False)) or [0]
         return Measurement(
             workload=workload.name,

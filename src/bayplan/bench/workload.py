@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
+from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.bench.templates import HOSTNAME, NODE, ZONE
 
 CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,6 +73,8 @@ class Workload:
     zones: tuple[str, ...] = ()
     """Values of the zone label, dealt to the nodes in turn; empty: nodes have no zone."""
     namespace_labels: tuple[tuple[str, str], ...] = ()
+    group_size: int = 0
+    """Measured pods come in groups of so many that run together or not at all; 0: one by one."""
 
     def make_nodes(self, count: int) -> Iterator[Node]:
         """Yield nodes, each with its own host name, as a kubelet would register them."""
@@ -98,9 +101,26 @@ class Workload:
             yield from pods.make("i", share, first)
             first += share
 
+    def make_groups(self, count: int) -> Iterator[PodGroup]:
+        """Yield the groups of so many measured pods."""
+        if not self.group_size:
+            return
+        for number in range(-(-count // self.group_size)):
+            meta = replace(_meta(_group(number), "g", number, {}), namespace=self.measured.namespaces[0])
+            members = min(self.group_size, count - number * self.group_size)
+            yield PodGroup(metadata=meta, spec=PodGroupSpec(min_member=members))
+
+    def _grouped(self, pods: Iterator[Pod]) -> Iterator[Pod]:
+        if not self.group_size:
+            yield from pods
+            return
+        for number, pod in enumerate(pods):
+            labels = {**pod.labels, POD_GROUP_LABEL: _group(number // self.group_size)}
+            yield replace(pod, metadata=replace(pod.metadata, labels=labels))
+
     def make_pods(self, count: int) -> Iterator[Pod]:
         """Yield `count` measured pods in order of arrival, with the background pods between them."""
-        arrivals = self.measured.make("m", count)
+        arrivals = self._grouped(self.measured.make("m", count))
         if self.background is None:
             yield from arrivals
             return
@@ -119,6 +139,10 @@ def _meta(name: str, role: str, number: int, labels: dict[str, str]) -> ObjectMe
         labels=labels,
         creation_timestamp=CREATED,
     )
+
+
+def _group(number: int) -> str:
+    return f"group-{number:04d}"
 
 
 def _uid(role: str, number: int) -> str:

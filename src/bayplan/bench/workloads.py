@@ -219,4 +219,14 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         measured=PodSet(make_shapes(MOONS), ("shapes",)),
         zones=MOONS,
     ),
+    Workload(
+        name="Gangs",
+        summary="a hundred groups of fifty pods that run together or not at all (not one of upstream's)",
+        nodes=NODES,
+        init_pods=1000,
+        pods=5000,
+        init=(_all_in(templates.DEFAULT_POD, "namespace-1"),),
+        measured=_all_in(templates.DEFAULT_POD, "namespace-2"),
+        group_size=50,
+    ),
 )

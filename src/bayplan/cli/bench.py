@@ -58,7 +58,9 @@ def bench(
 
     Workloads and sizes are those of Kubernetes' scheduler_perf for 5,000 nodes; the options scale them.
     """
-    workloads = [find_workload(name) for name in names] or list(WORKLOADS)
+    workloads = [find_workload(name) for name in names] or [
+        workload for workload in WORKLOADS if not (core and workload.group_size)
+    ]
     if list_only:
         _print_list(workloads, as_json)
         return
