@@ -186,7 +186,6 @@ class SchedulingQueue:
         info.pod = pod
         info.unschedulable_plugins = frozenset(unschedulable_plugins)
         info.pending_plugins = frozenset(pending_plugins)
-        info.gating_plugin = ""
         known = self._parts.pods.get(info.key)
         if known is None:
             self._put_back(info)

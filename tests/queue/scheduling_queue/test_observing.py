@@ -72,5 +72,6 @@ def test_a_queue_that_nobody_observes_works_the_same() -> None:
         popped.append(info.pod.name)
         queue.add_unschedulable_if_not_present(info, info.pod, ["Fit"])
     queue.move_all(NODE_ADD)
+    assert queue.hints.registered(PROFILE, "Extender") == ()
     assert popped == ["broken", "a", "b", "active", "backing off", "gated"]
     assert queue.counts() == PendingPods(active=0, backoff=6, unschedulable=0, gated=0)

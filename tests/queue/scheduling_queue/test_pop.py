@@ -43,6 +43,18 @@ def test_a_pod_that_comes_back_stands_behind_those_that_were_not_tried() -> None
     assert world.pop_all() == ["b", "a"]
 
 
+def test_pods_that_come_back_at_the_same_time_stand_in_the_order_in_which_they_do() -> None:
+    world = World(make_filter("Fit"))
+    for name in "abc":
+        world.add(name)
+    world.pop_all()
+    for name in "cab":
+        world.fail(name, "Fit")
+    world.clock.now = 20.0
+    world.queue.move_all(NODE_ADD)
+    assert world.pop_all() == ["c", "a", "b"]
+
+
 def test_moves_do_not_change_the_order() -> None:
     """Pods that wait since the same time as before are tried in the order in which they failed."""
     world = World(make_filter("Fit"))

@@ -99,13 +99,28 @@ def test_an_update_may_help_the_pod_itself(
     assert {key: count for key, count in world.counts.incoming_pods.items() if key not in before} == entered
 
 
-def test_the_first_event_that_helps_decides() -> None:
+@pytest.mark.parametrize(("later", "part"), [(0.0, "backoff"), (60.0, "active")])
+def test_the_first_event_that_helps_decides(later: float, part: str) -> None:
     """Labels changed and gates went: the pod enters for its labels, once."""
     world = World(*PLUGINS)
     world.reject("p", "Labels", "AnyUpdate", gates=["a"])
+    world.clock.now = later
     world.update(labels={"a": "b"})
-    assert world.counts.incoming_pods["backoff", "UnschedulablePodUpdatePodLabel"] == 1
-    assert ("backoff", "UnschedulablePodUpdatePodSchedulingGatesEliminated") not in world.counts.incoming_pods
+    entered = world.counts.incoming_pods
+    assert entered[part, "UnschedulablePodUpdatePodLabel"] == 1
+    assert (part, "UnschedulablePodUpdatePodSchedulingGatesEliminated") not in entered
+
+
+@pytest.mark.parametrize("later", [pytest.param(0.0, id="backing off"), pytest.param(60.0, id="or not")])
+def test_an_event_that_meets_a_closed_gate_leaves_it_to_the_next(later: float) -> None:
+    gate = Gate()
+    world = World(gate, *PLUGINS)
+    world.reject("p", "AnyUpdate", gates=["a"])
+    gate.closed.add("p")
+    world.clock.now = later
+    asked = len(gate.asked)
+    world.update(labels={"a": "b"})
+    assert len(gate.asked) == asked + 2
 
 
 def test_other_waiting_pods_never_see_an_update() -> None:
