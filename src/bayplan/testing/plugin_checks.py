@@ -1,0 +1,412 @@
+"""What holds for every plugin, ours and yours: call `check_plugin(MyPlugin)` in a test.
+
+    leaves the cluster as it was          what it is given is for reading
+    answers the same when asked again     no hidden state, no clock, no dice of its own
+    answers a few rows as it does all     the rows handed in may be all, a few, or hypothetical ones
+    keeps scores between 0 and 100        after normalising
+    wakes pods by events that exist       and its hints answer yes or no
+    reads what it says it reads           results that are kept (`Reads`) follow from nothing else
+    computes plain numbers as columns     where it says that it is `elementwise`
+
+Checks run on sample clusters (`bayplan.testing.samples`). A plugin that looks at something which those do not
+have is checked with samples of its own, or it is checked for nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.framework import calls
+from bayplan.framework.events import Action, Resource, Wake
+from bayplan.framework.plugin_api import NodeNames, Plugin
+from bayplan.framework.profile import Step, points_of
+from bayplan.framework.signature import SignatureOf
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import SUCCESS, Status
+from bayplan.framework.verdicts import Reasons
+from bayplan.scheduler.core import CoreHandle
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.one_node import OneNode
+from bayplan.snapshot.table import Table
+from bayplan.snapshot.view import NodeColumns
+from bayplan.snapshot.what_if import Hypothesis
+from bayplan.testing.samples import Samples, make_samples
+
+SEEDS: Final = (1, 2, 3)
+
+
+class PluginCheckError(AssertionError):
+    """A plugin does not do what every plugin has to. The text names plugin, pod and difference."""
+
+
+MakePlugin = Callable[[Cluster], Plugin]
+"""Makes the plugin anew for a cluster."""
+
+Check = Callable[[MakePlugin, Samples], None]
+
+
+def check_plugin(plugin: type[Plugin], args: Any = None, *, samples: Iterable[Samples] | None = None) -> None:
+    """Runs all checks. `args` are the plugin's arguments, where it needs some.
+
+    Raises:
+        PluginCheckError: the plugin failed one of them.
+    """
+    for sample in [make_samples(seed) for seed in SEEDS] if samples is None else samples:
+        for check in PLUGIN_CHECKS:
+            check(maker(plugin, args), sample)
+
+
+def maker(plugin: type[Plugin], args: Any = None) -> MakePlugin:
+    """How checks make the plugin: with these arguments, and a handle that only looks."""
+    return lambda cluster: plugin(args, CoreHandle(cluster))
+
+
+# Asking a plugin
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """All that a plugin says about a pod; names of nodes instead of rows."""
+
+    pre_enqueue: Status
+    pre_filter: Status | NodeNames
+    statuses: dict[str, Status]
+    scores: bool
+    raw: dict[str, int]
+    normalized: dict[str, int]
+
+
+class Asked:
+    """A plugin whose PreFilter and PreScore, where it has them, were asked about a pod."""
+
+    def __init__(self, plugin: Plugin, pod: Pod, cluster: Cluster) -> None:
+        self.plugin: Any = plugin
+        self.pod = pod
+        self.cluster = cluster
+        self.step = Step.alone(plugin)
+        self.state = CycleState()
+        self.everything = NodeColumns(cluster)
+        self.there = NodeColumns(cluster, cluster.order)
+        self.pre_filter: Status | NodeNames = SUCCESS
+        if hasattr(plugin, "pre_filter"):
+            self.pre_filter = calls.pre_filter(plugin, self.state, pod, self.everything)
+        self.filters = hasattr(plugin, "filter") and (
+            isinstance(self.pre_filter, NodeNames) or self.pre_filter.is_success
+        )
+        self.scores = hasattr(plugin, "score")
+        if self.scores and hasattr(plugin, "pre_score"):
+            self.scores = calls.pre_score(plugin, self.state, pod, self.there)
+
+    def statuses(self, view: NodeColumns) -> list[Status | None]:
+        if not self.filters:
+            return [None] * len(view)
+        reasons = Reasons(self.plugin.name)
+        found = calls.filter_rows(self.step, self.state, self.pod, view, reasons)
+        if found is None:
+            return [None] * len(view)
+        return [reasons.status(int(bits)) if bits else None for bits in found.why()]
+
+    def raw(self, view: NodeColumns) -> list[int]:
+        found: list[int] = calls.score_rows(self.step, self.state, self.pod, view).tolist()
+        return found
+
+    def answers(self) -> Answers:
+        names, view = self.there.names, self.there
+        raw = self.raw(view) if self.scores else []
+        scores = np.array(raw, dtype=np.int64)
+        normal = calls.normalized(self.step, self.state, self.pod, view, scores) if len(scores) else scores
+        pre_enqueue = self.plugin.pre_enqueue(self.pod) if hasattr(self.plugin, "pre_enqueue") else None
+        return Answers(
+            pre_enqueue=pre_enqueue or SUCCESS,
+            pre_filter=self.pre_filter,
+            statuses={
+                name: status
+                for name, status in zip(names, self.statuses(view), strict=True)
+                if status is not None
+            },
+            scores=self.scores,
+            raw=dict(zip(names, raw, strict=False)),
+            normalized=dict(zip(names, normal.tolist(), strict=False)),
+        )
+
+
+def ask(make: MakePlugin, pod: Pod, cluster: Cluster) -> Answers:
+    """The answers of a plugin made for this question alone."""
+    return Asked(make(cluster), pod, cluster).answers()
+
+
+def _require(holds: bool, plugin: Plugin, pod: Pod, text: str) -> None:
+    if not holds:
+        raise PluginCheckError(f"plugin {plugin.name}, pod {pod.key}: {text}")
+
+
+def _same(plugin: Plugin, pod: Pod, one: Any, other: Any, text: str) -> None:
+    if one == other:
+        return
+    if isinstance(one, Answers) and isinstance(other, Answers):
+        for part in dataclasses.fields(Answers):
+            _same(plugin, pod, getattr(one, part.name), getattr(other, part.name), f"{part.name}: {text}")
+    _require(False, plugin, pod, f"{text}: {one} and {other}")
+
+
+# Checks
+
+
+def check_takes_part(make: MakePlugin, samples: Samples) -> None:
+    """It has a name, and a method of at least one extension point."""
+    plugin = make(samples.cluster())
+    if not plugin.name:
+        raise PluginCheckError(f"{type(plugin).__name__} has no name")
+    if not points_of(type(plugin)):
+        raise PluginCheckError(f"plugin {plugin.name} implements no extension point")
+
+
+def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> None:
+    """Columns are read-only, and what is not (objects, lists, logs) is not touched either."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    before = _fingerprint(cluster)
+    for pod in samples.pods:
+        encoded = msgspec.msgpack.encode(pod)
+        Asked(plugin, pod, cluster).answers()
+        _require(_fingerprint(cluster) == before, plugin, pod, "the cluster was changed")
+        _require(msgspec.msgpack.encode(pod) == encoded, plugin, pod, "the pod was changed")
+
+
+def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
+    """Asked twice, after other pods, and made anew on another cluster of the same objects."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    first = [Asked(plugin, pod, cluster).answers() for pod in samples.pods]
+    for pod, answers in reversed(list(zip(samples.pods, first, strict=True))):
+        _same(plugin, pod, answers, Asked(plugin, pod, cluster).answers(), "asked twice")
+        _same(plugin, pod, answers, ask(make, pod, samples.cluster()), "asked on a cluster that is alike")
+
+
+def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
+    """After normalising, and where there is nothing to normalise by: with one node, and with none."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    for pod in samples.pods:
+        asked = Asked(plugin, pod, cluster)
+        if not asked.scores:
+            continue
+        for rows in (cluster.order, cluster.order[:1]):
+            view = NodeColumns(cluster, rows)
+            if hasattr(plugin, "pre_score") and not calls.pre_score(plugin, asked.state, pod, view):
+                continue
+            scores = calls.score_rows(asked.step, asked.state, pod, view)
+            calls.normalized(asked.step, asked.state, pod, view, scores)
+
+
+def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
+    """Filter, and a Score that is kept, on each row alone, on rows in any order, and on a hypothesis."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    for pod in samples.pods:
+        asked = Asked(plugin, pod, cluster)
+        for rows in _some_rows(cluster.order):
+            places = [int(np.flatnonzero(cluster.order == row)[0]) for row in rows]
+            view = NodeColumns(cluster, rows)
+            expected = asked.statuses(asked.there)
+            found = asked.statuses(view)
+            _same(plugin, pod, [expected[place] for place in places], found, "Filter on some rows")
+            as_it_is = Hypothesis(
+                cluster, rows, rows[:0], np.zeros(len(rows) + 1, dtype=np.intp), np.zeros(0, dtype=np.int64)
+            )
+            _same(plugin, pod, found, asked.statuses(as_it_is), "Filter on a hypothesis that changes nothing")
+            if asked.scores and plugin.reads is not None:
+                scores = asked.raw(asked.there)
+                _same(plugin, pod, [scores[place] for place in places], asked.raw(view), "Score on some rows")
+
+
+def _some_rows(order: IdColumn) -> list[IdColumn]:
+    return [
+        *(order[place : place + 1] for place in range(len(order))),
+        order[::-1].copy(),
+        order[1::2].copy(),
+    ]
+
+
+def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) -> None:
+    """An elementwise plugin gives the same for one row with plain numbers as with arrays."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    if not plugin.elementwise:
+        return
+    for pod in samples.pods:
+        asked = Asked(plugin, pod, cluster)
+        statuses = asked.statuses(asked.everything)
+        scores = asked.raw(asked.everything) if asked.scores else []
+        for row in range(len(asked.everything)):
+            one = OneNode(cluster, row)
+            if asked.filters:
+                reasons = Reasons(plugin.name)
+                bits = calls.filter_one(asked.step, asked.state, pod, one, reasons)
+                found = reasons.status(bits) if bits else None
+                _same(plugin, pod, statuses[row], found, "Filter on one node with plain numbers")
+            if asked.scores:
+                found_score = asked.plugin.score(asked.state, pod, one)
+                _require(
+                    type(found_score) is int,
+                    plugin,
+                    pod,
+                    f"Score gave {found_score!r} for one node, no plain int",
+                )
+                _same(plugin, pod, scores[row], found_score, "Score on one node with plain numbers")
+
+
+def check_reads_what_it_says(make: MakePlugin, samples: Samples) -> None:
+    """Kept results depend on the pod's declared fields, the row, and objects of the declared kinds alone."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    reads = plugin.reads
+    if reads is None:
+        return
+    signature_of = SignatureOf(reads.pod)
+    alike: dict[bytes, tuple[Pod, Answers]] = {}
+    others = _without_what_it_does_not_read(plugin, samples)
+    for pod in samples.pods:
+        answers = _kept_part(ask(make, pod, cluster))
+        known, expected = alike.setdefault(signature_of(pod), (pod, answers))
+        _same(plugin, pod, answers, expected, f"differs from {known.key} in nothing that the plugin reads")
+        for what, other in others:
+            _same(plugin, pod, answers, _kept_part(ask(make, pod, other.cluster())), f"without {what}")
+
+
+def _kept_part(answers: Answers) -> Answers:
+    """Of what a kept plugin says only the verdicts and raw scores are kept, and PreEnqueue never is."""
+    return dataclasses.replace(answers, pre_enqueue=SUCCESS, normalized={})
+
+
+def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tuple[str, Samples]]:
+    reads = plugin.reads
+    assert reads is not None
+    found = []
+    if not reads.usage:
+        found.append(("the pods that run", samples.without(Pod)))
+    kinds = {type(item) for item in samples.objects} - {Node, Pod} - set(reads.kinds)
+    found.extend((f"objects of kind {kind.__name__}", samples.without(kind)) for kind in kinds)
+    if not reads.images:
+        plain: list[Object] = [
+            msgspec.structs.replace(item, status=msgspec.structs.replace(item.status, images=()))
+            if isinstance(item, Node)
+            else item
+            for item in samples.objects
+        ]
+        found.append(("images", Samples(plain, samples.pods)))
+    return found
+
+
+def check_wakes_by_events_that_exist(make: MakePlugin, samples: Samples) -> None:
+    """Whoever can reject a pod says what may help it, and hints answer yes or no to any such event."""
+    plugin = make(samples.cluster())
+    registered = plugin.wakes_on()
+    if registered is None:
+        return
+    for registration in registered:
+        if not isinstance(registration, Wake):
+            raise PluginCheckError(f"plugin {plugin.name}: wakes_on gave {registration!r}, no Wake")
+        hint, event = registration.hint, registration.event
+        if hint is None:
+            continue
+        for pod in samples.pods:
+            for old, new in _changes(event.resource, event.action, pod, samples):
+                answer = hint(pod, old, new)
+                _require(
+                    isinstance(answer, bool),
+                    plugin,
+                    pod,
+                    f"the hint for {event.resource} {event.action.name} answered {answer!r}",
+                )
+
+
+def _changes(resource: Resource, action: Action, pod: Pod, samples: Samples) -> list[tuple[Any, Any]]:
+    """Objects before and after events of this kind."""
+    kinds: dict[Resource, type[Object]] = {Resource.POD: Pod, Resource.NODE: Node}
+    kind = kinds.get(resource)
+    if kind is None:
+        return []
+    some: Sequence[Any] = [item for item in samples.objects if isinstance(item, kind)][:4]
+    changes: list[tuple[Any, Any]] = []
+    if action & Action.ADD:
+        changes.extend((None, item) for item in some)
+    if action & Action.DELETE:
+        changes.extend((item, None) for item in some)
+    if action & Action.UPDATE:
+        changes.extend((old, new) for old in some for new in some if old.name == new.name)
+        changes.extend((pod, pod) for _ in some[:1] if kind is Pod)
+        changes.extend((old, _renamed(new, old)) for old, new in pairwise(some))
+    return changes
+
+
+def _renamed(item: Any, other: Any) -> Any:
+    """The item under the name of another, so that the two are one object before and after a change."""
+    names = {"name": other.metadata.name, "uid": other.metadata.uid, "namespace": other.metadata.namespace}
+    return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, **names))
+
+
+PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
+    check_takes_part,
+    check_leaves_the_cluster_as_it_was,
+    check_answers_the_same_again,
+    check_keeps_scores_in_range,
+    check_answers_few_rows_as_all,
+    check_computes_plain_numbers_as_columns,
+    check_reads_what_it_says,
+    check_wakes_by_events_that_exist,
+)
+"""All checks, for those who want each to be a test of its own."""
+
+
+# What a cluster looks like
+
+
+def _fingerprint(cluster: Cluster) -> Any:
+    """All that a plugin must not change. Columns that are made on demand (labels, counts) do not count."""
+    return (
+        _columns(cluster.nodes),
+        _columns(cluster.pods),
+        [id(node) for node in cluster.nodes.node],
+        [id(pod) for pod in cluster.pods.pod],
+        [msgspec.msgpack.encode(node) for node in cluster.nodes.node],
+        [list(slots) for slots in cluster.row_pods],
+        {row: set(ports) for row, ports in cluster.used_ports.items()},
+        dict(cluster.claim_uses),
+        {row: list(slots) for row, slots in cluster.nominated.items()},
+        (cluster.usage_log.end, cluster.node_log.end, cluster.nomination_log.end),
+        (cluster.topology_version, cluster.images_version, cluster.objects.version),
+        len(cluster.terms),
+    )
+
+
+def _columns(table: Table) -> list[bytes]:
+    return [
+        column.read.tobytes()
+        for name, column in sorted(vars(table).items())
+        if hasattr(column, "read") and not name.startswith("_")
+    ]
+
+
+__all__ = [
+    "PLUGIN_CHECKS",
+    "Answers",
+    "Check",
+    "MakePlugin",
+    "PluginCheckError",
+    "Samples",
+    "check_plugin",
+    "make_samples",
+    "maker",
+]

@@ -1,0 +1,243 @@
+"""Every built-in plugin passes the checks, and each check catches the plugin it is there for."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayplan.plugin import (
+    Action,
+    CycleState,
+    IntColumn,
+    NodeColumns,
+    NodeInfo,
+    NodePlugin,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Resource,
+    Service,
+    Status,
+    Wake,
+    reject,
+    unresolvable,
+    wake,
+)
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.plugin_checks import PLUGIN_CHECKS, SEEDS, Check, ask, check_plugin, maker
+from bayplan.testing.samples import Samples, make_samples
+
+SAMPLES = {seed: make_samples(seed) for seed in SEEDS}
+
+
+@pytest.mark.parametrize("check", PLUGIN_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("plugin", BUILTIN_PLUGINS, ids=lambda plugin: plugin.name)
+def test_built_in_plugins_pass(plugin: type[Plugin], check: Check) -> None:
+    for samples in SAMPLES.values():
+        check(maker(plugin), samples)
+
+
+def test_samples_are_the_same_for_the_same_seed() -> None:
+    assert make_samples(1) == make_samples(1)
+    assert make_samples(1) != make_samples(2)
+
+
+def test_samples_have_something_for_every_filter_and_score() -> None:
+    """A check that never meets a rejection checks nothing."""
+    silent: dict[str, set[str]] = {"filter": set(), "score": set()}
+    for plugin in BUILTIN_PLUGINS:
+        rejecting = scoring = 0
+        for samples in SAMPLES.values():
+            for pod in samples.pods:
+                answers = ask(maker(plugin), pod, samples.cluster())
+                rejecting += len(answers.statuses)
+                scoring += len(set(answers.raw.values())) > 1
+        if hasattr(plugin, "filter") and not rejecting:
+            silent["filter"].add(plugin.name)
+        if hasattr(plugin, "score") and not scoring:
+            silent["score"].add(plugin.name)
+    assert silent == {"filter": {"DynamicResources"}, "score": {"DynamicResources", "VolumeBinding"}}
+
+
+# Plugins that do what they must not
+
+
+class Nothing(Plugin):
+    pass
+
+
+class ChangesColumns(Plugin):
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        mask = nodes.cluster.nodes.exists.array
+        mask[0] = False
+        yield Reject(False, "never")
+
+
+class ChangesPods(Plugin):
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
+        pod.labels["seen"] = "yes"
+
+
+class WritesColumns(Plugin):
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        everything = NodeColumns(nodes.cluster)
+        everything.pod_count[0] = 7
+        yield Reject(False, "never")
+
+
+class Dice(Plugin):
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return np.array([random.randrange(100) for _ in range(len(nodes))], dtype=np.int64)
+
+
+class Remembers(Plugin):
+    """Accepts a pod only once."""
+
+    def __init__(self, args: Any = None, handle: Any = None) -> None:
+        super().__init__(args, handle)
+        self.seen: set[str] = set()
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        if pod.uid in self.seen:
+            return unresolvable("again")
+        self.seen.add(pod.uid)
+        return None
+
+
+class TooHigh(Plugin):
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return np.full(len(nodes), 101, dtype=np.int64)
+
+
+class LooksAtNeighbours(Plugin):
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(nodes.pod_count >= nodes.pod_count.max(initial=0), "the fullest of those shown")
+
+
+class NotPlain(Plugin):
+    reads = Reads.of(usage=True)
+    elementwise = True
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(~(nodes.pod_count > 1), "few pods")
+
+
+class NotWhole(Plugin):
+    reads = Reads.of(usage=True)
+    elementwise = True
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
+        return (
+            nodes.pod_count % 100 if isinstance(nodes.pod_count, np.ndarray) else float(nodes.pod_count % 100)
+        )
+
+
+class ReadsMoreOfThePod(Plugin):
+    reads = Reads.of("labels")
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(bool(pod.spec.tolerations), "tolerant")
+
+
+class ReadsUsage(Plugin):
+    reads = Reads.of("labels")
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(nodes.pod_count > 0, "taken")
+
+
+class ReadsServices(Plugin):
+    reads = Reads.of("labels")
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(bool(len(nodes.cluster.objects.of(Service))), "served")
+
+
+class ReadsImages(Plugin):
+    reads = Reads.of("labels")
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(bool(nodes.cluster.nodes.images), "pictures")
+
+
+class WakesOddly(Plugin):
+    def pre_enqueue(self, pod: Pod) -> None:
+        return None
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return ["Pod/Add"]  # type: ignore[list-item]  # the mistake
+
+
+class HintsMaybe(Plugin):
+    def pre_enqueue(self, pod: Pod) -> None:
+        return None
+
+    def wakes_on(self) -> Sequence[Wake]:
+        return [wake(Resource.NODE, Action.ADD, lambda pod, old, new: len(new.labels))]  # type: ignore[arg-type,return-value]  # the mistake
+
+
+@pytest.mark.parametrize(
+    ("plugin", "complaint"),
+    [
+        (Nothing, "plugin Nothing implements no extension point"),
+        (ChangesColumns, "plugin ChangesColumns, pod default/plain: the cluster was changed"),
+        (ChangesPods, "the pod was changed"),
+        (WritesColumns, "assignment destination is read-only"),
+        (Dice, "raw: asked twice"),
+        (Remembers, "pre_filter: asked twice"),
+        (TooHigh, "returns an invalid score 101"),
+        (LooksAtNeighbours, "Filter on some rows"),
+        (NotPlain, "Filter on one node with plain numbers"),
+        (NotWhole, "Score gave"),
+        (ReadsMoreOfThePod, "in nothing that the plugin reads"),
+        (ReadsUsage, "statuses: without the pods that run"),
+        (ReadsServices, "statuses: without objects of kind Service"),
+        (ReadsImages, "statuses: without images"),
+        (WakesOddly, "wakes_on gave 'Pod/Add', no Wake"),
+        (HintsMaybe, "the hint for Node ADD answered"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+@pytest.mark.filterwarnings("ignore:Bitwise inversion:DeprecationWarning")
+def test_a_check_catches(plugin: type[Plugin], complaint: str) -> None:
+    with pytest.raises(Exception, match=re.escape(complaint)):
+        check_plugin(plugin)
+
+
+class Honest(NodePlugin):
+    """A plugin as one would write it."""
+
+    def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
+        return reject("noisy") if node.labels.get("disk") == "hdd" else None
+
+    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+        return max(0, 100 - 10 * len(node.pods))
+
+
+class HonestAndKept(Honest):
+    reads = Reads.of(usage=True)
+
+
+@pytest.mark.parametrize("plugin", [Honest, HonestAndKept])
+def test_an_honest_plugin_passes(plugin: type[Plugin]) -> None:
+    check_plugin(plugin)
+
+
+def test_samples_of_ones_own() -> None:
+    class Annotated(Plugin):
+        reads = Reads.of()
+
+        def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+            return [Reject(pod.annotations.get("example.com/skip") == "yes", "skipped")]
+
+    plain, special = make_pod("a"), make_pod("b", annotations={"example.com/skip": "yes"})
+    check_plugin(Annotated)
+    with pytest.raises(AssertionError, match="in nothing that the plugin reads"):
+        check_plugin(Annotated, samples=[Samples([make_node("n")], [plain, special])])
