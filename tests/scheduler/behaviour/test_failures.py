@@ -34,8 +34,10 @@ def answers(*, nominates: str | None = None, status: Any = None) -> type[Plugin]
 
 def at(point: str, answer: Any) -> type[Plugin]:
     """A plugin that fails at one point."""
-    more: dict[str, Any] = {"unreserve": lambda *_: None} if point == "reserve" else {}
-    return plugin("X", wakes_on=list, **{point: lambda *_: answer}, **more)
+    methods: dict[str, Any] = {point: lambda *_: answer, "wakes_on": list}
+    if point == "reserve":
+        methods["unreserve"] = lambda *_: None
+    return plugin("X", **methods)
 
 
 @pytest.mark.parametrize(
