@@ -15,7 +15,9 @@ import pytest
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
-from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.plugin_api import Plugin, Wait
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import Status, failure
 from bayplan.scheduler.loop import Scheduler
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
@@ -139,5 +141,29 @@ def test_a_preemptor_whose_last_victim_goes_before_the_others() -> None:
             cluster.store.create(make_pod("preemptor", cpu="4", priority=10))
             await asyncio.sleep(30)
             assert cluster.node_of("preemptor") == "n"
+
+    run_virtual(main())
+
+
+class HesitatesAndBreaks(Plugin):
+    """Has the pod wait for a permit, and breaks before the waiting begins."""
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Wait:
+        return Wait(60)
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        return failure("broken")
+
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        raise AssertionError("it does not come to this")
+
+
+def test_a_pod_that_fails_before_it_waits_for_its_permit() -> None:
+    """It was still found among the pods that wait, and so kept its place on the node when it was deleted."""
+
+    async def main() -> None:
+        cluster = Cluster(make_node("n"), make_pod("p"))
+        async with scheduling(cluster, [HesitatesAndBreaks]) as scheduler:
+            assert len(scheduler.context.waiting) == 0
 
     run_virtual(main())

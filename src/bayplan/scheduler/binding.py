@@ -134,11 +134,16 @@ class Bindings:
 
     async def _wait_and_bind(self, attempt: Attempt) -> None:
         context, pod = self._context, attempt.pod
-        works = pre_flight(attempt)
-        if works or attempt.waiting is not None:
-            await self._announce(attempt)
-        if attempt.waiting is not None:
-            await self._wait(attempt)
+        try:
+            works = pre_flight(attempt)
+            if works or attempt.waiting is not None:
+                await self._announce(attempt)
+            if attempt.waiting is not None:
+                await self._wait(attempt)
+        finally:
+            # However it ended: who finds a pod among those that wait relies on its being turned away.
+            if attempt.waiting is not None:
+                context.waiting.remove(pod.uid)
         context.queue.done(pod.uid)
         if works:
             await pre_bind(attempt, context.pre_binding)
@@ -160,10 +165,7 @@ class Bindings:
         context, waiting = self._context, attempt.waiting
         assert waiting is not None
         since = context.loop.time()
-        try:
-            outcome = await waiting.outcome()
-        finally:
-            context.waiting.remove(attempt.pod.uid)
+        outcome = await waiting.outcome()
         context.metrics.permit_wait(outcome.code, context.loop.time() - since)
         if outcome.is_rejection:
             raise RejectedError(outcome)
