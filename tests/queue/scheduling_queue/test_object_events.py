@@ -21,7 +21,7 @@ from bayplan.queue.object_events import (
     node_update_events,
     pod_update_events,
 )
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.builders import make_container, make_node, make_pod
 
 
 def with_status(pod: Pod, **fields: Any) -> Pod:
@@ -37,6 +37,23 @@ def resized(pod: Pod, cpu: str) -> Pod:
 def with_claims(*claims: tuple[str, str | None]) -> Pod:
     statuses = tuple(PodResourceClaimStatus(name=name, resource_claim_name=claim) for name, claim in claims)
     return with_status(make_pod(), resource_claim_statuses=statuses)
+
+
+def as_a_whole(cpu: str) -> ResourceRequirements:
+    return ResourceRequirements(requests={"cpu": cpu})
+
+
+def with_sidecar(cpu: str, reported: str) -> Pod:
+    """A pod with a sidecar that asks for this much, and has as much as the kubelet reports."""
+    pod = make_pod(init_containers=[make_container("side", cpu=cpu, sidecar=True)])
+    status = ContainerStatus(name="side", resources=as_a_whole(reported))
+    return with_status(pod, init_container_statuses=(status,))
+
+
+def allocated(cpu: str) -> Pod:
+    """A pod that asks for 1 cpu as a whole, of which the kubelet reports this much as allocated."""
+    pod = make_pod(resources=as_a_whole("1"))
+    return with_status(pod, resources=as_a_whole("1"), allocated_resources={"cpu": cpu})
 
 
 INFEASIBLE = Condition(type="PodResizePending", status="True", reason="Infeasible")
@@ -124,6 +141,28 @@ INFEASIBLE = Condition(type="PodResizePending", status="True", reason="Infeasibl
 def test_pod_updates(old: Pod, new: Pod, expected: list[str]) -> None:
     labels = [event.label for event in pod_update_events(old, new)]
     assert labels == [f"UnschedulablePod{change}" for change in expected]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(with_sidecar("2", "1"), with_sidecar("1", "1"), id="a sidecar asks for less"),
+        pytest.param(with_sidecar("1", "2"), with_sidecar("1", "1"), id="a sidecar has less"),
+        pytest.param(make_pod(overhead={"cpu": "2"}), make_pod(overhead={"cpu": "1"}), id="less overhead"),
+        pytest.param(
+            make_pod(resources=as_a_whole("2")), make_pod(resources=as_a_whole("1")), id="less as a whole"
+        ),
+        pytest.param(
+            with_status(make_pod(resources=as_a_whole("1")), resources=as_a_whole("2")),
+            with_status(make_pod(resources=as_a_whole("1")), resources=as_a_whole("1")),
+            id="the kubelet reports less as a whole",
+        ),
+        pytest.param(allocated("2"), allocated("1"), id="the kubelet has allocated less"),
+    ],
+)
+def test_whatever_a_pod_takes_less_of_is_a_scale_down(old: Pod, new: Pod) -> None:
+    events = [[event.label for event in pod_update_events(*pair)] for pair in ((old, new), (new, old))]
+    assert events == [["UnschedulablePodUpdatePodScaleDown"], ["UnschedulablePodUpdate"]]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_nothing_is_left_of_a_pod_that_is_taken_out() -> None:
     [
         pytest.param(300.0, [], id="nobody at exactly the limit"),
         pytest.param(300.1, ["old"], id="beyond the limit"),
+        pytest.param(400.0, ["old"], id="not another one that is at exactly the limit"),
         pytest.param(401.0, ["old", "young"], id="each from when it came back"),
         pytest.param(1001.0, ["flushed", "old", "young"], id="or from when it was flushed last"),
     ],
