@@ -167,3 +167,33 @@ def test_a_pod_that_fails_before_it_waits_for_its_permit() -> None:
             assert len(scheduler.context.waiting) == 0
 
     run_virtual(main())
+
+
+class SlowPreBind(Plugin):
+    """Whose work takes a while."""
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        return None
+
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        await asyncio.sleep(1)
+        return None
+
+
+def test_a_pod_that_is_preempted_before_its_pre_bind_has_begun() -> None:
+    """It was neither bound nor brought back, and kept its place for ever.
+
+    The preemptor waits for a node. It backs off when one comes, so that the other pod is tried before it.
+    """
+
+    async def main() -> None:
+        cluster = Cluster(make_node("small", cpu="1"), make_pod("preemptor", cpu="2", priority=10))
+        async with scheduling(cluster, [SlowPreBind]) as scheduler:
+            cluster.store.create(make_node("n", cpu="2"))
+            cluster.store.create(make_pod("victim", cpu="2"))
+            await asyncio.sleep(20)
+            assert cluster.node_of("preemptor") == "n"
+            assert scheduler.context.cache.assumed_count == 0
+            assert scheduler.context.queue.find("default/victim") is not None
+
+    run_virtual(main())

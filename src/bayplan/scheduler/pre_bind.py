@@ -83,6 +83,10 @@ async def _run(attempt: Attempt, plugins: list[Any]) -> None:
     try:
         for task in asyncio.as_completed(tasks):
             await task
+    except asyncio.CancelledError:
+        # A plugin that was stopped before its first step could not say why.
+        if attempt.pre_binding is None or not attempt.pre_binding.cause:
+            raise
     finally:
         for unfinished in tasks:
             unfinished.cancel()
