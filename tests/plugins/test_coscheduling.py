@@ -366,7 +366,7 @@ async def test_a_group_that_does_not_fit_is_not_tried_all_the_time() -> None:
 
 @virtual
 async def test_members_that_were_sent_back_are_tried_once_the_group_is_complete() -> None:
-    """One is enough. When it goes and its room is taken, the second is refused and the third not looked at."""
+    """One is enough. When its room is taken, the second is refused and the third not looked at."""
     async with gangs(make_node("n", cpu=1), make_group(wanted=1), *make_members(3)) as cluster:
         cluster.delete("g-0")
         cluster.add(make_pod("urgent", cpu="1", priority=5))
