@@ -236,8 +236,7 @@ class Framework:
 
     def _best_kept(self, search: Search) -> Found | NotFound:
         """Only kept plugins have a say in filtering, and all nodes count."""
-        standing, cluster = search.standing, self.cluster
-        start = self._start.index % cluster.node_count
+        standing, cluster, start = search.standing, self.cluster, self._first_index()
         rows = standing.feasible_rows(start)
         if len(rows) < 2:
             return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
@@ -305,8 +304,7 @@ class Framework:
             if len(order):
                 order = np.roll(order, -(start % len(order)))
         else:
-            # Nodes may have gone since the last search, so that it would begin behind the end.
-            order = self._rotated(start % len(order) if len(order) else 0)
+            order = self._rotated(start)
         return order, absent, search.node_set_by
 
     def _first_index(self) -> int:
