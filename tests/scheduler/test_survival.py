@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import pytest
 
@@ -195,5 +196,27 @@ def test_a_pod_that_is_preempted_before_its_pre_bind_has_begun() -> None:
             assert cluster.node_of("preemptor") == "n"
             assert scheduler.context.cache.assumed_count == 0
             assert scheduler.context.queue.find("default/victim") is not None
+
+    run_virtual(main())
+
+
+def test_a_victim_that_has_given_way_to_another_is_not_deleted() -> None:
+    """It was back in the queue, asking for nothing but another node, when its second eviction began.
+
+    The first preemptor takes it while it is being bound; the second waits for others to be deleted before it
+    turns to this one, and for its going, which had been.
+    """
+
+    async def main() -> None:
+        started = datetime(2025, 1, 1, tzinfo=UTC)
+        running = [make_pod(name, cpu="2", node="n", priority=0, started=started) for name in ("w", "y")]
+        cluster = Cluster(make_node("n", cpu="6"), *running, make_pod("victim", cpu="2", priority=0))
+        cluster.delete_seconds = 5
+        async with scheduling(cluster, [SlowPreBind]):
+            await asyncio.sleep(0.5)
+            cluster.store.create(make_pod("first", cpu="2", priority=20))
+            cluster.store.create(make_pod("second", cpu="4", priority=10))
+            await asyncio.sleep(30)
+            assert [cluster.node_of(name) for name in ("first", "second", "victim")] == ["n", "n", ""]
 
     run_virtual(main())

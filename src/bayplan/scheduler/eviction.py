@@ -57,19 +57,19 @@ class Evictions:
             # The answer to the last eviction may come so late that the next preemption has begun.
             if context.preempting.get(preemptor.uid) is under_way:
                 del context.preempting[preemptor.uid]
-            if failed or self._is_kept_out_for_nothing(preemptor, victims[-1]):
+            if failed or (self._is_kept_out(preemptor) and not self._stands_on(node_name, victims[-1])):
+                # The last victim, whose going wakes the preemptor, had gone before the others.
                 context.queue.activate([preemptor])
                 context.wake()
 
-    def _is_kept_out_for_nothing(self, preemptor: Pod, last: Pod) -> bool:
-        """The last victim, whose going should have woken the preemptor, went while others were in the way."""
+    def _is_kept_out(self, preemptor: Pod) -> bool:
+        """Whether the preemptor would have been tried if its victims had not been in the way."""
         waiting = self._context.queue.find(preemptor.key)
-        latest = self._context.latest(last)
-        return (
-            waiting is not None
-            and waiting.gating_plugin == PLUGIN
-            and (latest is None or latest.uid != last.uid)
-        )
+        return waiting is not None and waiting.gating_plugin == PLUGIN
+
+    def _stands_on(self, node_name: str, victim: Pod) -> bool:
+        placed = self._context.cluster.placed_pod(victim.uid)
+        return placed is not None and placed[1] == node_name
 
     async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:
         """Pods of lower priority can no longer count on this node."""
@@ -89,6 +89,9 @@ class Evictions:
     async def _evict(self, victim: Pod, preemptor: Pod, node_name: str) -> bool:
         """False where it could not be evicted."""
         context, profile = self._context, preemptor.spec.scheduler_name
+        if not self._stands_on(node_name, victim):
+            # Its binding failed meanwhile, or somebody else was faster. It may be waiting for its next turn.
+            return True
         if self._stopped_in_memory(victim):
             context.recorder.preempted(victim, preemptor, node_name, profile, in_memory=True)
             return True
