@@ -16,7 +16,9 @@ from bayplan.plugin import (
     CycleState,
     IntColumn,
     NodeColumns,
+    NodeInfo,
     NodeNames,
+    NodePlugin,
     Plugin,
     Pod,
     Reads,
@@ -24,6 +26,7 @@ from bayplan.plugin import (
     Status,
     failure,
     normalize_default,
+    reject,
 )
 from bayplan.testing.builders import make_node, make_pod
 
@@ -152,6 +155,38 @@ def test_every_node_has_the_reasons_of_the_first_plugin_that_rejects_it() -> Non
 def test_order_decides_whoever_is_kept(first: type[Rejects], second: type[Rejects], expected: str) -> None:
     framework = make_framework(first("n0", "n1", "n2"), second("n0", "n1", "n2"))
     assert {status.plugin for status in statuses(framework, make_pod()).values()} == {expected}
+
+
+def test_a_plugin_that_never_says_the_same_twice() -> None:
+    """What it said before is forgotten in time, but not by those who were told."""
+
+    class Load(Plugin):
+        load = 0
+
+        def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+            self.load += 1
+            yield Reject(True, f"load is {self.load}")
+
+    framework = make_framework(Load())
+    first = not_found(framework, make_pod("first")).diagnosis
+    for number in range(2500):
+        latest = not_found(framework, make_pod(f"p{number}")).diagnosis
+    assert (first.status(0).message, latest.status(0).message) == ("load is 1", "load is 2501")
+    assert len(framework.begin(make_pod("next")).standing.reasons[0]) < 2000
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["asked", "kept"])
+def test_every_node_may_have_a_reason_of_its_own(kept: bool) -> None:
+    class Personal(NodePlugin):
+        reads = Reads.of() if kept else None
+
+        def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
+            return reject(f"{node.name} has had enough")
+
+    told = statuses(make_framework(Personal(), nodes=100), make_pod())
+    assert {name: status.message for name, status in told.items()} == {
+        f"n{number}": f"n{number} has had enough" for number in range(100)
+    }
 
 
 def test_an_error_on_a_node_fails_the_attempt_and_moves_the_start_all_the_same() -> None:

@@ -84,8 +84,8 @@ def diagnosis(absent: Status | None = None) -> Diagnosis:
     for number in range(4):
         cluster.set_node(make_node(f"n{number}"))
     reasons = {0: Reasons("P")}
-    now = reasons[0].bit(Reject(True, "for now"))
-    good = reasons[0].bit(Reject(True, "for good", unresolvable=True))
+    now = reasons[0].joined(0, Reject(True, "for now"))
+    good = reasons[0].joined(0, Reject(True, "for good", unresolvable=True))
     why = np.array([now, now, good, now], dtype=np.int64)
     verdicts = Verdicts(np.zeros(4, dtype=np.int8), why, reasons)
     found = Diagnosis(cluster, 4, np.array([3, 2, 1], dtype=np.intp), verdicts)

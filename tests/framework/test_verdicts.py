@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.errors import PluginError
 from bayplan.framework.status import Code, Status
-from bayplan.framework.verdicts import MOST_REASONS, PASS, Reasons, Verdicts, collect
+from bayplan.framework.verdicts import PASS, Reasons, Verdicts, collect
 from bayplan.plugin import Reject
 
 
@@ -147,14 +147,24 @@ def test_detached_verdicts_stay_as_they_are() -> None:
     """A decision that is kept does not change when the cluster goes on."""
     who, why = np.zeros(3, dtype=np.int8), np.ones(3, dtype=np.int64)
     reasons = Reasons("P")
-    reasons.bit(Reject(True, "a"))
+    reasons.joined(0, Reject(True, "a"))
     kept = Verdicts(who, why, {0: reasons}).detached()
     who[:], why[:] = PASS, 0
     assert kept.status(1) == Status(Code.UNSCHEDULABLE, ("a",), "P")
 
 
-def test_as_many_reasons_as_a_plugin_can_give_are_told_apart() -> None:
-    rejects = [reject([1], f"reason {number:02}") for number in range(MOST_REASONS)]
+def test_however_many_reasons_there_are_they_are_told_apart() -> None:
+    rejects = [reject([1], f"reason {number}") for number in range(100)]
     status = add_up(*rejects)[1]
     assert status is not None
-    assert len(status.reasons) == MOST_REASONS
+    assert status.reasons == tuple(f"reason {number}" for number in range(100))
+
+
+def test_each_row_may_have_a_reason_of_its_own() -> None:
+    rejects = [reject([row], f"row {row} is odd", of=200) for row in range(200)]
+    reasons = Reasons("P")
+    found = collect(rejects, reasons, 200)
+    assert found is not None
+    assert [reasons.status(int(why)).message for why in found.why()] == [
+        f"row {row} is odd" for row in range(200)
+    ]

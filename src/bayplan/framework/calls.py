@@ -54,18 +54,15 @@ def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> 
 
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
-    """A plugin's reasons against a single row, as bits; 0 where it has none."""
+    """The number of a plugin's reasons against a single row; 0 where it has none."""
+    why = 0
     try:
-        given = [
-            reasons.bit(reject)
-            for reject in step.plugin.filter(state, pod, node) or ()
-            if (np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask)
-        ]
+        for reject in step.plugin.filter(state, pod, node) or ():
+            if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
+                why = reasons.joined(why, reject)
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
-    if len(given) > 1:
-        reasons.note_order(given)
-    return sum(set(given))
+    return why
 
 
 def filter_rows(

@@ -8,6 +8,7 @@ and without them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -17,12 +18,15 @@ from bayplan.framework.profile import Profile, Step
 from bayplan.framework.search import Search
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
-from bayplan.framework.verdicts import PASS, Collected, Verdicts
+from bayplan.framework.verdicts import PASS, Collected, Reasons, Verdicts
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.view import NodeColumns
 from bayplan.snapshot.what_if import Hypothesis
+
+MOST_REASONS: Final = 1000
+"""Combinations of reasons that are remembered of one plugin for pods of one shape."""
 
 Adjust = Callable[[CycleState, Pod, Pod, NodeInfo], Status | None]
 """A plugin's AddPod or RemovePod."""
@@ -43,9 +47,13 @@ class Filtering:
 
     def verdicts(self, search: Search) -> Verdicts:
         """What the filters say about every row, pods nominated there included."""
-        standing = search.standing
+        standing, asked = search.standing, self.asked(search)
+        for step in asked:
+            if len(standing.reasons[step.index]) > MOST_REASONS:
+                # A plugin that never says the same twice would be remembered for ever.
+                standing.reasons[step.index] = Reasons(step.name)
         verdicts = Verdicts(standing.who, standing.why, standing.reasons)
-        self._ask(search, self.asked(search), self._nodes, verdicts)
+        self._ask(search, asked, self._nodes, verdicts)
         if self._cluster.nominated:
             hypothesis = self.with_nominated(search.pod, None)
             if hypothesis is not None:
@@ -141,7 +149,7 @@ class Filtering:
     def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Collected | None:
         """For plugins with AddPod and RemovePod: each row has a state of its own."""
         reasons = search.standing.reasons[step.index]
-        bits = np.zeros(len(view), dtype=np.int64)
+        why = np.zeros(len(view), dtype=np.int64)
         for position in range(len(view)):
             state = self._state(search, step).clone()
             gone, added = view.changed_pods(position)
@@ -153,8 +161,8 @@ class Filtering:
                 for other in pods:
                     self._adjust(verb, method, step, state, search.pod, other, node)
             row = view.subset(np.array([position], dtype=np.intp))
-            bits[position] = calls.filter_one(step, state, search.pod, row, reasons)
-        return Collected.from_bits(bits) if bits.any() else None
+            why[position] = calls.filter_one(step, state, search.pod, row, reasons)
+        return Collected.from_numbers(why, reasons) if why.any() else None
 
     @staticmethod
     def _adjust(
@@ -173,30 +181,23 @@ class Filtering:
             )
 
     def with_nominated(self, pod: Pod, base: Hypothesis | None) -> Hypothesis | None:
-        """Rows with nominated pods that go first, with those pods added. None where there are none."""
+        """Rows with nominated pods that go first, with those pods added. None where there are none.
+
+        `base` says what else is supposed of the rows, and then which rows are meant.
+        """
         cluster, pods = self._cluster, self._cluster.pods
-        rows: list[int] = []
-        added: list[list[int]] = []
-        wanted = None if base is None else set(base.rows.tolist())
-        for row, slots in cluster.nominated.items():
-            if not cluster.nodes.exists.cell[row] or (wanted is not None and row not in wanted):
-                continue
-            first = [
-                slot
-                for slot in slots
-                if pods.priority.cell[slot] >= pod.priority and _uid(pods.pod[slot]) != pod.uid
-            ]
-            if first:
-                rows.append(row)
-                added.append(first)
-        if not rows:
+        slots = pods.nominated.read.nonzero()[0]
+        slots = slots[pods.priority.array.take(slots) >= pod.priority]
+        slots = slots[slots != cluster.nominated_slot(pod.uid)]
+        rows = pods.row.array.take(slots)
+        known = cluster.nodes.exists.array.take(rows)
+        if base is not None:
+            among = np.zeros(cluster.nodes.high, dtype=np.bool_)
+            among[base.rows] = True
+            known = known & among.take(rows)
+        if not known.any():
             return None
-        return _hypothesis(cluster, rows, added, base)
-
-
-def _uid(pod: Pod | None) -> str:
-    assert pod is not None
-    return pod.uid
+        return _with_added(cluster, rows[known], slots[known], base)
 
 
 def _positions(rows: IdColumn, wanted: IdColumn) -> IdColumn:
@@ -205,26 +206,16 @@ def _positions(rows: IdColumn, wanted: IdColumn) -> IdColumn:
     return order.take(np.searchsorted(rows.take(order), wanted))
 
 
-def _hypothesis(
-    cluster: Cluster, rows: list[int], added: list[list[int]], base: Hypothesis | None
-) -> Hypothesis:
-    """`base` (or the cluster as it is) on the given rows, with pods added to each."""
-    slots: list[int] = []
-    signs: list[int] = []
-    starts = [0]
-    at = None if base is None else _positions(base.rows, np.array(rows, dtype=np.intp))
-    for place, (_, more) in enumerate(zip(rows, added, strict=True)):
-        if base is not None and at is not None:
-            here = slice(base.starts[at[place]], base.starts[at[place] + 1])
-            slots.extend(base.slots[here].tolist())
-            signs.extend(base.signs[here].tolist())
-        slots.extend(more)
-        signs.extend([1] * len(more))
-        starts.append(len(slots))
-    return Hypothesis(
-        cluster,
-        np.array(rows, dtype=np.intp),
-        np.array(slots, dtype=np.intp),
-        np.array(starts, dtype=np.intp),
-        np.array(signs, dtype=np.int64),
-    )
+def _with_added(cluster: Cluster, rows: IdColumn, added: IdColumn, base: Hypothesis | None) -> Hypothesis:
+    """`base`, or the cluster as it is, on these rows, with a pod added to each; a row may come several times."""
+    here = np.unique(rows)
+    place = np.searchsorted(here, rows)
+    slots, signs = added, np.ones(len(added), dtype=np.int64)
+    if base is not None:
+        before = base.subset(_positions(base.rows, here))
+        place = np.concatenate((np.repeat(np.arange(len(here)), np.diff(before.starts)), place))
+        slots, signs = np.concatenate((before.slots, slots)), np.concatenate((before.signs, signs))
+    order = place.argsort(kind="stable")
+    starts = np.zeros(len(here) + 1, dtype=np.intp)
+    np.cumsum(np.bincount(place, minlength=len(here)), out=starts[1:])
+    return Hypothesis(cluster, here, slots.take(order), starts, signs.take(order))

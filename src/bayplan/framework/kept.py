@@ -184,7 +184,7 @@ class KeptPlugin:
         return self._scores
 
     def verdict_column(self) -> KeptColumn:
-        """The reasons against each row, as bits; 0 where there are none."""
+        """The number of the reasons against each row; 0 where there are none."""
         self._follow_images()
         return self.verdicts
 

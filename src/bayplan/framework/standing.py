@@ -238,9 +238,9 @@ class Standing:
         self.rows_computed += 1
         who, why = int(self._static_who[row]), int(self._static_why[row])
         for index, kept in self._usage_filters:
-            bits = int(kept.verdicts.values[row])
-            if bits and index < who:
-                who, why = index, bits
+            against = int(kept.verdicts.values[row])
+            if against and index < who:
+                who, why = index, against
         self.who[row] = who
         self.why[row] = why
         now = who == PASS and self._cluster.nodes.exists.cell[row]
@@ -362,11 +362,11 @@ def _first(filters: Filters, where: Any, count: int) -> tuple[Who, Why]:
     who = np.full(count, PASS, dtype=np.int8)
     why = np.zeros(count, dtype=np.int64)
     for index, kept in reversed(filters):
-        bits = kept.verdicts.values[where]
-        rejected = bits != 0
+        against = kept.verdicts.values[where]
+        rejected = against != 0
         if rejected.any():
             np.copyto(who, index, where=rejected)
-            np.copyto(why, bits, where=rejected)
+            np.copyto(why, against, where=rejected)
     return who, why
 
 

@@ -1,13 +1,12 @@
 """Verdicts of a chain of filters over many rows, as two integers a row.
 
-`who` is the place of the first plugin that rejects the row (PASS where none does), `why` the set of that
-plugin's reasons, as bits. Texts are made only when somebody asks.
+`who` is the place of the first plugin that rejects the row (PASS where none does), `why` the number of that
+plugin's reasons (`Reasons`). Texts are made only when somebody asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cmp_to_key
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -20,65 +19,48 @@ from bayplan.framework.status import Code, Status
 PASS: Final = 127
 """`who` of a row that nobody rejects: larger than any plugin's place, so the smaller of two verdicts wins."""
 
-MOST_REASONS: Final = 62
-"""Different reasons one plugin can give to pods of one shape: as many as an int64 has bits to spare."""
-
 Who = NDArray[np.int8]
 Why = NDArray[np.int64]
 
 
 class Reasons:
-    """The reasons that one plugin has given so far, each with a bit."""
+    """What one plugin has said so far: every combination of reasons has a number, 0 that of no reason."""
 
-    __slots__ = ("_before", "_bits", "_statuses", "entries", "has_errors", "plugin")
+    __slots__ = ("_given", "_numbers", "_statuses", "has_errors", "plugin")
 
     def __init__(self, plugin: str) -> None:
         self.plugin = plugin
-        self.entries: list[tuple[str, Code]] = []
         self.has_errors = False
-        self._bits: dict[tuple[str, Code], int] = {}
+        self._given: list[tuple[tuple[str, Code], ...]] = [()]
+        self._numbers: dict[tuple[tuple[str, Code], ...], int] = {(): 0}
         self._statuses: dict[int, Status] = {}
-        self._before: set[tuple[int, int]] = set()
 
-    def bit(self, reject: Reject) -> int:
-        key = (reject.reason, reject.code)
-        found = self._bits.get(key)
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def joined(self, before: int, reject: Reject) -> int:
+        """The number of a combination with one more reason at its end."""
+        reason = (reject.reason, reject.code)
+        given = self._given[before]
+        if reason in given:
+            return before
+        given = (*given, reason)
+        found = self._numbers.get(given)
         if found is None:
-            if len(self.entries) >= MOST_REASONS:
-                raise PluginError(
-                    self.plugin, f"gave more than {MOST_REASONS} different reasons for pods of one shape"
-                )
-            found = self._bits[key] = 1 << len(self.entries)
-            self.entries.append(key)
+            found = self._numbers[given] = len(self._given)
+            self._given.append(given)
             self.has_errors = self.has_errors or reject.error
         return found
 
-    def note_order(self, bits: Sequence[int]) -> None:
-        """In which order the plugin gave its reasons just now, which is how users see them.
-
-        Bits are given out at first sight, which may have been in another order.
-        """
-        for place, later in enumerate(bits):
-            for earlier in bits[:place]:
-                if earlier > later:
-                    self._before.add((earlier.bit_length() - 1, later.bit_length() - 1))
-                    self._statuses.clear()
-
-    def _compare(self, one: int, other: int) -> int:
-        if (one, other) in self._before:
-            return -1
-        return 1 if (other, one) in self._before else one - other
-
     def status(self, why: int) -> Status:
-        """The status that a set of reasons adds up to: an error wins, then unresolvable."""
+        """The status that a combination of reasons comes to: an error wins, then unresolvable."""
         found = self._statuses.get(why)
         if found is None:
-            places = [place for place in range(len(self.entries)) if why >> place & 1]
-            given = [self.entries[place] for place in sorted(places, key=cmp_to_key(self._compare))]
+            given = self._given[why]
             codes = {code for _, code in given}
             if Code.ERROR in codes:
                 code = Code.ERROR
-                given = [entry for entry in given if entry[1] is Code.ERROR]
+                given = tuple(reason for reason in given if reason[1] is Code.ERROR)
             else:
                 code = Code.UNRESOLVABLE if Code.UNRESOLVABLE in codes else Code.UNSCHEDULABLE
             found = self._statuses[why] = Status(code, tuple(reason for reason, _ in given), self.plugin)
@@ -88,40 +70,50 @@ class Reasons:
 class Collected:
     """What one plugin rejects: which rows, and (made only when somebody asks) for which reasons."""
 
-    __slots__ = ("_parts", "mask")
+    __slots__ = ("_parts", "_reasons", "_why", "mask")
 
-    def __init__(self, mask: NDArray[np.bool_], parts: list[tuple[NDArray[np.bool_], int]]) -> None:
+    def __init__(
+        self, mask: NDArray[np.bool_], reasons: Reasons, parts: list[tuple[NDArray[np.bool_], Reject]]
+    ) -> None:
         self.mask = mask
+        self._reasons = reasons
         self._parts = parts
+        self._why: Why | None = None
 
     @classmethod
-    def from_bits(cls, bits: Why) -> Collected:
+    def from_numbers(cls, why: Why, reasons: Reasons) -> Collected:
         """From reasons that are already put together for each row."""
-        return cls(bits != 0, [(bits == found, int(found)) for found in np.unique(bits) if found])
+        made = cls(why != 0, reasons, [])
+        made._why = why
+        return made
 
     def why(self) -> Why:
-        bits = np.zeros(len(self.mask), dtype=np.int64)
-        for mask, bit in self._parts:
-            bits |= np.where(mask, bit, 0)
-        return bits
+        """The number of each row's reasons."""
+        if self._why is None:
+            self._why = np.zeros(len(self.mask), dtype=np.int64)
+            for mask, reject in self._parts:
+                self._join(self._why, mask, reject)
+        return self._why
+
+    def _join(self, why: Why, mask: NDArray[np.bool_], reject: Reject) -> None:
+        before = why[mask]
+        if not before.any():
+            why[mask] = self._reasons.joined(0, reject)
+            return
+        for number in np.unique(before).tolist():
+            before[before == number] = -self._reasons.joined(number, reject)
+        why[mask] = -before
 
     def among(self, positions: NDArray[np.intp], rows: int) -> Collected:
         """The same for all rows, where only those at `positions` were asked about."""
-        return Collected(
-            _spread(self.mask, positions, rows),
-            [(_spread(mask, positions, rows), bit) for mask, bit in self._parts],
-        )
-
-
-def _spread(mask: NDArray[np.bool_], positions: NDArray[np.intp], rows: int) -> NDArray[np.bool_]:
-    wide = np.zeros(rows, dtype=np.bool_)
-    wide[positions] = mask
-    return wide
+        why = np.zeros(rows, dtype=np.int64)
+        why[positions] = self.why()
+        return Collected.from_numbers(why, self._reasons)
 
 
 def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Collected | None:
     """All that one plugin rejects, or None where it rejects nothing."""
-    parts: list[tuple[NDArray[np.bool_], int]] = []
+    parts: list[tuple[NDArray[np.bool_], Reject]] = []
     rejected: NDArray[np.bool_] | None = None
     for reject in rejects:
         mask = np.asarray(reject.mask)
@@ -137,11 +129,11 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Collected
                 reasons.plugin, f"Filter gave a mask of {mask.dtype}, not of bool ({reject.reason})"
             )
         if mask.any():
-            parts.append((mask, reasons.bit(reject)))
+            parts.append((mask, reject))
             rejected = mask if rejected is None else rejected | mask
-    if len(parts) > 1:
-        reasons.note_order([bit for _, bit in parts])
-    return None if rejected is None else Collected(rejected, parts)
+            if reject.error:
+                reasons.has_errors = True
+    return None if rejected is None else Collected(rejected, reasons, parts)
 
 
 class Verdicts:
@@ -190,7 +182,7 @@ class Verdicts:
 
     def detached(self) -> Verdicts:
         """A copy that stays as it is when the cluster goes on."""
-        return Verdicts(self.who.copy(), self.why.copy(), self._reasons)
+        return Verdicts(self.who.copy(), self.why.copy(), dict(self._reasons))
 
     def restricted(self, rows: NDArray[np.intp]) -> Verdicts:
         """The same, with all other rows passing."""

@@ -6,10 +6,8 @@ last at the end, because its going is what wakes the preemptor. If anything fail
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Final
 
 from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod
@@ -49,7 +47,9 @@ class Evictions:
         try:
             cleared = await self._clear_nominations(preemptor, node_name)
             *others, last = victims
-            results = await _gather([self._evict(victim, preemptor, node_name) for victim in others])
+            results = await context.tasks.together(
+                [self._evict(victim, preemptor, node_name) for victim in others]
+            )
             if all(results):
                 under_way.last = last
                 failed = not (await self._evict(last, preemptor, node_name) and cleared)
@@ -131,10 +131,3 @@ class Evictions:
             observed_generation=victim.metadata.generation,
         )
         await patch_status(self._context, victim, PodStatusPatch(condition))
-
-
-async def _gather(work: list[Coroutine[Any, Any, bool]]) -> list[bool]:
-    """All at once; without the cost of a task where there is only one."""
-    if len(work) == 1:
-        return [await work[0]]
-    return list(await asyncio.gather(*work))

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Generator
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,23 @@ class Tasks:
             return
         self._watch(self._loop.create_task(_finish(work, waits_for)), what)
 
+    async def together(self, work: list[Coroutine[Any, Any, T]]) -> list[T]:
+        """The results of all of them, side by side. With `eager` those that wait for nothing are no tasks."""
+        if not self._eager:
+            return list(await asyncio.gather(*work))
+        results: list[Any] = [None] * len(work)
+        waiting: dict[int, asyncio.Task[T]] = {}
+        for place, one in enumerate(work):
+            try:
+                waits_for = one.send(None)
+            except StopIteration as end:
+                results[place] = end.value
+            else:
+                waiting[place] = self._loop.create_task(_finish(one, waits_for))
+        for place, task in waiting.items():
+            results[place] = await task
+        return results
+
     def _watch(self, task: asyncio.Task[None], what: str) -> None:
         self._running.add(task)
         task.set_name(what)
@@ -67,17 +86,17 @@ class Tasks:
             await asyncio.wait(running)
 
 
-async def _finish(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+async def _finish(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
     """The rest of a coroutine whose first step is done: it waits for what that step yielded."""
-    await _Rest(work, waits_for)
+    return await _Rest(work, waits_for)
 
 
-class _Rest:
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+class _Rest(Generic[T]):
+    def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:
         self._work = work
         self._waits_for = waits_for
 
-    def __await__(self) -> Generator[Any, Any, None]:
+    def __await__(self) -> Generator[Any, Any, T]:
         waits_for = self._waits_for
         while True:
             try:
@@ -85,10 +104,10 @@ class _Rest:
             except BaseException as error:
                 try:
                     waits_for = self._work.throw(error)
-                except StopIteration:
-                    return
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]  # what the coroutine returned
             else:
                 try:
                     waits_for = self._work.send(answer)
-                except StopIteration:
-                    return
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]  # as above

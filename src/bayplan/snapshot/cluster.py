@@ -281,6 +281,10 @@ class Cluster:
         self.nomination_log.append(row)
         self._release_if_unused(row)
 
+    def nominated_slot(self, uid: str) -> int:
+        """The slot of a nominated pod, -1 where it is not nominated."""
+        return self._nominated_slot.get(uid, -1)
+
     def nominated_node(self, uid: str) -> str | None:
         slot = self._nominated_slot.get(uid)
         return None if slot is None else self.nodes.name[self.pods.row.cell[slot]]

@@ -36,7 +36,8 @@ class PodTable(Table):
 
     | column | unit | meaning |
     |---|---|---|
-    | placed | bool | on its row; False: only nominated |
+    | placed | bool | on its row |
+    | nominated | bool | expected on its row, and not there yet |
     | row | node row | where it is, or would be |
     | position | index | its place in the row's list of pods |
     | priority | | spec.priority |
@@ -50,6 +51,7 @@ class PodTable(Table):
     def __init__(self) -> None:
         super().__init__()
         self.placed = self.column(np.bool_, False)
+        self.nominated = self.column(np.bool_, False)
         self.row = self.column(np.intp, 0)
         self.position = self.column(np.int64, 0)
         self.priority = self.column(np.int64, 0)
@@ -78,6 +80,7 @@ class PodTable(Table):
             self.pod[slot] = pod
             self.facts[slot] = facts
         self.placed.cell[slot] = placed
+        self.nominated.cell[slot] = not placed
         self.row.cell[slot] = row
         self.position.cell[slot] = position
         self.priority.cell[slot] = pod.priority
