@@ -123,7 +123,7 @@ class Asked:
             for reject in self.plugin.filter(self.state, self.pod, OneNode(self.cluster, row)):
                 assert type(reject.mask) is bool
                 if reject.mask:
-                    bits |= reasons.bit(reject)
+                    bits = reasons.joined(bits, reject)
             found.append(reasons.status(bits) if bits else None)
         return found
 

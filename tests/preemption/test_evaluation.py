@@ -33,8 +33,8 @@ def outcome(
 ) -> FilterOutcome:
     """A search that found no node: all were told "Insufficient cpu", some of them for good."""
     reasons = {0: Reasons("Cpu")}
-    for_now = reasons[0].bit(Reject(True, "Insufficient cpu"))
-    for_good = reasons[0].bit(Reject(True, "Insufficient cpu", unresolvable=True))
+    for_now = reasons[0].joined(0, Reject(True, "Insufficient cpu"))
+    for_good = reasons[0].joined(0, Reject(True, "Insufficient cpu", unresolvable=True))
     high, row_of = cluster.nodes.high, cluster.nodes.row_of
     verdicts = Verdicts(np.zeros(high, dtype=np.int8), np.full(high, for_now, dtype=np.int64), reasons)
     verdicts.why[[row_of[name] for name in unresolvable]] = for_good
