@@ -1,0 +1,182 @@
+"""The cluster of a fault run: who bound what, and requests that outlive the scheduler that sent them.
+
+    scheduler ─► LastingClient ─► FaultyCluster ─► WatchedCluster ─► store
+
+Each life of the scheduler has such a chain of its own. `Ledger` is what they have in common: it knows every
+binding that took effect, and whether it left room on its node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from bayplan.api.host_ports import HostPort, conflicts, host_ports
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.api.quantity import milli_value
+from bayplan.api.requests import placed_requests
+from bayplan.errors import NotFoundError, ServerError
+from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch
+from bayplan.server.memory import MemoryCluster
+from bayplan.server.store import MemoryStore
+
+T = TypeVar("T")
+
+POD_COUNT = "pods"
+
+
+class Ledger:
+    """What the scheduler did to nodes.
+
+    The scheduler answers for its own bindings only: what others put on a node, and what a scheduler's last
+    words from before its death put there, it could not know. Nor that a node has shrunk: what counts is the
+    largest that the node ever was. Where others have given a port away that is in use it is free as soon as
+    one of its users goes: upstream keeps a set.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.bindings: Counter[str] = Counter()
+        """How often each pod was bound, by uid."""
+        self.problems: list[str] = []
+        self._store = store
+        self._ours: set[str] = set()
+        self._largest: dict[str, dict[str, int]] = {}
+        self._ports_of_others: set[tuple[str, HostPort]] = set()
+
+    def look(self) -> None:
+        """To be called whenever others have done something."""
+        for node in self._store.list(Node):
+            largest = self._largest.setdefault(node.name, {})
+            for name, amount in _room(node).items():
+                largest[name] = max(amount, largest.get(name, 0))
+        for pod in self._store.list(Pod):
+            if pod.spec.node_name and pod.uid not in self._ours:
+                self._ports_of_others.update((pod.spec.node_name, port) for port in host_ports(pod))
+
+    def bound(self, pod: Pod, node_name: str, *, is_late: bool) -> None:
+        """A binding of the scheduler has taken effect; late: the scheduler that asked for it is dead."""
+        self.bindings[pod.uid] += 1
+        if self.bindings[pod.uid] > 1:
+            self.problems.append(f"pod {pod.key} was bound {self.bindings[pod.uid]} times")
+        if is_late:
+            self.look()
+            return
+        self._ours.add(pod.uid)
+        here = [
+            other
+            for other in self._store.list(Pod)
+            if other.spec.node_name == node_name and other.uid in self._ours and not other.is_finished
+        ]
+        room = self._largest.get(node_name)
+        if room is None:
+            self.problems.append(f"pod {pod.key} was bound to {node_name}, which never was")
+            return
+        for name, amount in _sum(here).items():
+            if amount > room.get(name, 0):
+                names = " ".join(other.name for other in here)
+                self.problems.append(
+                    f"binding pod {pod.key} overcommits {node_name}: {name} {amount} of {room.get(name, 0)} "
+                    f"by {names}"
+                )
+        for other in here:
+            ports = [port for port in host_ports(pod) if (node_name, port) not in self._ports_of_others]
+            if other.uid != pod.uid and conflicts(ports, set(host_ports(other))):
+                self.problems.append(f"pods {pod.key} and {other.key} have the same port on {node_name}")
+
+
+def _room(node: Node) -> dict[str, int]:
+    return {name: milli_value(amount) for name, amount in node.status.allocatable.items()}
+
+
+def _sum(pods: Iterable[Pod]) -> Counter[str]:
+    """What pods take, in thousandths."""
+    total: Counter[str] = Counter()
+    for pod in pods:
+        total[POD_COUNT] += 1000
+        for name, amount in placed_requests(pod).items():
+            total[name] += amount if name == "cpu" else 1000 * amount
+    return total
+
+
+class WatchedCluster(MemoryCluster):
+    """The store, with an eye on bindings."""
+
+    def __init__(self, store: MemoryStore, ledger: Ledger, tell: Callable[[str], None]) -> None:
+        super().__init__(store)
+        self.is_dead = False
+        """Whether the scheduler that this belongs to has died."""
+        self._ledger = ledger
+        self._tell = tell
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        await super().bind(pod, node_name)
+        self._tell(f"pod {pod.name} is bound to {node_name}{' too late' if self.is_dead else ''}")
+        self._ledger.bound(pod, node_name, is_late=self.is_dead)
+
+    async def delete_pod(self, pod: Pod) -> None:
+        self._tell(f"pod {pod.name} is evicted")
+        await super().delete_pod(pod)
+
+
+class LastingClient(ClusterAPI):
+    """A client whose writes, once sent, are carried out, whether or not anybody still waits for the answer."""
+
+    def __init__(self, cluster: ClusterAPI, store: MemoryStore, chance: random.Random, rate: float) -> None:
+        """`rate` is the share of writes that are sent off before the first moment at which we can die."""
+        self._cluster = cluster
+        self._store = store
+        self._chance = chance
+        self._rate = rate
+
+    async def list(self, kind: type[ObjectT]) -> tuple[Any, str]:
+        return await self._cluster.list(kind)
+
+    def watch(self, kind: type[ObjectT], resource_version: str) -> Any:
+        return self._cluster.watch(kind, resource_version)
+
+    async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
+        return await self._cluster.get(kind, name, namespace)
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        await self._send(self._cluster.bind(pod, node_name))
+
+    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
+        await self._send(self._honestly(pod, self._cluster.patch_pod_status(pod, patch)))
+
+    async def delete_pod(self, pod: Pod) -> None:
+        await self._send(self._honestly(pod, self._cluster.delete_pod(pod)))
+
+    async def create(self, item: Object) -> Object:
+        return await self._send(self._cluster.create(item))
+
+    async def update(self, item: Object) -> Object:
+        return await self._send(self._cluster.update(item))
+
+    async def _send(self, request: Coroutine[Any, Any, T]) -> T:
+        if self._chance.random() >= self._rate:
+            return await request
+        sent = asyncio.ensure_future(request)
+        sent.add_done_callback(_heed)
+        return await asyncio.shield(sent)
+
+    async def _honestly(self, pod: Pod, request: Awaitable[None]) -> None:
+        """No API server says of a pod that is there that it is gone: it is overloaded instead."""
+        try:
+            await request
+        except NotFoundError as error:
+            try:
+                self._store.get(Pod, pod.name, pod.namespace)
+            except NotFoundError:
+                raise error from None
+            raise ServerError(str(error)) from error
+
+
+def _heed(sent: asyncio.Future[Any]) -> None:
+    """Nobody may be left to hear of an error."""
+    if not sent.cancelled():
+        sent.exception()

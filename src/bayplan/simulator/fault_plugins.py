@@ -1,0 +1,137 @@
+"""What else can go wrong in a scheduler: plugins that fail, refuse and dawdle, and extenders that are slow."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import ClassVar, Final
+
+from bayplan.api.pod import Pod
+from bayplan.extender.chain import ExtenderChain
+from bayplan.extender.requests import (
+    FilterRequest,
+    FilterResponse,
+    PreemptRequest,
+    PreemptResponse,
+    PrioritizeRequest,
+    PrioritizeResponse,
+    Request,
+)
+from bayplan.framework.handle import Handle
+from bayplan.framework.plugin_api import Plugin, Wait
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import SKIP, Status, failure, unschedulable
+
+LONGEST_SECONDS: Final = 4.0
+
+
+class Mishap(Exception):
+    """What the plugin below raises."""
+
+
+class Hazard(Plugin):
+    """Has nothing against any pod, but does not always work. `rate` says how often each of its methods fails.
+
+    Pods that it refused are tried again when it is `over`: they wait for nothing else.
+    """
+
+    name: ClassVar = "Hazard"
+    rate: ClassVar = 0.0
+    """Set by a subclass, since plugins are made by the scheduler."""
+
+    def __init__(self, args: None = None, handle: Handle | None = None) -> None:
+        super().__init__(args, handle)
+        self._refused: dict[str, Pod] = {}
+        self._is_over = False
+
+    def over(self) -> None:
+        """No more mishaps."""
+        self._is_over = True
+        assert self.handle is not None
+        self.handle.activate(self._refused.values())
+
+    def _strikes(self, times: float = 1.0) -> bool:
+        assert self.handle is not None
+        return not self._is_over and self.handle.random.random() < self.rate * times
+
+    def _refuse(self, pod: Pod) -> Status:
+        self._refused[pod.uid] = pod
+        return unschedulable("not today")
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        if self._strikes():
+            return self._refuse(pod)
+        if self._strikes():
+            raise Mishap("Reserve")
+        return None
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Must not fail, and does not."""
+
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status | Wait | None:
+        if self._strikes():
+            return self._refuse(pod)
+        if self._strikes():
+            raise Mishap("Permit")
+        if self._strikes(2):
+            self._refused[pod.uid] = pod
+            self._allow_or_not(pod)
+            return Wait(LONGEST_SECONDS)
+        return None
+
+    def _allow_or_not(self, pod: Pod) -> None:
+        """Soon, later, or never: then the pod is rejected when its time is over."""
+        handle = self.handle
+        assert handle is not None
+
+        def decide() -> None:
+            waiting = handle.waiting_pod(pod.uid)
+            if waiting is not None:
+                if handle.random.random() < 0.7:
+                    waiting.allow(self.name)
+                else:
+                    waiting.reject(self.name, "not today")
+
+        handle.call_later(handle.random.random() * 1.5 * LONGEST_SECONDS, decide)
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        if self._strikes(0.3):
+            raise Mishap("PreBindPreFlight")
+        return None if self._strikes(4) else SKIP
+
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        assert self.handle is not None
+        await asyncio.sleep(self.handle.random.random() * LONGEST_SECONDS)
+        if self._strikes(3):
+            return failure("PreBind")
+        if self._strikes(3):
+            raise Mishap("PreBind")
+        return None
+
+
+class SlowExtender(ExtenderChain):
+    """Takes its time, and then agrees to everything, or breaks."""
+
+    def __init__(self, chance: random.Random, rate: float) -> None:
+        super().__init__(())
+        self.is_over = False
+        self._chance = chance
+        self._rate = rate
+
+    def __bool__(self) -> bool:
+        return True
+
+    async def answer(self, request: Request) -> FilterResponse | PrioritizeResponse | PreemptResponse:  # type: ignore[override]
+        breaks = False
+        if not self.is_over:
+            breaks = self._chance.random() < self._rate
+            if self._chance.random() < 0.5:
+                await asyncio.sleep(self._chance.random() * 0.5)
+        error = "the extender broke" if breaks else ""
+        match request:
+            case FilterRequest():
+                return FilterResponse(error=error) if error else FilterResponse(tuple(request.node_names))
+            case PrioritizeRequest():
+                return PrioritizeResponse()
+            case PreemptRequest():
+                return PreemptResponse(error=error) if error else PreemptResponse(tuple(request.candidates))

@@ -1,0 +1,277 @@
+"""A scheduler is put to the test: a random life, an API server that breaks, and death at any moment.
+
+A run follows from its seed. First things happen to the cluster (`fault_workload.py`) while requests fail, watches
+break and the scheduler crashes now and then. Then all faults end, time passes until nothing moves, and what has
+to be true is checked (`fault_checks.py`). All of it takes minutes of virtual and a fraction of a second of real
+time, and happens again exactly like that:
+
+    python -m bayplan.simulator.fault_run --seed 42 --trace
+
+Without a seed many are run, in several processes; the ones that fail are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.server.kubelet import end_after_grace_period
+from bayplan.server.store import MemoryStore
+from bayplan.simulator.fault_checks import problems
+from bayplan.simulator.fault_cluster import LastingClient, Ledger, WatchedCluster
+from bayplan.simulator.fault_plugins import Hazard, SlowExtender
+from bayplan.simulator.fault_workload import World
+from bayplan.simulator.faults import Fault, FaultyCluster
+from bayplan.simulator.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
+
+QUIET_SECONDS: Final = 170.0
+"""After so long everything has come to rest: no backoff, permit, pause or grace period is longer. A pod that was
+forgotten has not been found again by then, which happens after five minutes."""
+
+LONGEST_SECONDS: Final = 100.0
+"""How long things happen to the cluster."""
+
+MOST_ACTIONS: Final = 80
+MOST_CRASHES: Final = 8
+"""A new scheduler takes as long as several decisions."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of one seed."""
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    faults: Counter[Fault] = field(default_factory=Counter)
+    crashes: int = 0
+    bindings: int = 0
+    decisions: int = 0
+
+
+def play(seed: int) -> Report:
+    """Plays one seed."""
+    report = Report(seed)
+    complaints = _Complaints(report)
+    logger = logging.getLogger("bayplan")
+    propagates, level = logger.propagate, logger.level
+    logger.addHandler(complaints)
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    try:
+        run_virtual(_Run(report).main(), limit=LONGEST_SECONDS + 10 * QUIET_SECONDS)
+    except VirtualTimeError as error:
+        report.problems.append(f"it never ends: {error}")
+    finally:
+        logger.removeHandler(complaints)
+        logger.propagate = propagates
+        logger.setLevel(level)
+    return report
+
+
+class _Complaints(logging.Handler):
+    """Whatever a part of the scheduler finds impossible is a problem."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.ERROR)
+        self._report = report
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.problems.append(f"{record.name}: {self.format(record)}")
+
+
+class _Run:
+    """One seed at work."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._chance = random.Random(report.seed)
+        self._faults_are_over = False
+
+    async def main(self) -> None:
+        chance, loop = self._chance, current_loop()
+        self._loop: VirtualLoop = loop
+        self._store = MemoryStore(
+            clock=loop.wall_time,
+            seed=chance.getrandbits(32),
+            history=chance.choice((10, 100, 50_000)),
+            kubelet=end_after_grace_period if chance.random() < 0.7 else None,
+        )
+        self._ledger = Ledger(self._store)
+        self._rates = self._draw_rates()
+        self._delay = chance.choice((0.02, 0.1, 1.0, 5.0))
+        self._hazard = type("Hazard", (Hazard,), {"rate": chance.choice((0.0, 0.02, 0.1))})
+        self._extender_rate = chance.choice((None, None, None, 0.0, 0.1))
+        world = World(self._store, random.Random(chance.getrandbits(32)), self._tell)
+        world.begin()
+        self._ledger.look()
+        self._start()
+        crashes = asyncio.ensure_future(self._crash_now_and_then())
+        pace = chance.choice((0.05, 0.3, 2.0))
+        for _ in range(chance.randint(5, MOST_ACTIONS)):
+            if loop.time() > LONGEST_SECONDS:
+                break
+            world.act()
+            self._ledger.look()
+            await asyncio.sleep(chance.expovariate(1 / pace) if chance.random() < 0.7 else 0)
+        await self._stop(crashes)
+        world.clear_orphans()
+        self._faults_are_over = True
+        self._tell("faults are over")
+        if self._watched.is_dead:
+            await self._stop(self._running)
+            self._start()
+        self._end_faults()
+        await asyncio.sleep(QUIET_SECONDS)
+        await loop.quiescent()
+        self._report.problems.extend(self._ledger.problems)
+        if self._running.done():
+            self._report.problems.append("the scheduler has ended")
+        self._report.problems.extend(problems(self._scheduler, self._store))
+        self._report.bindings = self._ledger.bindings.total()
+        self._report.faults += self._faulty.counts
+        await self._stop(self._running)
+
+    def _draw_rates(self) -> dict[Fault, float]:
+        """Nothing, a few faults, all of them, or an API server that only takes its time."""
+        chance = self._chance
+        share = chance.choice((0.0, 0.3, 1.0, None))
+        if share is None:
+            return dict.fromkeys((Fault.SLOW_REQUEST, Fault.SLOW_ANSWER, Fault.SLOW_WATCH), 1.0)
+        return {fault: chance.choice((0.02, 0.1, 0.3)) for fault in Fault if chance.random() < share}
+
+    # The scheduler's lives
+
+    def _start(self) -> None:
+        chance = self._chance
+        self._watched = WatchedCluster(self._store, self._ledger, self._tell)
+        self._faulty = FaultyCluster(
+            self._watched, seed=chance.getrandbits(32), rates=self._rates, delay_seconds=self._delay
+        )
+        client = LastingClient(
+            self._faulty, self._store, random.Random(chance.getrandbits(32)), chance.choice((0.0, 0.5))
+        )
+        self._scheduler = Scheduler(
+            client,
+            plugins=[self._hazard, Coscheduling],
+            seed=chance.getrandbits(32),
+            eager=chance.random() < 0.7,
+            keep=chance.random() < 0.7,
+            on_decision=self._decided,
+            hostname="here",
+        )
+        self._extender = None
+        if self._extender_rate is not None:
+            self._extender = SlowExtender(random.Random(chance.getrandbits(32)), self._extender_rate)
+            # There are no sockets in virtual time, so that no configuration could name it.
+            self._scheduler._extenders = self._extender
+        self._running = asyncio.ensure_future(self._scheduler.run())
+
+    def _end_faults(self) -> None:
+        self._faulty.off()
+        if self._extender is not None:
+            self._extender.is_over = True
+        for framework in self._scheduler.core.frameworks.values():
+            for plugin in framework.profile.all_plugins():
+                if isinstance(plugin, Hazard):
+                    plugin.over()
+
+    async def _crash_now_and_then(self) -> None:
+        chance = random.Random(self._chance.getrandbits(32))
+        pause = chance.choice((1.0, 10.0, 50.0, 1000.0))
+        while self._report.crashes < MOST_CRASHES:
+            await asyncio.sleep(chance.expovariate(1 / pause))
+            for _ in range(chance.randint(0, 40)):
+                # Time stands still, but whoever is ready gets a step further.
+                await asyncio.sleep(0)
+            self._tell("the scheduler dies")
+            self._report.crashes += 1
+            self._watched.is_dead = True
+            await self._stop(self._running)
+            self._report.faults += self._faulty.counts
+            await asyncio.sleep(chance.choice((0.0, 0.0, 1.0, 5.0)))
+            self._tell("the scheduler starts")
+            self._start()
+
+    async def _stop(self, task: asyncio.Future[None]) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    # The trace
+
+    def _tell(self, what: str) -> None:
+        self._report.trace.append(f"{self._loop.time():8.3f}  {what}")
+
+    def _decided(self, decision: Decision) -> None:
+        self._report.decisions += 1
+        nominated = decision.nomination.node_name if decision.nomination is not None else ""
+        text = decision.node_name or f"{decision.message}{f' -> {nominated}' if nominated else ''}"
+        self._tell(f"    {decision.pod.name}: {text}")
+
+
+# The command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plays seeds; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bayplan.simulator.fault_run", description=__doc__)
+    parser.add_argument("--seed", type=int, help="play this one and say what was wrong")
+    parser.add_argument("--trace", action="store_true", help="with --seed: show everything that happened")
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to play")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        return _play_one(options.seed, options.trace)
+    return _play_many(range(options.first, options.first + options.seeds), options.processes)
+
+
+def _play_one(seed: int, trace: bool) -> int:
+    report = play(seed)
+    if trace:
+        print("\n".join(report.trace))
+    print("\n".join(report.problems) or "all is well")
+    return bool(report.problems)
+
+
+def _play_many(seeds: range, processes: int) -> int:
+    started, failed = time.monotonic(), 0
+    totals: Counter[str] = Counter()
+    faults: Counter[Fault] = Counter()
+    with ProcessPoolExecutor(processes) as pool:
+        for report in pool.map(_without_trace, seeds, chunksize=10):
+            totals.update(crashes=report.crashes, bindings=report.bindings, decisions=report.decisions)
+            faults += report.faults
+            if report.problems:
+                failed += 1
+                print(f"seed {report.seed}: {report.problems[0]}")
+                print(f"    python -m bayplan.simulator.fault_run --seed {report.seed} --trace", flush=True)
+    seconds = time.monotonic() - started
+    print(
+        f"{len(seeds)} seeds in {seconds:.1f} s, {failed} failed: {totals['decisions']} decisions, "
+        f"{totals['bindings']} bindings, {totals['crashes']} crashes, {faults.total()} faults"
+    )
+    return bool(failed)
+
+
+def _without_trace(seed: int) -> Report:
+    report = play(seed)
+    report.trace = []
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

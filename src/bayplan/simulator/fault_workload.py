@@ -1,0 +1,469 @@
+"""What happens to a cluster while its scheduler is put to the test: everything that users, controllers, kubelets
+and other schedulers do, drawn at random.
+
+`World` acts on the store directly, as somebody whose requests never fail. Every call of `act` does one thing, small
+or large. It knows nothing of the scheduler.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from bayplan.api.meta import LabelSelector, Object, ObjectMeta, ResourceList
+from bayplan.api.node import Namespace, Node, NodeSpec, NodeStatus, Taint
+from bayplan.api.pod import (
+    Affinity,
+    Container,
+    ContainerPort,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSchedulingGate,
+    PodSpec,
+    ResourceRequirements,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
+from bayplan.api.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from bayplan.errors import APIError
+from bayplan.server.store import MemoryStore
+
+OURS: Final = "default-scheduler"
+THEIRS: Final = "their-scheduler"
+NAMESPACE: Final = "default"
+
+ZONE: Final = "topology.kubernetes.io/zone"
+HOST: Final = "kubernetes.io/hostname"
+ZONES: Final = ("a", "b", "c")
+APPS: Final = ("web", "db", "batch")
+DEDICATED: Final = Taint(key="dedicated", value="x", effect="NoSchedule")
+TOLERATES_DEDICATED: Final = Toleration(key="dedicated", operator="Exists")
+MOST_PODS: Final = 60
+"""Pods that are there at once: a seed has to be played in a moment."""
+
+
+class World:
+    """Acts on a store at random; the same way again from the same seed.
+
+    Args:
+        tell: told of everything that was done, for the trace.
+    """
+
+    def __init__(self, store: MemoryStore, chance: random.Random, tell: Callable[[str], None]) -> None:
+        self.store = store
+        self._chance = chance
+        self._tell = tell
+        self._names = 0
+        self._actions: list[tuple[int, Callable[[], None]]] = [
+            (14, self.create_pod),
+            (5, self.create_several),
+            (4, self.create_group),
+            (2, self.add_to_group),
+            (8, self.delete_pod),
+            (3, self.finish_pod),
+            (2, self.replace_pod),
+            (4, self.ungate_pod),
+            (3, self.relabel_pod),
+            (2, self.add_toleration),
+            (2, self.shrink_pod),
+            (3, self.start_pod),
+            (3, self.bind_theirs),
+            (1, self.bind_ours),
+            (2, self.create_bound),
+            (3, self.add_node),
+            (2, self.remove_node),
+            (2, self.resize_node),
+            (2, self.cordon_node),
+            (2, self.taint_node),
+            (1, self.move_node),
+            (1, self.change_budget),
+            (1, self.change_group),
+            (1, self.compact),
+        ]
+
+    def begin(self) -> None:
+        """A cluster to start with."""
+        self.store.create(Namespace(metadata=ObjectMeta(name=NAMESPACE)))
+        for _ in range(self._chance.choice((1, 3, 5, 8))):
+            self.add_node()
+
+    def act(self) -> None:
+        """Does one thing."""
+        weights = [weight for weight, _ in self._actions]
+        ((_, action),) = self._chance.choices(self._actions, weights)
+        # What was chosen may have gone, or may not allow it: then nothing happens.
+        with suppress(APIError):
+            action()
+
+    # Pods
+
+    def create_pod(self) -> None:
+        self._create(self._template()())
+
+    def create_several(self) -> None:
+        make = self._template()
+        spec = make()
+        for _ in range(self._chance.randint(2, 6)):
+            self._create(spec)
+
+    def create_group(self) -> None:
+        """All members are alike, so that it is clear whether a group fits. They may come before the group."""
+        chance, name = self._chance, self._new_name("g")
+        size = chance.randint(1, 5)
+        wanted = chance.randint(1, size) if chance.random() < 0.9 else size + 1
+        seconds = chance.choice((None, 3, 10))
+        group = PodGroup(
+            metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+            spec=PodGroupSpec(min_member=wanted, schedule_timeout_seconds=seconds),
+        )
+        first = chance.random() < 0.7
+        if first:
+            self._put(group)
+        pod = self._labelled(
+            _pod(cpu=chance.choice((300, 900, 1500)), priority=chance.choice((0, 0, 5))), name
+        )
+        for _ in range(size):
+            self._create(pod)
+        if not first:
+            self._put(group)
+
+    def add_to_group(self) -> None:
+        groups = self.store.list(PodGroup)
+        if groups:
+            name = self._chance.choice(groups).name
+            alike = [pod for pod in self.store.list(Pod) if pod.labels.get(POD_GROUP_LABEL) == name]
+            if alike:
+                fresh = replace(alike[0].spec, node_name="", scheduling_gates=())
+                self._create(Pod(metadata=ObjectMeta(labels=alike[0].labels), spec=fresh))
+
+    def delete_pod(self) -> None:
+        pod = self._any_pod()
+        if pod is not None:
+            self._delete(pod)
+
+    def finish_pod(self) -> None:
+        pod = self._any_pod(lambda pod: bool(pod.spec.node_name))
+        if pod is not None:
+            phase = self._chance.choice(("Succeeded", "Failed"))
+            self._tell(f"pod {pod.name} ends: {phase}")
+            self.store.set_pod_phase(pod.name, pod.namespace, phase)
+
+    def replace_pod(self) -> None:
+        """Another pod under the same name."""
+        pod = self._any_pod()
+        if pod is not None:
+            self._tell(f"pod {pod.name} is made anew")
+            self.store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0)
+            fresh = replace(pod.spec, node_name="")
+            self.store.create(Pod(metadata=replace(pod.metadata, uid="", resource_version=""), spec=fresh))
+
+    def ungate_pod(self) -> None:
+        pod = self._any_pod(lambda pod: bool(pod.spec.scheduling_gates))
+        if pod is not None:
+            gates = pod.spec.scheduling_gates[1:]
+            self._update(pod, "loses a gate", replace(pod.spec, scheduling_gates=gates))
+
+    def relabel_pod(self) -> None:
+        pod = self._any_pod()
+        if pod is not None:
+            labels = {**pod.labels, "app": self._chance.choice(APPS)}
+            self._tell(f"pod {pod.name} is relabelled: {labels['app']}")
+            self.store.update(replace(pod, metadata=replace(pod.metadata, labels=labels)))
+
+    def add_toleration(self) -> None:
+        pod = self._any_pod(lambda pod: not pod.spec.node_name and not pod.spec.tolerations)
+        if pod is not None:
+            self._update(pod, "tolerates more", replace(pod.spec, tolerations=(TOLERATES_DEDICATED,)))
+
+    def shrink_pod(self) -> None:
+        """Half of what it asked for is enough."""
+        pod = self._any_pod(lambda pod: bool(pod.spec.node_name))
+        if pod is not None:
+            container = pod.spec.containers[0]
+            asks: ResourceList = {
+                name: _half(amount) for name, amount in container.resources.requests.items()
+            }
+            smaller = replace(container, resources=ResourceRequirements(requests=asks))
+            self._update(pod, "shrinks", replace(pod.spec, containers=(smaller,)))
+
+    def start_pod(self) -> None:
+        pod = self._any_pod(lambda pod: bool(pod.spec.node_name) and pod.status.start_time is None)
+        if pod is not None:
+            self._tell(f"pod {pod.name} starts")
+            self.store.set_pod_running(pod.name, pod.namespace)
+
+    def bind_theirs(self) -> None:
+        """The other scheduler looks at nothing: it may fill a node beyond what it has."""
+        pod = self._any_pod(lambda pod: not pod.spec.node_name and pod.spec.scheduler_name == THEIRS)
+        self._bind_by_others(pod)
+
+    def bind_ours(self) -> None:
+        """Somebody interferes."""
+        pod = self._any_pod(lambda pod: not pod.spec.node_name and pod.spec.scheduler_name == OURS)
+        self._bind_by_others(pod)
+
+    def create_bound(self) -> None:
+        node = self._any_node()
+        if node is not None:
+            pod = self._template()()
+            self._create(replace(pod, spec=replace(pod.spec, node_name=node.name, scheduling_gates=())))
+
+    def _bind_by_others(self, pod: Pod | None) -> None:
+        node = self._any_node()
+        if pod is not None and node is not None and not pod.spec.scheduling_gates:
+            self._tell(f"pod {pod.name} is bound by others to {node.name}")
+            self.store.bind(pod.name, pod.namespace, node.name)
+
+    def _template(self) -> Callable[[], Pod]:
+        """A kind of pod."""
+        chance = self._chance
+        app = chance.choice(APPS)
+        cpu, priority = chance.choice((100, 500, 1000, 2500)), chance.choice((-5, 0, 0, 0, 5, 10))
+        kinds: list[Callable[[], Pod]] = [
+            lambda: _pod(app, cpu, priority),
+            lambda: _pod(app, cpu, priority),
+            lambda: _pod(app, cpu, priority),
+            lambda: _pod(app, cpu, 10, preemption_policy="Never"),
+            lambda: _pod(app, cpu, priority, scheduler_name=THEIRS),
+            lambda: _pod(app, cpu, priority, tolerations=(TOLERATES_DEDICATED,)),
+            lambda: _pod(app, cpu, priority, node_selector={ZONE: "a"}),
+            lambda: _pod(app, 100, priority, ports=(8080,)),
+            lambda: _pod(app, cpu, priority, gates=("quota", "volume")),
+            lambda: _pod(app, 100, priority, affinity=_apart(app, HOST)),
+            lambda: _pod(app, 100, priority, affinity=_apart(app, ZONE)),
+            lambda: _pod(app, 100, priority, affinity=_near(APPS[0], ZONE)),
+            lambda: _pod(app, 100, priority, spread=(_spread(app, ZONE),)),
+            lambda: _pod(app, 100, priority, spread=(_spread(app, HOST),)),
+        ]
+        return chance.choice(kinds)
+
+    def _labelled(self, pod: Pod, group: str) -> Pod:
+        return replace(pod, metadata=replace(pod.metadata, labels={**pod.labels, POD_GROUP_LABEL: group}))
+
+    def _create(self, pod: Pod) -> None:
+        if len(self.store.list(Pod)) < MOST_PODS:
+            meta = replace(pod.metadata, name=self._new_name("p"), namespace=NAMESPACE)
+            self._put(replace(pod, metadata=meta))
+
+    def _update(self, pod: Pod, what: str, spec: PodSpec) -> None:
+        self._tell(f"pod {pod.name} {what}")
+        self.store.update(replace(pod, spec=spec))
+
+    def _delete(self, pod: Pod) -> None:
+        self._tell(f"pod {pod.name} is deleted")
+        self.store.delete(Pod, pod.name, pod.namespace)
+
+    def _any_pod(self, wanted: Callable[[Pod], bool] = lambda pod: True) -> Pod | None:
+        pods = [pod for pod in self.store.list(Pod) if not pod.is_finished and wanted(pod)]
+        return self._chance.choice(pods) if pods else None
+
+    # Nodes
+
+    def add_node(self) -> None:
+        chance = self._chance
+        name = self._new_name("n")
+        labels = {HOST: name, ZONE: chance.choice(ZONES)}
+        taints = (DEDICATED,) if chance.random() < 0.2 else ()
+        room: ResourceList = {
+            "cpu": f"{chance.choice((1000, 2000, 4000, 8000))}m",
+            "memory": "8Gi",
+            "pods": chance.choice((3, 20, 20)),
+        }
+        self._put(
+            Node(
+                metadata=ObjectMeta(name=name, labels=labels),
+                spec=NodeSpec(taints=taints),
+                status=NodeStatus(allocatable=room, capacity=room),
+            )
+        )
+
+    def remove_node(self) -> None:
+        """Its pods are deleted, by a controller that may be late."""
+        node = self._any_node()
+        if node is not None and len(self.store.list(Node)) > 1:
+            self._tell(f"node {node.name} goes")
+            self.store.delete(Node, node.name)
+            if self._chance.random() < 0.8:
+                self.clear_orphans()
+
+    def clear_orphans(self) -> None:
+        """Deletes the pods of nodes that are gone."""
+        nodes = {node.name for node in self.store.list(Node)}
+        for pod in self.store.list(Pod):
+            if pod.spec.node_name and pod.spec.node_name not in nodes:
+                self._tell(f"pod {pod.name} goes with its node")
+                self.store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0)
+
+    def resize_node(self) -> None:
+        node = self._any_node()
+        if node is not None:
+            room = {**node.status.allocatable, "cpu": f"{self._chance.choice((1000, 2000, 4000, 6000))}m"}
+            self._change(
+                node, f"has {room['cpu']}", replace(node, status=replace(node.status, allocatable=room))
+            )
+
+    def cordon_node(self) -> None:
+        node = self._any_node()
+        if node is not None:
+            closed = not node.spec.unschedulable
+            spec = replace(node.spec, unschedulable=closed)
+            self._change(node, "is cordoned" if closed else "is open", replace(node, spec=spec))
+
+    def taint_node(self) -> None:
+        node = self._any_node()
+        if node is not None:
+            taints = () if node.spec.taints else (DEDICATED,)
+            self._change(
+                node, f"has taints {len(taints)}", replace(node, spec=replace(node.spec, taints=taints))
+            )
+
+    def move_node(self) -> None:
+        node = self._any_node()
+        if node is not None:
+            labels = {**node.labels, ZONE: self._chance.choice(ZONES)}
+            moved = replace(node, metadata=replace(node.metadata, labels=labels))
+            self._change(node, f"is in zone {labels[ZONE]}", moved)
+
+    def _change(self, node: Node, what: str, changed: Node) -> None:
+        self._tell(f"node {node.name} {what}")
+        self.store.update(changed)
+
+    def _any_node(self) -> Node | None:
+        nodes = self.store.list(Node)
+        return self._chance.choice(nodes) if nodes else None
+
+    # The rest
+
+    def change_budget(self) -> None:
+        app, allowed = self._chance.choice(APPS), self._chance.randint(0, 2)
+        budgets = {budget.name: budget for budget in self.store.list(PodDisruptionBudget)}
+        status = PodDisruptionBudgetStatus(disruptions_allowed=allowed)
+        if app in budgets:
+            self.store.update(replace(budgets[app], status=status))
+            return
+        selector = LabelSelector(match_labels={"app": app})
+        meta = ObjectMeta(name=app, namespace=NAMESPACE)
+        self._put(
+            PodDisruptionBudget(metadata=meta, spec=PodDisruptionBudgetSpec(selector=selector), status=status)
+        )
+
+    def change_group(self) -> None:
+        groups = self.store.list(PodGroup)
+        if groups:
+            group = self._chance.choice(groups)
+            wanted = max(1, group.spec.min_member + self._chance.choice((-1, 1)))
+            self._tell(f"group {group.name} wants {wanted}")
+            self.store.update(replace(group, spec=replace(group.spec, min_member=wanted)))
+
+    def compact(self) -> None:
+        """The API server forgets: whoever watches from before has to list."""
+        self._tell("history is compacted")
+        self.store.compact()
+
+    def _put(self, item: Object) -> None:
+        self._tell(f"{type(item).__name__} {item.name} comes: {_summary(item)}")
+        self.store.create(item)
+
+    def _new_name(self, prefix: str) -> str:
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+
+def _pod(
+    app: str = "gang",
+    cpu: int = 100,
+    priority: int = 0,
+    *,
+    ports: tuple[int, ...] = (),
+    gates: tuple[str, ...] = (),
+    spread: tuple[TopologySpreadConstraint, ...] = (),
+    **spec: Any,
+) -> Pod:
+    container = Container(
+        name="main",
+        resources=ResourceRequirements(requests={"cpu": f"{cpu}m", "memory": "64Mi"}),
+        ports=tuple(ContainerPort(container_port=port, host_port=port, protocol="TCP") for port in ports),
+    )
+    spec.setdefault("scheduler_name", OURS)
+    return Pod(
+        metadata=ObjectMeta(labels={"app": app}),
+        spec=PodSpec(
+            containers=(container,),
+            priority=priority,
+            scheduling_gates=tuple(PodSchedulingGate(name=gate) for gate in gates),
+            topology_spread_constraints=spread,
+            termination_grace_period_seconds=3,
+            **spec,
+        ),
+    )
+
+
+def _term(app: str, key: str) -> PodAffinityTerm:
+    return PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": app}), topology_key=key)
+
+
+def _apart(app: str, key: str) -> Affinity:
+    return Affinity(pod_anti_affinity=PodAffinity(required=(_term(app, key),)))
+
+
+def _near(app: str, key: str) -> Affinity:
+    return Affinity(pod_affinity=PodAffinity(required=(_term(app, key),)))
+
+
+def _spread(app: str, key: str) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(
+        max_skew=1,
+        topology_key=key,
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=LabelSelector(match_labels={"app": app}),
+    )
+
+
+def _half(amount: object) -> str:
+    text = str(amount)
+    digits = text.rstrip("mMi")
+    return f"{max(1, int(digits) // 2)}{text[len(digits) :]}"
+
+
+def _summary(item: Object) -> str:
+    """What the trace says about a new object."""
+    match item:
+        case Pod():
+            spec = item.spec
+            said = [
+                f"cpu {spec.containers[0].resources.requests.get('cpu')}",
+                f"priority {item.priority}",
+                *(f"app {item.labels['app']}" for _ in range("app" in item.labels)),
+                *(f"group {item.labels[POD_GROUP_LABEL]}" for _ in range(POD_GROUP_LABEL in item.labels)),
+                *(f"gate {gate.name}" for gate in spec.scheduling_gates),
+                *(f"port {port.host_port}" for port in spec.containers[0].ports),
+            ]
+            if spec.node_name:
+                said.append(f"on {spec.node_name}")
+            if spec.scheduler_name != OURS:
+                said.append("theirs")
+            if spec.tolerations:
+                said.append("tolerant")
+            if spec.node_selector:
+                said.append("in zone a")
+            if spec.affinity is not None:
+                terms = spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity
+                assert terms is not None
+                far = "apart by" if spec.affinity.pod_anti_affinity else "near by"
+                said.append(f"{far} {terms.required[0].topology_key}")
+            said.extend(f"spread by {one.topology_key}" for one in spec.topology_spread_constraints)
+            return ", ".join(said)
+        case Node():
+            taints = ", tainted" if item.spec.taints else ""
+            room = item.status.allocatable
+            return f"cpu {room['cpu']}, pods {room['pods']}, zone {item.labels[ZONE]}{taints}"
+        case PodGroup():
+            return f"wants {item.spec.min_member}"
+        case _:
+            return ""
