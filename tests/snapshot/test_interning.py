@@ -1,0 +1,68 @@
+"""Ids for repeated things, and answers by id."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bayplan.snapshot.interning import ABSENT, Interner, Lookup
+
+
+def test_equal_things_have_equal_ids_in_order_of_first_sight() -> None:
+    names: Interner[str] = Interner()
+    assert [names.intern(name) for name in ("b", "a", "b", "c")] == [0, 1, 0, 2]
+    assert (len(names), names.values) == (3, ["b", "a", "c"])
+
+
+def test_finding_makes_nothing_new() -> None:
+    names: Interner[str] = Interner()
+    names.intern("a")
+    assert (names.find("a"), names.find("b"), len(names)) == (0, ABSENT, 1)
+
+
+class TestLookup:
+    """A function of the thing, evaluated once for each and then read by id."""
+
+    def lengths(self) -> tuple[Interner[str], Lookup[str], list[str]]:
+        names: Interner[str] = Interner()
+        asked: list[str] = []
+
+        def length(name: str) -> int:
+            asked.append(name)
+            return len(name)
+
+        return names, Lookup(names, length, absent=-7), asked
+
+    def test_for_a_column_and_for_one(self) -> None:
+        names, lookup, _ = self.lengths()
+        for name in ("a", "bb", "ccc"):
+            names.intern(name)
+        assert lookup(np.array([2, 0, ABSENT, 1], dtype=np.intp)).tolist() == [3, 1, -7, 2]
+        assert (lookup(1), lookup(ABSENT)) == (2, -7)
+
+    def test_each_thing_is_asked_about_once(self) -> None:
+        names, lookup, asked = self.lengths()
+        names.intern("a")
+        for _ in range(3):
+            lookup(np.array([0, 0], dtype=np.intp))
+            lookup(0)
+        assert asked == ["a"]
+
+    def test_things_that_come_later_are_answered_too(self) -> None:
+        """Also where the id that means absent used to be the last entry of the table."""
+        names, lookup, asked = self.lengths()
+        names.intern("a")
+        assert lookup(np.array([ABSENT, 0], dtype=np.intp)).tolist() == [-7, 1]
+        names.intern("bb")
+        assert lookup(np.array([ABSENT, 0, 1], dtype=np.intp)).tolist() == [-7, 1, 2]
+        assert lookup(1) == 2
+        assert asked == ["a", "bb"]
+
+    def test_before_anything_was_seen(self) -> None:
+        _, lookup, _ = self.lengths()
+        assert lookup(np.array([ABSENT, ABSENT], dtype=np.intp)).tolist() == [-7, -7]
+
+    def test_yes_and_no_are_numbers(self) -> None:
+        names: Interner[str] = Interner()
+        names.intern("a")
+        answers = Lookup(names, lambda name: name == "a")(np.array([0], dtype=np.intp))
+        assert answers.tolist() == [1]
