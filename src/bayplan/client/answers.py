@@ -87,6 +87,8 @@ class AnswerReader:
         elif b"chunked" in _header(lower, b"\r\ntransfer-encoding:"):
             self._left = -1
         elif length:
+            if not length.isdigit():
+                raise MalformedError("bad Content-Length")
             self._left = int(length)
         else:
             self.until_close = self.will_close = True

@@ -48,6 +48,10 @@ class Listed(NamedTuple, Generic[ObjectT]):
 class _BrokenOffError(APIError):
     """A stream ended before its bookmark."""
 
+    def __init__(self, *, was_empty: bool) -> None:
+        super().__init__("the stream ended before all was there")
+        self.was_empty = was_empty
+
 
 async def list_all(
     requests: Requests,
@@ -96,8 +100,8 @@ async def _stream(
             return await _collect(watch)
         except _BrokenOffError as error:
             watch.close()
-            quick = asyncio.get_running_loop().time() - started < 1.0
-            if not tries_left or (quick and not error.code):
+            at_once = asyncio.get_running_loop().time() - started < 1.0
+            if not tries_left or (at_once and error.was_empty):
                 raise
         except BaseException:
             watch.close()
@@ -122,7 +126,7 @@ async def _collect(watch: WatchStream[ObjectT]) -> Listed[ObjectT]:
                 items.pop((meta.namespace, meta.name), None)
             else:
                 items[meta.namespace, meta.name] = item
-    raise _BrokenOffError("the stream ended before all was there", code=1 if items else 0)
+    raise _BrokenOffError(was_empty=not items)
 
 
 # In pages

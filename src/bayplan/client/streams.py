@@ -22,6 +22,7 @@ from bayplan.client.transport import (
     LostError,
     NotSentError,
     Request,
+    keep_alive,
     why_not_connected,
 )
 from bayplan.errors import ConfigError
@@ -38,6 +39,8 @@ class Stream:
         self._response = response
         self.status = response.status
         self.retry_after = response.headers.get("Retry-After", "")
+        if response.connection is not None and response.connection.transport is not None:
+            keep_alive(response.connection.transport.get_extra_info("socket"))
 
     async def read(self, seconds: float) -> bytes:
         """What has arrived since, as soon as there is something; empty at the end.

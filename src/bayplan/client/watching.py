@@ -1,8 +1,9 @@
 """Watches: a stream of frames, one line of JSON for each change, cut anywhere on its way to us.
 
 A watch ends with its connection, when the server says so (each is asked for some minutes only) or when
-nothing was heard for too long: the server sends a bookmark every minute, so silence means that nobody is
-there. Whatever the end, nothing is lost: the next watch goes on from the last event that came whole.
+nothing was heard for too long. A server sends bookmarks every minute or so, though with an old etcd not for
+kinds that never change; it costs little to ask such a server anew, and may be that nobody is there. Whatever
+the end, nothing is lost: the next watch goes on from the last event that came whole.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class WatchStream(Generic[ObjectT]):
             try:
                 piece = await self._stream.read(self._idle_seconds)
             except LostError as error:
-                _log.info("watch of %s: %s", self._kind.__name__, error)
+                _log.debug("watch of %s ends: %s", self._kind.__name__, error)
                 return ()
             if not piece:
                 return ()

@@ -81,7 +81,14 @@ class ApiServer:
     watches: int = 0
     """Watches that are open."""
     cut_after: Callable[[], int | None] = lambda: None
-    """How many bytes a watch may send before its connection is cut."""
+    """How many bytes the next watch may send before its connection is cut."""
+    before_bookmark: list[dict[str, Any]] = field(default_factory=list)
+    after_bookmark: list[dict[str, Any]] = field(default_factory=list)
+    """Frames that a stream has before and after the bookmark that ends its list."""
+    errors_after: int | None = None
+    """How many batches a watch has before it becomes too old."""
+    watch_seconds: float | None = None
+    """When watches end, if earlier than asked for."""
 
     def of(self, method: str, ending: str = "") -> list[Asked]:
         """The requests so far with this method whose path ends so."""
@@ -126,7 +133,7 @@ class ApiServer:
                 return await self._watch(place, asked, request)
             return json_response(self._list(place, asked))
         if asked.method == "GET":
-            return json_response(self._raw(self.store.get(place.kind, place.name, place.namespace)))
+            return json_response(self.raw(self.store.get(place.kind, place.name, place.namespace)))
         return self._write(place, asked)
 
     def _place(self, path: str) -> Place:
@@ -150,7 +157,7 @@ class ApiServer:
 
     # Reading
 
-    def _raw(self, item: Object) -> dict[str, Any]:
+    def raw(self, item: Object) -> dict[str, Any]:
         kind = type(item).__name__
         raw: dict[str, Any] = {
             "apiVersion": RESOURCES[kind].api_version,
@@ -165,7 +172,7 @@ class ApiServer:
         return [item for item in self.store.list(place.kind) if not is_hidden(item)]
 
     def _list(self, place: Place, asked: Asked) -> dict[str, Any]:
-        items = [self._raw(item) for item in self._seen(place, asked)]
+        items = [self.raw(item) for item in self._seen(place, asked)]
         version, start = self.store.resource_version, 0
         if int(asked.query.get("resourceVersion") or 0) > int(version):
             raise too_large(asked.query["resourceVersion"], version)
@@ -193,15 +200,16 @@ class ApiServer:
             raise too_large(version, self.store.resource_version)
         first: list[dict[str, Any]] = []
         if streamed:
-            first = [{"type": "ADDED", "object": self._raw(item)} for item in self._seen(place, asked)]
+            first = [{"type": "ADDED", "object": self.raw(item)} for item in self._seen(place, asked)]
             version = self.store.resource_version
-            first.append(bookmark(place.kind, version, end=True))
+            first += [*self.before_bookmark, bookmark(place.kind, version, end=True), *self.after_bookmark]
         watch = self.store.watch(place.kind, version)
         await response.prepare(request)
         self.watches += 1
         try:
             await sender.send(first)
-            await asyncio.wait_for(self._send(place, watch, sender), int(asked.query["timeoutSeconds"]))
+            async with asyncio.timeout(self.watch_seconds or int(asked.query["timeoutSeconds"])):
+                await self._send(place, watch, sender)
         except GoneError as error:
             await sender.send([{"type": "ERROR", "object": status(error)}])
         except (ConnectionError, TimeoutError):
@@ -211,15 +219,19 @@ class ApiServer:
         return response
 
     async def _send(self, place: Place, watch: AsyncIterator[Any], sender: Sender) -> None:
+        batches = 0
         async for batch in watch:
             await sender.send(self._frames(place, batch))
+            batches += 1
+            if batches == self.errors_after:
+                raise GoneError("too old resource version")
 
     def _frames(self, place: Place, batch: Sequence[WatchEvent[Object]]) -> Iterator[dict[str, Any]]:
         for event in batch:
             if event.change is Change.BOOKMARK:
                 yield bookmark(place.kind, event.resource_version)
             elif event.object is not None:
-                yield {"type": event.change.value, "object": self._raw(event.object)}
+                yield {"type": event.change.value, "object": self.raw(event.object)}
 
     # Writing
 
@@ -232,14 +244,14 @@ class ApiServer:
                 return json_response({"kind": "Status", "status": "Success", "code": 201}, status=201)
             case "POST", "":
                 created = store.create(msgspec.convert(asked.json, kind))
-                return json_response(self._raw(created), status=201)
+                return json_response(self.raw(created), status=201)
             case "PUT", "":
-                return json_response(self._raw(store.update(msgspec.convert(asked.json, kind))))
+                return json_response(self.raw(store.update(msgspec.convert(asked.json, kind))))
             case "DELETE", "":
                 store.delete(kind, name, namespace)
                 return json_response({"kind": "Status", "status": "Success"})
             case "PATCH", part:
-                return json_response(self._raw(self._patched(place, asked, part)))
+                return json_response(self.raw(self._patched(place, asked, part)))
         raise not_there()
 
     def _patched(self, place: Place, asked: Asked, part: str) -> Object:
@@ -366,14 +378,14 @@ def _without_nulls(raw: Any) -> Any:
 
 @asynccontextmanager
 async def serving(
-    server: ApiServer, tls: ssl.SSLContext | None = None, access: Access | None = None
+    server: ApiServer, tls: ssl.SSLContext | None = None, access: Access | None = None, port: int = 0
 ) -> AsyncIterator[ApiServer]:
-    """Serves on a free port of this machine; `server.access` is `access` with its address."""
+    """Serves on this machine, on a free port if none is given. Then `server.access` says where."""
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     host, port = runner.addresses[0][:2]
     scheme = "http" if tls is None else "https"
     server.access = replace(access or Access(""), server=f"{scheme}://{host}:{port}")

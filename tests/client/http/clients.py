@@ -1,0 +1,53 @@
+"""A server and a client of it, for one test."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from bayplan.client.access import Access, TLSSettings
+from bayplan.client.http import KubernetesCluster
+from bayplan.server.memory import MemoryStore
+
+from .api_server import ApiServer, serving
+from .certificates import authority, server_tls
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connected(
+    store: MemoryStore, *, options: dict[str, Any] | None = None, tls: bool = False, **server: Any
+) -> AsyncIterator[tuple[ApiServer, KubernetesCluster]]:
+    """A server of this store (`server` are its settings) and a client with these options."""
+    chosen = {"qps": -1, "chance": random.Random(0), **(options or {})}
+    running = ApiServer(store, **server)
+    trusting = Access("", tls=TLSSettings(ca_data=authority("cluster").certificate))
+    async with (
+        serving(running, server_tls() if tls else None, trusting),
+        KubernetesCluster(running.access, **chosen) as cluster,
+    ):
+        yield running, cluster
+
+
+def talk(
+    store: MemoryStore, act: Callable[[ApiServer, KubernetesCluster], Awaitable[T]], **settings: Any
+) -> T:
+    """What comes of a conversation with a server of this store."""
+
+    async def main() -> T:
+        async with connected(store, **settings) as (server, cluster):
+            async with asyncio.timeout(10):
+                return await act(server, cluster)
+
+    return asyncio.run(main())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Waits for something to come true."""
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.005)

@@ -1,0 +1,17 @@
+"""What tests of several files ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.client import informer, watching
+from bayplan.scheduler import binding
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that try again soon."""
+    monkeypatch.setattr(binding, "READ_BACK_SECONDS", 0.02)
+    for module in (informer, watching):
+        monkeypatch.setattr(module, "FIRST_BACKOFF_SECONDS", 0.005)
+        monkeypatch.setattr(module, "LONGEST_BACKOFF_SECONDS", 0.02)

@@ -1,0 +1,201 @@
+"""What the API server writes becomes records; what cannot be read takes nothing else with it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.node import Namespace, Node, NodeStatus
+from bayplan.api.pod import Pod
+from bayplan.api.storage import CSINode
+from bayplan.client.decoding import decode_frames, decode_object, decode_page
+from bayplan.errors import APIError, GoneError, ServerError
+from bayplan.framework.cluster_api import Change
+
+NULLS: dict[str, Any] = {
+    "metadata": {"name": "a", "namespace": "x", "creationTimestamp": None, "labels": None},
+    "spec": {"containers": None, "tolerations": [None]},
+    "status": {"conditions": [{"type": "Ready", "lastProbeTime": None}]},
+}
+WRONG: dict[str, Any] = {
+    "metadata": {"name": "wrong", "namespace": "x", "resourceVersion": "7"},
+    "spec": {"priority": "high"},
+}
+NAMELESS: dict[str, Any] = {"metadata": 5}
+
+
+def fine(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "x", "resourceVersion": "3", "managedFields": [{}]}}
+
+
+def page(kind: type[Object], content: Any) -> tuple[list[str], str, str]:
+    """Names, version and where it goes on."""
+    decoded = decode_page(kind, json.dumps(content).encode())
+    return [item.name for item in decoded.items], decoded.resource_version, decoded.continue_
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(
+            {"metadata": {"resourceVersion": "9"}, "items": [fine("a"), fine("b")]},
+            (["a", "b"], "9", ""),
+            id="a whole list",
+        ),
+        pytest.param(
+            {"metadata": {"resourceVersion": "9", "continue": "t"}, "items": [fine("a")]},
+            (["a"], "9", "t"),
+            id="a part of one",
+        ),
+        pytest.param(
+            {"metadata": {"resourceVersion": "9"}, "items": None}, ([], "9", ""), id="null for empty"
+        ),
+        pytest.param(
+            {"metadata": {"resourceVersion": "9"}, "items": [fine("b"), NULLS]},
+            (["b", "a"], "9", ""),
+            id="nulls where there is nothing",
+        ),
+        pytest.param(
+            {"metadata": {"resourceVersion": "9"}, "items": [WRONG, fine("b"), NAMELESS]},
+            (["b"], "9", ""),
+            id="objects that cannot be read are left out",
+        ),
+    ],
+)
+def test_a_page_of_a_list(content: Any, expected: tuple[list[str], str, str]) -> None:
+    assert page(Pod, content) == expected
+
+
+def test_an_object_that_cannot_be_read_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        page(Pod, {"items": [WRONG]})
+    assert caplog.messages == [
+        "Pod x/wrong cannot be read and is left out: Expected `int | null`, got `str` - at `$.spec.priority`"
+    ]
+
+
+def test_a_list_that_go_writes_with_nulls_is_whole() -> None:
+    raw = {"metadata": {"name": "n"}, "spec": {"drivers": None}}
+    assert decode_object(CSINode, json.dumps(raw).encode()) == CSINode(metadata=ObjectMeta(name="n"))
+
+
+def test_fields_that_are_null_count_as_absent() -> None:
+    pod = decode_object(Pod, json.dumps(NULLS).encode())
+    assert (pod.labels, pod.spec.containers, pod.spec.tolerations) == ({}, (), ())
+    assert [condition.type for condition in pod.status.conditions] == ["Ready"]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        pytest.param(b"<html>", "the answer is no JSON", id="not JSON"),
+        pytest.param(b'{"spec": 5}', "the answer is no Pod: Expected `object`", id="not a pod"),
+    ],
+)
+def test_what_is_no_object_is_an_error(data: bytes, problem: str) -> None:
+    with pytest.raises(APIError, match=problem):
+        decode_object(Pod, data)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        pytest.param(b"<html>", "the answer is no JSON", id="not JSON"),
+        pytest.param(b'{"items": 5}', "the answer is no list of Pod", id="not a list"),
+    ],
+)
+def test_what_is_no_list_is_an_error(data: bytes, problem: str) -> None:
+    with pytest.raises(APIError, match=problem):
+        decode_page(Pod, data)
+
+
+def frame(change: str, raw: Any) -> bytes:
+    return json.dumps({"type": change, "object": raw}).encode() + b"\n"
+
+
+def error_frame(code: int, reason: str) -> bytes:
+    return frame(
+        "ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "why", "status": "Failure"}
+    )
+
+
+BOOKMARK = frame(
+    "BOOKMARK",
+    {"metadata": {"resourceVersion": "12", "creationTimestamp": None}, "spec": {"containers": None}},
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param(
+            frame("ADDED", fine("a")) + frame("DELETED", fine("b")),
+            [("ADDED", "a", "3"), ("DELETED", "b", "3")],
+            id="changes",
+        ),
+        pytest.param(BOOKMARK, [("BOOKMARK", "", "12")], id="a bookmark as Go writes it"),
+        pytest.param(
+            frame("ADDED", fine("a")) + BOOKMARK, [("ADDED", "a", "3"), ("BOOKMARK", "", "12")], id="both"
+        ),
+        pytest.param(b"\n" + frame("ADDED", NULLS), [("ADDED", "a", "")], id="nulls and an empty line"),
+        pytest.param(
+            frame("ADDED", WRONG) + frame("ADDED", fine("a")),
+            [("BOOKMARK", None, "7"), ("ADDED", "a", "3")],
+            id="what cannot be read only moves the version",
+        ),
+        pytest.param(
+            frame("DELETED", WRONG), [("DELETED", "wrong", "7")], id="unless it is gone: then it is gone"
+        ),
+        pytest.param(
+            frame("RENAMED", fine("a")) + frame("ADDED", fine("b")), [("ADDED", "b", "3")], id="news"
+        ),
+        pytest.param(frame("ADDED", NAMELESS), [("BOOKMARK", None, "")], id="what is no object at all"),
+    ],
+)
+def test_frames_of_a_watch(lines: bytes, expected: list[tuple[str, str | None, str]]) -> None:
+    events, error = decode_frames(Pod, lines)
+    found = [
+        (event.change.value, None if event.object is None else event.object.name, event.resource_version)
+        for event in events
+    ]
+    assert (found, error) == (expected, None)
+
+
+def test_a_deleted_object_that_cannot_be_read_is_no_newer_version_of_what_is_known() -> None:
+    """Without a uid an informer hands on the object that it knows."""
+    [event] = decode_frames(Pod, frame("DELETED", WRONG)).events
+    assert event.change is Change.DELETED
+    assert event.object == Pod(metadata=ObjectMeta(name="wrong", namespace="x"))
+
+
+@pytest.mark.parametrize("kind", [Pod, Node, Namespace])
+@pytest.mark.parametrize(
+    ("code", "reason", "expected"),
+    [
+        pytest.param(410, "Expired", GoneError, id="too old"),
+        pytest.param(410, "Gone", GoneError, id="gone"),
+        pytest.param(500, "InternalError", ServerError, id="trouble"),
+        pytest.param(403, "Forbidden", APIError, id="not allowed"),
+    ],
+)
+def test_an_error_ends_a_watch_after_what_came_before_it(
+    kind: type[Object], code: int, reason: str, expected: type[APIError]
+) -> None:
+    events, error = decode_frames(kind, frame("ADDED", fine("a")) + error_frame(code, reason))
+    assert [event.change for event in events] == [Change.ADDED]
+    assert (type(error), str(error), getattr(error, "code", None)) == (expected, "why", code)
+
+
+def test_broken_json_ends_a_watch_after_what_came_before_it() -> None:
+    events, error = decode_frames(Pod, frame("ADDED", fine("a")) + b'{"type":"ADD\n')
+    assert ([event.change for event in events], type(error)) == ([Change.ADDED], APIError)
+
+
+def test_what_scheduling_does_not_read_is_skipped() -> None:
+    raw = {"metadata": {"name": "n"}, "status": {"nodeInfo": {"x": [1]}, "capacity": {"cpu": "1"}}}
+    node = decode_object(Node, json.dumps(raw).encode())
+    assert node == Node(metadata=ObjectMeta(name="n"), status=NodeStatus(capacity={"cpu": "1"}))

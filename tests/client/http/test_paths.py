@@ -1,0 +1,77 @@
+"""Where each kind is."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from bayplan.api.event import Event
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.api.pod_group import PodGroup
+from bayplan.api.storage import CSIStorageCapacity
+from bayplan.client.paths import RESOURCES, resource_of
+from bayplan.errors import APIError
+from bayplan.scheduler.loop import OTHER_KINDS
+
+
+class Widget(Object, frozen=True):
+    api_resource: ClassVar[str] = "widgets.v1beta1.shop.example.com"
+
+
+class Gadget(Object, frozen=True):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "namespace", "expected"),
+    [
+        pytest.param(Pod, "a", "x", "/api/v1/namespaces/x/pods/a", id="the core group has no group"),
+        pytest.param(
+            Node, "n", "", "/api/v1/nodes/n", id="kinds without a namespace have none in their path"
+        ),
+        pytest.param(
+            PodGroup,
+            "g",
+            "x",
+            "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/x/podgroups/g",
+            id="a group and its version",
+        ),
+        pytest.param(
+            Widget,
+            "w",
+            "x",
+            "/apis/shop.example.com/v1beta1/namespaces/x/widgets/w",
+            id="a record can say where its kind is",
+        ),
+        pytest.param(Node, "a/b?\r\n", "", "/api/v1/nodes/a%2Fb%3F%0D%0A", id="no name leaves its place"),
+    ],
+)
+def test_the_path_of_an_object(kind: type[Object], name: str, namespace: str, expected: str) -> None:
+    assert resource_of(kind).item(name, namespace) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace", "expected"),
+    [
+        pytest.param(Pod, "", "/api/v1/pods", id="all namespaces"),
+        pytest.param(Event, "x", "/apis/events.k8s.io/v1/namespaces/x/events", id="one namespace"),
+        pytest.param(
+            CSIStorageCapacity, "", "/apis/storage.k8s.io/v1/csistoragecapacities", id="an odd plural"
+        ),
+    ],
+)
+def test_the_path_of_a_collection(kind: type[Object], namespace: str, expected: str) -> None:
+    assert resource_of(kind).collection(namespace) == expected
+
+
+def test_everything_that_is_watched_has_a_place() -> None:
+    watched: tuple[type[Object], ...] = (Pod, Node, PodGroup, *OTHER_KINDS)
+    assert {kind.__name__ for kind in watched} <= set(RESOURCES)
+
+
+def test_a_kind_that_nobody_knows_is_named() -> None:
+    with pytest.raises(APIError, match="Gadget: where the API server keeps this kind is not known"):
+        resource_of(Gadget)

@@ -1,0 +1,325 @@
+"""What the answers of an API server mean to those who asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bayplan.api.pod import Pod
+from bayplan.client.access import Access, TLSSettings
+from bayplan.client.http import KubernetesCluster
+from bayplan.client.requests import UnreachableError, user_agent
+from bayplan.errors import (
+    APIError,
+    ConflictError,
+    GoneError,
+    NotFoundError,
+    ServerError,
+    UnknownOutcomeError,
+)
+from bayplan.framework.cluster_api import PodStatusPatch
+from bayplan.server.memory import MemoryStore
+from bayplan.testing.builders import make_pod
+
+from .api_server import BREAK, ApiServer, Asked, json_response, refused, serving
+from .certificates import authority, server_tls
+
+Verb = Callable[[KubernetesCluster, Pod], Awaitable[Any]]
+
+
+async def get(cluster: KubernetesCluster, pod: Pod) -> Any:
+    await cluster.get(Pod, pod.name, pod.namespace)
+
+
+async def bind(cluster: KubernetesCluster, pod: Pod) -> Any:
+    await cluster.bind(pod, "n1")
+
+
+async def patch(cluster: KubernetesCluster, pod: Pod) -> Any:
+    await cluster.patch_pod_status(pod, PodStatusPatch(nominated_node_name="n1"))
+
+
+async def delete(cluster: KubernetesCluster, pod: Pod) -> Any:
+    await cluster.delete_pod(pod)
+
+
+VERBS = [get, bind, patch, delete]
+every_verb = pytest.mark.parametrize("verb", VERBS)
+
+
+def status(code: int, reason: str, message: str = "why") -> web.Response:
+    content = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    return json_response(content, code)
+
+
+def plain(code: int, text: str, **headers: str) -> Callable[[], web.Response]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda: web.Response(status=code, text=text, headers=named)
+
+
+def ask(
+    verb: Verb,
+    answers: Sequence[Callable[[], web.Response] | str | None],
+    *,
+    seconds: float = 5.0,
+    act_first: bool = False,
+) -> tuple[APIError | None, ApiServer]:
+    """One request to a server that first gives these answers (None: a good one), and then good ones."""
+
+    async def main() -> tuple[APIError | None, ApiServer]:
+        store = MemoryStore()
+        pod = store.create(make_pod("a", namespace="x"))
+        left = list(answers)
+
+        async def interfere(asked: Asked) -> web.StreamResponse | str | None:
+            answer = left.pop(0) if left else None
+            if answer == "silence":
+                if act_first:
+                    store.bind("a", "x", "n1")
+                await asyncio.sleep(seconds * 20)
+            return answer() if callable(answer) else answer
+
+        server = ApiServer(store, interfere=interfere)
+        async with serving(server), KubernetesCluster(server.access, request_seconds=seconds) as cluster:
+            try:
+                await verb(cluster, pod)
+            except APIError as error:
+                return error, server
+            return None, server
+
+    return asyncio.run(main())
+
+
+@every_verb
+@pytest.mark.parametrize(
+    ("answer", "expected", "code", "message"),
+    [
+        pytest.param(lambda: status(404, "NotFound"), NotFoundError, 404, "why", id="not found"),
+        pytest.param(lambda: status(409, "Conflict"), ConflictError, 409, "why", id="conflict"),
+        pytest.param(lambda: status(409, "AlreadyExists"), ConflictError, 409, "why", id="exists"),
+        pytest.param(lambda: status(410, "Expired"), GoneError, 410, "why", id="gone"),
+        pytest.param(lambda: status(401, "Unauthorized"), APIError, 401, "why", id="not known"),
+        pytest.param(lambda: status(403, "Forbidden"), APIError, 403, "why", id="not allowed"),
+        pytest.param(lambda: status(422, "Invalid"), APIError, 422, "why", id="invalid"),
+        pytest.param(lambda: status(429, "TooManyRequests"), ServerError, 429, "why", id="too many"),
+        pytest.param(lambda: status(500, "InternalError"), ServerError, 500, "why", id="broken"),
+        pytest.param(lambda: status(504, "Timeout"), ServerError, 504, "why", id="too slow"),
+        pytest.param(
+            plain(503, "no backend"),
+            ServerError,
+            503,
+            "the server is currently unable to handle the request (VERB): no backend",
+            id="a load balancer without a server",
+        ),
+        pytest.param(
+            plain(404, "404 page not found"),
+            NotFoundError,
+            404,
+            "the server could not find the requested resource (VERB)",
+            id="something else than an API server",
+        ),
+        pytest.param(
+            plain(502, "<b>Bad</b>"),
+            ServerError,
+            502,
+            'an error on the server ("<b>Bad</b>") has prevented the request from succeeding',
+            id="a web page",
+        ),
+        pytest.param(
+            plain(302, "over there"),
+            APIError,
+            302,
+            "the server responded with the status code 302 but did not return more information",
+            id="elsewhere",
+        ),
+    ],
+)
+def test_refusals(
+    verb: Verb, answer: Callable[[], web.Response], expected: type[APIError], code: int, message: str
+) -> None:
+    error, server = ask(verb, [answer])
+    what = f"{server.asked[0].method.lower()} {server.asked[0].path}"
+    assert type(error) is expected
+    assert error.code == code
+    assert str(error).startswith(message.replace("VERB", what))
+    assert len(server.asked) == 1
+
+
+@every_verb
+def test_too_many_requests_are_sent_again_when_the_server_says(verb: Verb) -> None:
+    error, server = ask(verb, [plain(429, "", Retry_After="0")] * 3)
+    assert (error, len(server.asked)) == (None, 4)
+
+
+def test_the_server_says_how_long_to_wait() -> None:
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await asyncio.to_thread(ask, get, [plain(429, "", Retry_After="1")])
+        return loop.time() - started
+
+    assert asyncio.run(main()) >= 1.0
+
+
+@every_verb
+def test_the_server_is_not_asked_for_ever(verb: Verb) -> None:
+    error, server = ask(verb, [plain(429, "", Retry_After="0")] * 20)
+    assert type(error) is ServerError
+    assert len(server.asked) == 11
+
+
+@pytest.mark.parametrize(
+    ("verb", "times"),
+    [
+        pytest.param(get, 2, id="a read is repeated"),
+        pytest.param(patch, 2, id="so is a patch"),
+        pytest.param(delete, 2, id="and a deletion"),
+        pytest.param(bind, 1, id="a binding might have been done"),
+    ],
+)
+def test_after_an_error_only_what_does_no_harm_is_sent_again(verb: Verb, times: int) -> None:
+    error, server = ask(verb, [plain(503, "", Retry_After="0")])
+    assert len(server.asked) == times
+    assert (error is None) == (times == 2)
+
+
+@every_verb
+@pytest.mark.parametrize("retry_after", ["", "soon", "Wed, 21 Oct 2026 07:28:00 GMT"])
+def test_without_a_number_of_seconds_nothing_is_sent_again(verb: Verb, retry_after: str) -> None:
+    error, server = ask(verb, [plain(429, "", Retry_After=retry_after)])
+    assert (type(error), len(server.asked)) == (ServerError, 1)
+
+
+@pytest.mark.parametrize("act_first", [False, True], ids=["before it is done", "after it was done"])
+@pytest.mark.parametrize(
+    ("verb", "expected"),
+    [
+        pytest.param(bind, UnknownOutcomeError, id="bind"),
+        pytest.param(patch, UnknownOutcomeError, id="patch"),
+        pytest.param(delete, UnknownOutcomeError, id="delete"),
+        pytest.param(get, ServerError, id="get"),
+    ],
+)
+def test_no_answer_in_time(verb: Verb, expected: type[APIError], act_first: bool) -> None:
+    error, server = ask(verb, ["silence"], seconds=0.05, act_first=act_first)
+    assert (type(error), getattr(error, "code", None)) == (expected, 0)
+    assert "Client.Timeout exceeded" in str(error)
+    assert bool(server.store.get(Pod, "a", "x").spec.node_name) is act_first
+
+
+@every_verb
+def test_a_connection_that_breaks_before_the_answer(verb: Verb) -> None:
+    error, _ = ask(verb, [BREAK])
+    assert type(error) is (ServerError if verb is get else UnknownOutcomeError)
+
+
+@every_verb
+def test_a_server_that_is_not_there(verb: Verb) -> None:
+    async def main() -> None:
+        async with serving(ApiServer(MemoryStore())) as server:
+            access = server.access
+        async with KubernetesCluster(access) as cluster:
+            await verb(cluster, make_pod("a", namespace="x"))
+
+    with pytest.raises(
+        UnreachableError, match=r'^\w+ "http://127.0.0.1:\d+/api/v1.*connection refused$'
+    ) as error:
+        asyncio.run(main())
+    assert isinstance(error.value, ServerError)
+    assert error.value.code == 0
+
+
+def test_a_token_that_is_refused_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("old")
+
+    async def main() -> list[str]:
+        store = MemoryStore()
+        pod = store.create(make_pod("a"))
+
+        async def only_new(asked: Asked) -> web.StreamResponse | None:
+            if asked.headers["Authorization"] == "Bearer new":
+                return None
+            path.write_text("new")
+            return refused(APIError("Unauthorized", code=401))
+
+        access = Access("", tls=TLSSettings(ca_data=authority("cluster").certificate), token_file=str(path))
+        server = ApiServer(store, interfere=only_new)
+        async with serving(server, server_tls(), access), KubernetesCluster(server.access) as cluster:
+            await bind(cluster, pod)
+            await cluster.list(Pod)
+        return [asked.headers["Authorization"] for asked in server.asked]
+
+    assert asyncio.run(main()) == ["Bearer old", "Bearer new", "Bearer new"]
+
+
+def test_a_token_that_is_refused_for_good_is_refused() -> None:
+    error, server = ask(get, [lambda: status(401, "Unauthorized", "Unauthorized")] * 5)
+    assert (str(error), len(server.asked)) == ("Unauthorized", 1)
+
+
+def test_who_we_say_we_are() -> None:
+    _, server = ask(get, [])
+    assert server.asked[0].headers["User-Agent"] == user_agent("scheduler")
+    assert server.asked[0].headers["Accept"] == "application/json"
+    assert user_agent("x").startswith("bayplan/v")
+    assert user_agent("x").endswith("/x")
+
+
+def test_the_limit_holds_for_all_requests() -> None:
+    async def main() -> float:
+        store = MemoryStore()
+        pod = store.create(make_pod("a"))
+        server = ApiServer(store)
+        async with serving(server), KubernetesCluster(server.access, qps=50, burst=1) as cluster:
+            started = asyncio.get_running_loop().time()
+            await asyncio.gather(*(get(cluster, pod) for _ in range(3)), cluster.list(Pod))
+            return asyncio.get_running_loop().time() - started
+
+    assert asyncio.run(main()) >= 0.06
+
+
+def test_through_a_proxy() -> None:
+    """The proxy is asked for a tunnel; the server is then the one with the right certificate."""
+    tunnels: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        tunnels.append(head.split(b"\r\n")[0])
+        port = int(head.split()[1].rpartition(b":")[2])
+        there_reader, there = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pump(reader, there), pump(there_reader, writer))
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async def main() -> str:
+        store = MemoryStore()
+        pod = store.create(make_pod("a"))
+        listening = await asyncio.start_server(proxy, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        tls = TLSSettings(ca_data=authority("cluster").certificate, server_name="kubernetes")
+        access = Access("", tls=tls, token="t", proxy=f"http://127.0.0.1:{port}")
+        async with serving(ApiServer(store), server_tls("cluster", "kubernetes"), access) as server:
+            async with KubernetesCluster(server.access) as cluster:
+                await cluster.list(Pod)
+                await bind(cluster, pod)
+            listening.close()
+            await asyncio.sleep(0.05)
+        return store.get(Pod, "a", pod.namespace).spec.node_name
+
+    assert asyncio.run(main()) == "n1"
+    assert tunnels
+    assert all(line.startswith(b"CONNECT 127.0.0.1:") for line in tunnels)

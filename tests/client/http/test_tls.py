@@ -1,0 +1,137 @@
+"""HTTPS: whom we trust, what we show, and files that change while we run. Over sockets, both transports."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayplan.api.pod import Pod
+from bayplan.client.access import Access, ExecPlugin, TLSSettings
+from bayplan.client.http import KubernetesCluster
+from bayplan.client.tls import ServerTLS
+from bayplan.errors import APIError, ConfigError
+from bayplan.server.memory import MemoryStore
+from bayplan.testing.builders import make_pod
+
+from .api_server import ApiServer, serving
+from .certificates import Pair, authority, server_tls
+from .test_credentials import V1, plugin
+
+CLUSTER = authority("cluster").certificate
+
+
+def users_seen(access: Access, *hosts: str, **after: Any) -> tuple[set[str], str]:
+    """As whom the server saw us in a list (aiohttp) and a read (the wire); or what was said."""
+
+    async def main() -> tuple[set[str], str]:
+        store = MemoryStore()
+        pod = store.create(make_pod("a"))
+        tls = server_tls("cluster", *hosts, users="users")
+        async with serving(ApiServer(store), tls, access) as server:
+            async with KubernetesCluster(server.access, qps=-1) as cluster:
+                try:
+                    await cluster.list(Pod)
+                    await cluster.get(Pod, pod.name, pod.namespace)
+                except APIError as error:
+                    return set(), str(error)
+            return {asked.user for asked in server.asked}, ""
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(TLSSettings(ca_data=CLUSTER), id="an authority"),
+        pytest.param(
+            TLSSettings(ca_data=authority("other").certificate + CLUSTER), id="one of several authorities"
+        ),
+        pytest.param(TLSSettings(insecure=True), id="whoever answers"),
+    ],
+)
+def test_trusted(settings: TLSSettings) -> None:
+    assert users_seen(Access("", tls=settings)) == ({""}, "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "hosts", "problem"),
+    [
+        pytest.param(
+            TLSSettings(ca_data=authority("other").certificate),
+            (),
+            "certificate verify failed",
+            id="a stranger",
+        ),
+        pytest.param(TLSSettings(), (), "failed to verify certificate", id="nobody that the system knows"),
+        pytest.param(TLSSettings(ca_data=CLUSTER), ("kubernetes",), "mismatch", id="under another name"),
+    ],
+)
+def test_not_trusted(settings: TLSSettings, hosts: tuple[str, ...], problem: str) -> None:
+    users, said = users_seen(Access("", tls=settings), *hosts)
+    assert users == set()
+    assert said.startswith('Get "https://127.0.0.1:')
+    assert "tls: " in said
+    assert problem in said or "failed to verify certificate" in said
+
+
+def test_a_server_that_goes_by_another_name() -> None:
+    settings = TLSSettings(ca_data=CLUSTER, server_name="kubernetes")
+    assert users_seen(Access("", tls=settings), "kubernetes") == ({""}, "")
+
+
+def test_a_certificate_in_the_configuration() -> None:
+    me = authority("users").issue("me")
+    settings = TLSSettings(ca_data=CLUSTER, cert_data=me.certificate, key_data=me.key)
+    assert users_seen(Access("", tls=settings)) == ({"me"}, "")
+
+
+def test_a_certificate_in_files(tmp_path: Path) -> None:
+    assert users_seen(Access("", tls=in_files(tmp_path, authority("users").issue("me")))) == ({"me"}, "")
+
+
+def test_a_certificate_from_a_program(tmp_path: Path) -> None:
+    pair = authority("users").issue("jane")
+    status = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
+    asked: ExecPlugin = plugin(tmp_path, {"apiVersion": V1, "status": status})
+    assert users_seen(Access("", tls=TLSSettings(ca_data=CLUSTER), exec_plugin=asked)) == ({"jane"}, "")
+
+
+def in_files(folder: Path, pair: Pair) -> TLSSettings:
+    for name, content in (("ca", CLUSTER), ("cert", pair.certificate), ("key", pair.key)):
+        (folder / name).write_bytes(content)
+    return TLSSettings(
+        ca_file=str(folder / "ca"), cert_file=str(folder / "cert"), key_file=str(folder / "key")
+    )
+
+
+def test_files_that_are_replaced_are_read_again(tmp_path: Path) -> None:
+    tls = ServerTLS(in_files(tmp_path, authority("users").issue("me")))
+    first = tls.context()
+    assert tls.context() is first, "nothing has changed"
+    in_files(tmp_path, authority("users").issue("me again"))
+    assert tls.context() is not first
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        pytest.param(
+            TLSSettings(insecure=True, ca_data=CLUSTER),
+            "specifying a root certificates file with the insecure flag is not allowed",
+            id="trust and no trust",
+        ),
+        pytest.param(TLSSettings(ca_data=b"x"), "unable to load root certificates", id="no certificate"),
+        pytest.param(
+            TLSSettings(cert_data=CLUSTER, key_data=authority("users").issue("me").key),
+            "tls: cannot use the client certificate: KEY_VALUES_MISMATCH",
+            id="somebody else's key",
+        ),
+        pytest.param(TLSSettings(cert_file="/nowhere", key_file="/nowhere"), "No such file", id="no file"),
+    ],
+)
+def test_what_is_wrong_is_said_at_the_start(settings: TLSSettings, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        ServerTLS(settings)

@@ -1,0 +1,326 @@
+"""Our own wire and aiohttp do the same: answers, kept connections, and which failure it was."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from bayplan.client import wire
+from bayplan.client.streams import Streams
+from bayplan.client.transport import Answer, Headers, LostError, NotSentError, Request, Transport
+from bayplan.client.wire import Wire
+
+from .raw_server import OK, Peer, RawServer, answers, raw_server
+
+GET = Request("GET", "/a?b=c")
+BIND = Request("POST", "/bind", b"{}", "application/json", repeatable=False)
+HEADERS = Headers((("User-Agent", "me"), ("Authorization", "Bearer t")))
+PATIENT = 5.0
+
+both = pytest.mark.parametrize("make", [pytest.param(Wire, id="wire"), pytest.param(Streams, id="aiohttp")])
+Make = Callable[..., Transport]
+
+
+@asynccontextmanager
+async def connected(make: Make, server: RawServer, path: str = "") -> AsyncIterator[Transport]:
+    transport = make(urlsplit(f"http://127.0.0.1:{server.port}{path}"), None)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+def speak(
+    make: Make, handle: Callable[[Peer], Awaitable[None]], *requests: Request, seconds: float = PATIENT
+) -> tuple[list[Answer | str], RawServer]:
+    """What comes of some requests, one after the other: answers, or what is said about their loss."""
+
+    async def main() -> tuple[list[Answer | str], RawServer]:
+        found: list[Answer | str] = []
+        async with raw_server(handle) as server, connected(make, server) as transport:
+            for request in requests:
+                try:
+                    found.append(await transport.send(request, HEADERS, seconds))
+                except (LostError, NotSentError) as error:
+                    found.append(f"{'sent' if isinstance(error, LostError) else 'not sent'}: {error}")
+            return found, server
+
+    return asyncio.run(main())
+
+
+def sending(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
+    """A server that answers the first request of a connection with these pieces, then closes it."""
+
+    async def handle(peer: Peer) -> None:
+        await peer.request()
+        for piece in pieces:
+            await peer.send(piece)
+            await asyncio.sleep(0.002)
+
+    return handle
+
+
+@both
+def test_a_request_says_what_it_has_to(make: Make) -> None:
+    _, server = speak(make, answers, GET, BIND)
+    get, bind = server.peers[0].heads
+    assert get.startswith(b"GET /a?b=c HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert bind.startswith(b"POST /bind HTTP/1.1\r\nHost: 127.0.0.1:")
+    for head in (get, bind):
+        assert b"\r\nUser-Agent: me\r\n" in head
+        assert b"\r\nAuthorization: Bearer t\r\n" in head
+        assert b"gzip" not in head
+    assert b"\r\nContent-Type: application/json\r\n" in bind
+    assert b"\r\nContent-Length: 2\r\n" in bind
+
+
+@both
+def test_paths_begin_with_that_of_the_server(make: Make) -> None:
+    async def main() -> bytes:
+        async with raw_server(answers) as server, connected(make, server, "/k8s/c-1") as transport:
+            await transport.send(GET, HEADERS, PATIENT)
+            return server.peers[0].heads[0]
+
+    assert asyncio.run(main()).startswith(b"GET /k8s/c-1/a?b=c HTTP/1.1\r\n")
+
+
+@both
+def test_a_connection_is_kept(make: Make) -> None:
+    found, server = speak(make, answers, GET, BIND, GET)
+    assert found == [Answer(200, "", b"OK")] * 3
+    assert [len(peer.heads) for peer in server.peers] == [3]
+
+
+@both
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        pytest.param([OK], Answer(200, "", b"OK"), id="in one piece"),
+        pytest.param([bytes([b]) for b in OK], Answer(200, "", b"OK"), id="byte by byte"),
+        pytest.param(
+            [b"HTTP/1.1 429 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"],
+            Answer(429, "7", b""),
+            id="with when to try again",
+        ),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r", b"\n2\r\nde\r\n0\r\n\r\n"],
+            Answer(200, "", b"abcde"),
+            id="in chunks",
+        ),
+        pytest.param([b"HTTP/1.1 502 Bad\r\n\r\nsorry"], Answer(502, "", b"sorry"), id="until the end"),
+        pytest.param(
+            [b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n"],
+            Answer(302, "", b""),
+            id="not followed",
+        ),
+    ],
+)
+def test_answers(make: Make, pieces: Iterable[bytes], expected: Answer) -> None:
+    assert speak(make, sending(*pieces), GET)[0] == [expected]
+
+
+@both
+@pytest.mark.parametrize(
+    ("pieces", "problem"),
+    [
+        pytest.param([], "sent: EOF", id="closed without a word"),
+        pytest.param([OK[:-1]], "sent: unexpected EOF", id="closed in the middle"),
+        pytest.param([b"SSH-2.0\r\n\r\n"], "sent: ", id="not HTTP"),
+    ],
+)
+def test_an_answer_that_does_not_come_is_lost(make: Make, pieces: Iterable[bytes], problem: str) -> None:
+    [found] = speak(make, sending(*pieces), BIND)[0]
+    assert isinstance(found, str)
+    assert found.startswith(problem)
+
+
+@both
+def test_an_answer_that_comes_too_late_is_lost(make: Make) -> None:
+    async def silent(peer: Peer) -> None:
+        await peer.request()
+        await asyncio.sleep(PATIENT)
+
+    [found] = speak(make, silent, BIND, seconds=0.05)[0]
+    assert found == "sent: net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
+
+
+@both
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        pytest.param(
+            "127.0.0.1", "dial tcp 127.0.0.1:PORT: connect: connection refused", id="nobody listens"
+        ),
+        pytest.param(
+            "no.such.host.invalid", "dial tcp: lookup no.such.host.invalid: no such host", id="no host"
+        ),
+        pytest.param(
+            "localhost", "dial tcp localhost:PORT: connect: connection refused", id="several addresses"
+        ),
+    ],
+)
+def test_what_could_not_be_sent_was_not_sent(make: Make, host: str, expected: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    async def main() -> None:
+        transport = make(urlsplit(f"http://{host}:{port}"), None)
+        try:
+            await transport.send(BIND, HEADERS, PATIENT)
+        finally:
+            await transport.close()
+
+    with pytest.raises(NotSentError) as error:
+        asyncio.run(main())
+    assert str(error.value) == expected.replace("PORT", str(port))
+
+
+@both
+def test_a_connection_that_the_server_closed_is_not_used_again(make: Make) -> None:
+    async def once(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+
+    async def main() -> int:
+        async with raw_server(once) as server, connected(make, server) as transport:
+            for _ in range(3):
+                await transport.send(BIND, HEADERS, PATIENT)
+                await asyncio.sleep(0.02)
+            return len(server.peers)
+
+    assert asyncio.run(main()) == 3
+
+
+@both
+def test_requests_at_once_have_connections_of_their_own(make: Make) -> None:
+    async def main() -> int:
+        async with raw_server(answers) as server, connected(make, server) as transport:
+            await asyncio.gather(*(transport.send(GET, HEADERS, PATIENT) for _ in range(5)))
+            return len(server.peers)
+
+    assert asyncio.run(main()) == 5
+
+
+# Only the wire
+
+
+async def cut_on_second(peer: Peer) -> None:
+    await peer.request()
+    await peer.send(OK)
+    await peer.request()
+    peer.cut()
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        pytest.param(GET, Answer(200, "", b"OK"), id="asked again where that does no harm"),
+        pytest.param(BIND, "sent: ", id="lost where it might be done twice"),
+    ],
+)
+def test_a_kept_connection_that_breaks_silently(request_: Request, expected: Answer | str) -> None:
+    first, second = speak(Wire, cut_on_second, GET, request_)[0]
+    assert first == Answer(200, "", b"OK")
+    if isinstance(expected, str):
+        assert isinstance(second, str)
+        assert second.startswith(expected)
+    else:
+        assert second == expected
+
+
+def test_a_new_connection_that_breaks_is_not_tried_again() -> None:
+    found, server = speak(Wire, sending(), GET)
+    assert (found, len(server.peers)) == (["sent: EOF"], 1)
+
+
+def test_no_more_connections_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MOST_CONNECTIONS", 3)
+    busiest = 0
+
+    async def main() -> int:
+        nonlocal busiest
+        busy = 0
+
+        async def slow(peer: Peer) -> None:
+            nonlocal busy, busiest
+            while True:
+                await peer.request()
+                busy += 1
+                busiest = max(busy, busiest)
+                await asyncio.sleep(0.005)
+                busy -= 1
+                await peer.send(OK)
+
+        async with raw_server(slow) as server, connected(Wire, server) as transport:
+            tasks = [asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT)) for _ in range(12)]
+            await asyncio.sleep(0)
+            tasks[8].cancel()  # one that waits for its turn
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert sum(isinstance(answer, Answer) for answer in found) == 11
+            await transport.send(GET, HEADERS, PATIENT)
+            return len(server.peers)
+
+    assert asyncio.run(main()) == 3
+    assert busiest == 3
+
+
+def test_who_gives_up_gets_nobody_elses_answer() -> None:
+    """The answer to a request that was given up does not become that of the next one."""
+
+    async def main() -> list[Answer]:
+        async def handle(peer: Peer) -> None:
+            while True:
+                head = await peer.request()
+                await asyncio.sleep(0.05 if b"/slow" in head else 0)
+                await peer.send(OK.replace(b"OK", b"SL") if b"/slow" in head else OK)
+
+        async with raw_server(handle) as server, connected(Wire, server) as transport:
+            slow = asyncio.ensure_future(transport.send(Request("GET", "/slow"), HEADERS, PATIENT))
+            await asyncio.sleep(0.01)
+            slow.cancel()
+            await asyncio.gather(slow, return_exceptions=True)
+            return [await transport.send(GET, HEADERS, PATIENT) for _ in range(2)]
+
+    assert asyncio.run(main()) == [Answer(200, "", b"OK")] * 2
+
+
+def test_after_a_renewal_old_connections_are_left() -> None:
+    async def main() -> list[int]:
+        async with raw_server(answers) as server, connected(Wire, server) as transport:
+            await transport.send(GET, HEADERS, PATIENT)
+            transport.forget()
+            await asyncio.sleep(0.01)
+            await transport.send(GET, HEADERS, PATIENT)
+            return [len(peer.heads) for peer in server.peers]
+
+    assert asyncio.run(main()) == [1, 1]
+
+
+@pytest.mark.parametrize("limit", ["IDLE_SECONDS", "LIFETIME_SECONDS"])
+def test_connections_do_not_live_for_ever(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(wire, limit, 0.0)
+    _, server = speak(Wire, answers, GET, GET)
+    assert [len(peer.heads) for peer in server.peers] == [1, 1]
+
+
+def test_a_server_that_speaks_unasked_is_not_listened_to() -> None:
+    async def chatty(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+        await asyncio.sleep(0.01)
+        await peer.send(b"HTTP/1.1 500 Surprise\r\nContent-Length: 0\r\n\r\n")
+        await asyncio.sleep(PATIENT)
+
+    async def main() -> tuple[Answer, int]:
+        async with raw_server(chatty) as server, connected(Wire, server) as transport:
+            await transport.send(GET, HEADERS, PATIENT)
+            await asyncio.sleep(0.05)
+            return await transport.send(GET, HEADERS, PATIENT), len(server.peers)
+
+    assert asyncio.run(main()) == (Answer(200, "", b"OK"), 2)

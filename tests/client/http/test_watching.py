@@ -1,0 +1,268 @@
+"""Changes as they come, however they are cut, and how a watch ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.client import watching
+from bayplan.client.http import KubernetesCluster
+from bayplan.client.paths import resource_of
+from bayplan.client.watching import LineCutter, watch_target
+from bayplan.errors import APIError, GoneError, ServerError
+from bayplan.framework.cluster_api import WatchEvent
+from bayplan.server.memory import MemoryStore
+from bayplan.testing.builders import make_node, make_pod
+
+from .api_server import ApiServer, Asked, refused, serving
+from .clients import talk, until
+
+
+@given(st.lists(st.binary(max_size=8).map(lambda b: b.replace(b"x", b"\n"))))
+def test_lines_are_whole_and_nothing_is_lost(pieces: list[bytes]) -> None:
+    cutter = LineCutter()
+    found = [cutter.feed(piece) for piece in pieces]
+    whole = b"".join(pieces)
+    assert b"".join(found) == whole[: whole.rfind(b"\n") + 1]
+    assert all(lines == b"" or lines.endswith(b"\n") for lines in found)
+
+
+def told(events: Sequence[WatchEvent[Pod]]) -> list[tuple[str, str, str]]:
+    return [
+        (event.change.value, event.object.name if event.object else "", event.resource_version)
+        for event in events
+    ]
+
+
+async def collect(watch: AsyncIterator[Sequence[WatchEvent[Pod]]], count: int) -> list[tuple[str, str, str]]:
+    """So many events, in however many batches."""
+    found: list[tuple[str, str, str]] = []
+    while len(found) < count:
+        found += told(await anext(watch))
+    return found
+
+
+def changes(store: MemoryStore) -> None:
+    """One of each."""
+    store.create(make_pod("a"))
+    store.bind("a", "default", "n1")
+    store.create(make_pod("b"))
+    store.delete(Pod, "b", "default")
+    store.set_pod_phase("a", "default", "Succeeded")
+    store.create(make_node("n1"))
+    store.send_bookmarks()
+
+
+CHANGES = [
+    ("ADDED", "a", "1"),
+    ("MODIFIED", "a", "2"),
+    ("ADDED", "b", "3"),
+    ("DELETED", "b", "4"),
+    ("DELETED", "a", "5"),
+    ("BOOKMARK", "", "6"),
+]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_changes_after_a_list(streaming: bool) -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        _, version = await cluster.list(Pod)
+        watch = cluster.watch(Pod, version)
+        changes(server.store)
+        return await collect(watch, 6)
+
+    assert talk(MemoryStore(), act, streaming=streaming) == CHANGES
+
+
+def test_changes_of_the_past() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        changes(server.store)
+        return await collect(cluster.watch(Pod, "2"), 4)
+
+    assert talk(MemoryStore(), act) == CHANGES[2:]
+
+
+def test_the_stream_of_a_list_is_the_watch_that_follows() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        _, version = await cluster.list(Pod)
+        server.store.create(make_pod("a"))
+        return await collect(cluster.watch(Pod, version), 1), len(server.asked)
+
+    assert talk(MemoryStore(), act) == ([("ADDED", "a", "1")], 1)
+
+
+def test_events_that_came_with_the_end_of_a_list_are_not_lost() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        server.after_bookmark = [{"type": "ADDED", "object": {"metadata": {"name": "x"}}}]
+        _, version = await cluster.list(Pod)
+        server.store.create(make_pod("a"))
+        return [name for _, name, _ in await collect(cluster.watch(Pod, version), 2)]
+
+    assert talk(MemoryStore(), act) == ["x", "a"]
+
+
+@pytest.mark.parametrize("again", ["list", "other version"])
+def test_a_stream_that_nobody_takes_up_is_closed(again: str) -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        await cluster.list(Pod)
+        server.store.create(make_pod("a"))
+        if again == "list":
+            await cluster.list(Pod)
+        else:
+            server.store.create(make_pod("b"))
+            assert await collect(cluster.watch(Pod, "1"), 1) == [("ADDED", "b", "2")]
+        server.store.create(make_pod("c"))  # writing to it is how a server finds out
+        await until(lambda: server.watches <= 1)
+
+    talk(MemoryStore(), act)
+
+
+def test_a_watch_that_is_too_old() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
+        changes(server.store)
+        server.store.compact()
+        with pytest.raises(GoneError, match="too old resource version"):
+            await anext(cluster.watch(Pod, "1"))
+
+    talk(MemoryStore(), act)
+
+
+def test_a_watch_that_becomes_too_old() -> None:
+    """The events before the error count."""
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        server.errors_after = 1
+        watch = cluster.watch(Pod, "0")
+        first = asyncio.ensure_future(anext(watch))
+        await until(lambda: server.watches == 1)
+        server.store.create(make_pod("a"))
+        found = told(await first)
+        with pytest.raises(GoneError):
+            await anext(watch)
+        return found
+
+    assert talk(MemoryStore(), act) == [("ADDED", "a", "1")]
+
+
+@pytest.mark.parametrize("limit", [1, 50, 300, 500, 900, 1500])
+def test_a_connection_cut_anywhere_loses_nothing(limit: int) -> None:
+    """What came whole counts, and the next watch goes on from there."""
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        found: list[tuple[str, str, str]] = []
+        server.cut_after = iter([limit, 700, 900, None]).__next__
+        changes(server.store)
+        while len(found) < 6:
+            version = found[-1][2] if found else "0"
+            async for events in cluster.watch(Pod, version):
+                found += told(events)
+                if len(found) == 6:
+                    break
+        return found
+
+    assert talk(MemoryStore(), act) == CHANGES
+
+
+def test_silence_ends_a_watch() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        return [events async for events in cluster.watch(Pod, "0")]
+
+    assert talk(MemoryStore(), act, options={"idle_seconds": 0.05}) == []
+
+
+def test_a_watch_ends_when_the_server_says() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        server.watch_seconds = 0.05
+        return [events async for events in cluster.watch(Pod, "0")]
+
+    assert talk(MemoryStore(), act) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(APIError("no", code=403), APIError, id="not allowed"),
+        pytest.param(ServerError("broken", code=500), ServerError, id="broken"),
+        pytest.param(GoneError("old"), GoneError, id="too old"),
+    ],
+)
+def test_a_watch_that_is_refused(error: APIError, expected: type[APIError]) -> None:
+    async def refuse(asked: Asked) -> web.StreamResponse | None:
+        return refused(error)
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        with pytest.raises(APIError) as raised:
+            await anext(cluster.watch(Pod, "0"))
+        return type(raised.value)
+
+    assert talk(MemoryStore(), act, interfere=refuse) is expected
+
+
+def test_a_server_that_is_too_busy_is_asked_again_from_the_same_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "FIRST_BACKOFF_SECONDS", 0.01)
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        async def busy(asked: Asked) -> web.StreamResponse | None:
+            return refused(ServerError("busy", code=429)) if len(server.asked) < 3 else None
+
+        server.interfere = busy
+        changes(server.store)
+        found = await collect(cluster.watch(Pod, "4"), 2)
+        return found, {asked.query["resourceVersion"] for asked in server.asked}, len(server.asked)
+
+    assert talk(MemoryStore(), act) == (CHANGES[4:], {"4"}, 3)
+
+
+def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "FIRST_BACKOFF_SECONDS", 0.01)
+
+    async def main() -> Any:
+        store = MemoryStore()
+        changes(store)
+        async with serving(ApiServer(store)) as first:
+            access = first.access
+        async with KubernetesCluster(access, chance=random.Random(0)) as cluster:
+            waiting = asyncio.ensure_future(collect(cluster.watch(Pod, "4"), 2))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            port = int(access.server.rpartition(":")[2])
+            async with serving(ApiServer(store), port=port), asyncio.timeout(5):
+                return await waiting
+
+    assert asyncio.run(main()) == CHANGES[4:]
+
+
+def test_watches_do_not_end_all_at_once() -> None:
+    chance = random.Random(0)
+    seconds = {
+        int(part.partition("=")[2])
+        for _ in range(200)
+        for part in watch_target(resource_of(Node), chance).partition("?")[2].split("&")
+        if part.startswith("timeoutSeconds")
+    }
+    assert len(seconds) > 50
+    assert min(seconds) >= 300
+    assert max(seconds) <= 600
+
+
+def test_who_stops_listening_closes_the_connection() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
+        waiting = asyncio.ensure_future(collect(cluster.watch(Pod, "0"), 1))
+        await until(lambda: server.watches == 1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        server.store.create(make_pod("a"))
+        await until(lambda: server.watches == 0)
+
+    talk(MemoryStore(), act)
