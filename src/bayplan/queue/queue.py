@@ -274,16 +274,22 @@ class SchedulingQueue:
 
     def flush(self) -> None:
         """Moves pods that have waited long enough. To be called each second, or when `next_timer` says."""
-        now, parts = self._now(), self._parts
-        if self._backoff_ticks.is_due(now):
-            for info in parts.backoff.pop_completed(now):
-                del parts.pods[info.key]
-                parts.to_active(info, BACKOFF_COMPLETE, from_backoff=True)
-        if self._leftover_ticks.is_due(now):
-            self._flush_leftovers(now)
+        now = self._now()
+        tick = self._backoff_ticks.latest(now)
+        if tick is not None:
+            self._flush_backoff(tick)
+        tick = self._leftover_ticks.latest(now)
+        if tick is not None:
+            self._flush_leftovers(tick, now)
 
-    def _flush_leftovers(self, now: float) -> None:
-        overdue = self._parts.unschedulable.overdue(now, self._longest_stay)
+    def _flush_backoff(self, tick: float) -> None:
+        parts = self._parts
+        for info in parts.backoff.pop_completed(tick):
+            del parts.pods[info.key]
+            parts.to_active(info, BACKOFF_COMPLETE, from_backoff=True)
+
+    def _flush_leftovers(self, tick: float, now: float) -> None:
+        overdue = self._parts.unschedulable.overdue(tick, self._longest_stay)
         for info in overdue:
             info.was_flushed = True
             info.flush_timestamp = now

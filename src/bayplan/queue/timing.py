@@ -31,12 +31,16 @@ class Ticker:
         self._next = first
         self._period = period
 
-    def is_due(self, now: float) -> bool:
-        """Whether a tick has come since the last one that was due. Ticks that were missed are not made up."""
+    def latest(self, now: float) -> float | None:
+        """The last tick up to now, unless it was given out before. Earlier ones that were missed are lost.
+
+        Who acts on it should go by the tick and not by the clock: whether somebody looked at the clock
+        between two ticks must make no difference.
+        """
         if now < self._next:
-            return False
+            return None
         self._next = self.first_after(now)
-        return True
+        return self._next - self._period
 
     def first_after(self, moment: float) -> float:
         """The first tick to come that lies after a moment."""

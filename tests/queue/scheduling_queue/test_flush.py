@@ -117,6 +117,24 @@ def test_a_pod_is_flushed_after_five_minutes(failed_at: float, moved_at: float) 
     assert world.counts.incoming_pods["active", "UnschedulableTimeout"] == 1
 
 
+def test_a_late_look_goes_by_when_it_was_due() -> None:
+    """At 300 it is not too long yet, and nobody looks again before 330, whatever happens meanwhile."""
+    world = World(make_filter("Fit"))
+    world.reject()
+    world.clock.now = 301.0
+    world.queue.flush()
+    assert (world.where(), world.queue.next_timer()) == ("unschedulable", 330.0)
+
+
+def test_without_the_feature_a_late_look_at_who_backs_off_goes_by_when_it_was_due() -> None:
+    world = World(settings=QueueSettings(pop_from_backoff=False))
+    world.clock.now = 0.5
+    broken_pod(world)
+    world.clock.now = 1.9
+    world.queue.flush()
+    assert (world.where(), world.queue.next_timer()) == ("backoff", 2.0)
+
+
 def test_how_long_is_too_long_can_be_set() -> None:
     world = World(make_filter("Fit"), settings=QueueSettings(max_in_unschedulable=45))
     world.reject()
