@@ -130,12 +130,20 @@ class Informer(Generic[ObjectT]):
     def apply(self, batch: Sequence[WatchEvent[ObjectT]]) -> None:
         for event in batch:
             item = event.object
-            if item is not None:
+            if item is not None and not self._knows_better(item):
                 if event.change is Change.DELETED:
                     self._remove(item)
                 elif event.change is not Change.BOOKMARK:
                     self._tell(self._take_in(item), item)
             self.resource_version = event.resource_version
+
+    def _knows_better(self, item: ObjectT) -> bool:
+        """Whether an event is about a past that the copy has left behind, be it of a namesake."""
+        known = self._objects.get((item.namespace, item.name))
+        if known is None:
+            return False
+        told, ours = item.metadata.resource_version, known.metadata.resource_version
+        return told != ours and told.isdecimal() and ours.isdecimal() and int(told) < int(ours)
 
     def _take_in(self, item: ObjectT) -> ObjectT | None:
         """Puts an object into the copy; returns what was there before."""
