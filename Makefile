@@ -4,7 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check bench install clean
+.PHONY: run test check bench faults install clean
+
+SEEDS ?= 1000
 
 run: $(STAMP)
 	@echo '$$ bayplan decide examples/cluster.yaml'
@@ -24,6 +26,9 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/bayplan bench --core --json
+
+faults: $(STAMP)
+	$(BIN)/python -m bayplan.simulator.fault_run --seeds $(SEEDS)
 
 install: $(STAMP)
 

@@ -207,7 +207,7 @@ def _positions(rows: IdColumn, wanted: IdColumn) -> IdColumn:
 
 
 def _with_added(cluster: Cluster, rows: IdColumn, added: IdColumn, base: Hypothesis | None) -> Hypothesis:
-    """`base`, or the cluster as it is, on these rows, with a pod added to each; a row may come several times."""
+    """`base`, or the cluster as it is, on these rows, with a pod added for each; a row may come twice."""
     here = np.unique(rows)
     place = np.searchsorted(here, rows)
     slots, signs = added, np.ones(len(added), dtype=np.int64)

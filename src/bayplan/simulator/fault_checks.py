@@ -98,7 +98,8 @@ def nominations(scheduler: Scheduler) -> Iterator[str]:
         node_name = queue.nominator.node_of(pod.uid)
         known += node_name is not None
         if (node_name or None) != cluster.nominated_node(pod.uid):
-            yield f"pod {pod.key} is nominated to {node_name}, in columns to {cluster.nominated_node(pod.uid)}"
+            there = cluster.nominated_node(pod.uid)
+            yield f"pod {pod.key} is nominated to {node_name}, in columns to {there}"
     if len(queue.nominator) != known:
         yield f"{len(queue.nominator) - known} pods are nominated that do not wait"
     if sum(map(len, cluster.nominated.values())) > known:

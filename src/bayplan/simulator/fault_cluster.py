@@ -124,7 +124,7 @@ class WatchedCluster(MemoryCluster):
 
 
 class LastingClient(ClusterAPI):
-    """A client whose writes, once sent, are carried out, whether or not anybody still waits for the answer."""
+    """A client whose writes, once sent, are carried out, whether or not anybody waits for the answer."""
 
     def __init__(self, cluster: ClusterAPI, store: MemoryStore, chance: random.Random, rate: float) -> None:
         """`rate` is the share of writes that are sent off before the first moment at which we can die."""

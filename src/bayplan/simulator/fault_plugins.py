@@ -1,4 +1,4 @@
-"""What else can go wrong in a scheduler: plugins that fail, refuse and dawdle, and extenders that are slow."""
+"""What else can go wrong in a scheduler: plugins that fail, refuse and dawdle, and slow extenders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bayplan.framework.status import SKIP, Status, failure, unschedulable
 LONGEST_SECONDS: Final = 4.0
 
 
-class Mishap(Exception):
+class MishapError(Exception):
     """What the plugin below raises."""
 
 
@@ -62,7 +62,7 @@ class Hazard(Plugin):
         if self._strikes():
             return self._refuse(pod)
         if self._strikes():
-            raise Mishap("Reserve")
+            raise MishapError("Reserve")
         return None
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
@@ -72,7 +72,7 @@ class Hazard(Plugin):
         if self._strikes():
             return self._refuse(pod)
         if self._strikes():
-            raise Mishap("Permit")
+            raise MishapError("Permit")
         if self._strikes(2):
             self._refused[pod.uid] = pod
             self._allow_or_not(pod)
@@ -96,7 +96,7 @@ class Hazard(Plugin):
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         if self._strikes(0.3):
-            raise Mishap("PreBindPreFlight")
+            raise MishapError("PreBindPreFlight")
         return None if self._strikes(4) else SKIP
 
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
@@ -105,7 +105,7 @@ class Hazard(Plugin):
         if self._strikes(3):
             return failure("PreBind")
         if self._strikes(3):
-            raise Mishap("PreBind")
+            raise MishapError("PreBind")
         return None
 
 

@@ -1,8 +1,9 @@
-"""What happens to a cluster while its scheduler is put to the test: everything that users, controllers, kubelets
-and other schedulers do, drawn at random.
+"""What happens to a cluster while its scheduler is put to the test.
 
-`World` acts on the store directly, as somebody whose requests never fail. Every call of `act` does one thing, small
-or large. It knows nothing of the scheduler.
+Everything that users, controllers, kubelets and other schedulers do, drawn at random.
+
+`World` acts on the store directly, as somebody whose requests never fail. Every call of `act` does one thing,
+small or large. It knows nothing of the scheduler.
 """
 
 from __future__ import annotations
