@@ -12,9 +12,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.spread import HOSTNAME
 from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState
@@ -22,7 +24,7 @@ from bayplan.framework.status import Status, failure
 from bayplan.scheduler.loop import Scheduler
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
 
 
 class Cluster(MemoryCluster):
@@ -218,5 +220,39 @@ def test_a_victim_that_has_given_way_to_another_is_not_deleted() -> None:
             cluster.store.create(make_pod("second", cpu="4", priority=10))
             await asyncio.sleep(30)
             assert [cluster.node_of(name) for name in ("first", "second", "victim")] == ["n", "n", ""]
+
+    run_virtual(main())
+
+
+def test_a_pod_that_changes_while_it_is_being_bound() -> None:
+    """Nobody heard that it no longer is what another pod must be apart from."""
+
+    async def main() -> None:
+        apart = make_pod_affinity(anti_required=[make_pod_term(HOSTNAME, {"app": "web"})])
+        cluster = Cluster(make_node("n", labels={HOSTNAME: "n"}), make_pod("web", labels={"app": "web"}))
+        cluster.bind_seconds = 1
+        async with scheduling(cluster):
+            cluster.store.create(make_pod("shy", affinity=apart))
+            await asyncio.sleep(0.5)
+            web = cluster.store.get(Pod, "web", "default")
+            cluster.store.update(replace(web, metadata=replace(web.metadata, labels={"app": "batch"})))
+            await asyncio.sleep(20)
+            assert [cluster.node_of("web"), cluster.node_of("shy")] == ["n", "n"]
+
+    run_virtual(main())
+
+
+def test_a_pod_that_somebody_else_binds_elsewhere() -> None:
+    """What it had been given here was free, and nobody was told."""
+
+    async def main() -> None:
+        cluster = Cluster(make_node("n", pods=1), make_pod("p"))
+        cluster.bind_seconds = 1
+        async with scheduling(cluster):
+            cluster.store.create(make_pod("q"))
+            await asyncio.sleep(0.5)
+            cluster.store.bind("p", "default", "elsewhere")
+            await asyncio.sleep(20)
+            assert [cluster.node_of("p"), cluster.node_of("q")] == ["elsewhere", "n"]
 
     run_virtual(main())

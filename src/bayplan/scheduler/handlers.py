@@ -30,6 +30,7 @@ from bayplan.framework.events import Action, ClusterEvent, Resource
 from bayplan.queue.object_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
+    ASSIGNED_POD_UPDATE,
     NODE_ADD,
     NODE_DELETE,
     node_update_events,
@@ -100,11 +101,31 @@ class PodHandler:
         return pod.spec.scheduler_name in self._ours
 
     def _assigned(self, pod: Pod) -> None:
+        queue, assumed = self._context.queue, self._assumed(pod.uid)
         try:
             self._context.cache.add(pod)
         except CacheError as error:
             _log.warning("%s", error)
-        self._context.queue.move_all(ASSIGNED_POD_ADD, None, pod)
+        queue.move_all(ASSIGNED_POD_ADD, None, pod)
+        if assumed is None:
+            return
+        if assumed.spec.node_name != pod.spec.node_name:
+            # Somebody else has bound it elsewhere: what it had here is free.
+            queue.move_all(ASSIGNED_POD_DELETE, assumed, None)
+        # While it was assumed nobody was told of changes. They may matter to pods that wait.
+        for event in pod_update_events(assumed, pod):
+            if event is not ASSIGNED_POD_UPDATE:
+                queue.move_all(event, assumed, pod)
+
+    def _assumed(self, uid: str) -> Pod | None:
+        """A pod whose binding is under way, with the node that it was given."""
+        if not self._context.cache.is_assumed(uid):
+            return None
+        placed = self._context.cluster.placed_pod(uid)
+        assert placed is not None
+        # Hints look at where the pod stands, and what was assumed does not say.
+        pod, node_name = placed
+        return replace(pod, spec=replace(pod.spec, node_name=node_name))
 
     def _assigned_changed(self, old: Pod, new: Pod) -> None:
         try:
@@ -127,16 +148,12 @@ class PodHandler:
 
     def _assumed_goes(self, pod: Pod) -> None:
         """A pod is deleted whose binding is under way: its place is free again."""
-        context = self._context
-        placed = context.cluster.placed_pod(pod.uid)
-        if placed is None:
+        context, assumed = self._context, self._assumed(pod.uid)
+        if assumed is None:
             return
-        assumed, node_name = placed
         if not context.waiting.reject(pod.uid):
-            context.cache.forget(assumed, node_name)
-        # Hints look at where the pod stood, and what was assumed does not say.
-        placed_there = replace(assumed, spec=replace(assumed.spec, node_name=node_name))
-        context.queue.move_all(ASSIGNED_POD_DELETE, placed_there, None)
+            context.cache.forget(assumed, assumed.spec.node_name)
+        context.queue.move_all(ASSIGNED_POD_DELETE, assumed, None)
 
     def _nomination_gone(self, pod: Pod) -> None:
         """The place that was promised to this pod is free for those who had to let it go first."""
