@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.scheduler.core import SchedulingCore
@@ -87,3 +89,32 @@ def test_a_pod_on_an_unseen_node_changes_no_sums() -> None:
     first = both.place(pod(1))
     both.do(lambda cluster: cluster.add_pod(make_pod("early", labels={"app": "x"}), "unseen"))
     assert {first, both.place(pod(2))} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        pytest.param(make_pod("p", claims=["missing"]), id="that PreFilter ended"),
+        pytest.param(make_pod("p", nominated_node="b"), id="that took the nominated node"),
+        pytest.param(make_pod("p"), id="that looked at all nodes"),
+    ],
+)
+def test_nodes_are_listed_at_the_beginning_of_every_attempt(attempt: Pod) -> None:
+    """A node that was missing then comes back at the end of its zone."""
+    both = Both(make_node("a"), make_node("b"), make_node("c"))
+    both.decide(make_pod("first"))
+    both.do(lambda cluster: cluster.remove_node("a"))
+    both.decide(attempt)
+    both.do(lambda cluster: cluster.set_node(make_node("a")))
+    names = both.cores[0].cluster.nodes.name
+    assert [names[row] for row in both.cores[0].cluster.order] == ["b", "c", "a"]
+
+
+def test_an_attempt_without_nodes_lists_none() -> None:
+    both = Both(make_node("a"), make_node("b"))
+    both.decide(make_pod("first"))
+    both.do(lambda cluster: (cluster.remove_node("a"), cluster.remove_node("b")))
+    both.decide(make_pod("second"))
+    both.do(lambda cluster: (cluster.set_node(make_node("b")), cluster.set_node(make_node("a"))))
+    names = both.cores[0].cluster.nodes.name
+    assert [names[row] for row in both.cores[0].cluster.order] == ["b", "a"]

@@ -51,7 +51,8 @@ Asking = Generator[Request, Response, Decision]
 
 def decide_asking(framework: Framework, pod: Pod, chance: random.Random) -> Asking:
     """One attempt to schedule the pod, asking extenders on the way."""
-    if not framework.cluster.node_count:
+    # Upstream lists the nodes at the beginning of every attempt, even of one that does not look at them.
+    if not len(framework.cluster.order):
         return no_nodes(pod)
     try:
         result = yield from _find(framework, pod, chance)

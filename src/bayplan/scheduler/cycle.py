@@ -45,7 +45,8 @@ class Decision:
 
 def decide(framework: Framework, pod: Pod) -> Decision:
     """One attempt to schedule the pod."""
-    if not framework.cluster.node_count:
+    # Upstream lists the nodes at the beginning of every attempt, even of one that does not look at them.
+    if not len(framework.cluster.order):
         return no_nodes(pod)
     try:
         result = framework.find(pod)
