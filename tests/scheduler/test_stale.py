@@ -113,7 +113,8 @@ def test_nodes_are_listed_at_the_beginning_of_every_attempt(attempt: Pod) -> Non
 def test_an_attempt_without_nodes_lists_none() -> None:
     both = Both(make_node("a"), make_node("b"))
     both.decide(make_pod("first"))
-    both.do(lambda cluster: (cluster.remove_node("a"), cluster.remove_node("b")))
+    both.do(lambda cluster: cluster.remove_node("a"))
+    both.do(lambda cluster: cluster.remove_node("b"))
     both.decide(make_pod("second"))
     both.do(lambda cluster: (cluster.set_node(make_node("b")), cluster.set_node(make_node("a"))))
     names = both.cores[0].cluster.nodes.name
