@@ -1,0 +1,170 @@
+"""Coroutines beside the loop: run on the spot as far as they get, and nothing they raise is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from bayplan.scheduler.tasks import Tasks
+from bayplan.simulator.virtual_time import quiescent, run_virtual
+
+EAGER = pytest.mark.parametrize("eager", [True, False], ids=["at once", "as a task"])
+
+
+def in_tasks(eager: bool, test: Callable[[Tasks], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await test(Tasks(asyncio.get_running_loop(), eager=eager))
+
+    run_virtual(main())
+
+
+def test_what_need_not_wait_is_done_at_once() -> None:
+    async def test(tasks: Tasks) -> None:
+        done: list[int] = []
+
+        async def work() -> None:
+            done.append(1)
+
+        tasks.start(work(), "work")
+        assert (done, len(tasks)) == ([1], 0)
+
+    in_tasks(True, test)
+
+
+def test_without_running_ahead_everything_is_a_task() -> None:
+    async def test(tasks: Tasks) -> None:
+        done: list[int] = []
+
+        async def work() -> None:
+            done.append(1)
+
+        tasks.start(work(), "work")
+        assert (done, len(tasks)) == ([], 1)
+        await tasks.drain()
+        assert (done, len(tasks)) == ([1], 0)
+
+    in_tasks(False, test)
+
+
+@EAGER
+def test_what_waits_goes_on_by_itself_and_gets_what_it_waited_for(eager: bool) -> None:
+    async def test(tasks: Tasks) -> None:
+        lines: list[str] = []
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def work() -> None:
+            lines.append("waits")
+            lines.append(await answer)
+            await asyncio.sleep(5)
+            lines.append("is through")
+
+        tasks.start(work(), "work")
+        await quiescent()
+        assert lines == ["waits"]
+        answer.set_result("goes on")
+        await quiescent()
+        assert lines == ["waits", "goes on"]
+        await tasks.drain()
+        assert lines == ["waits", "goes on", "is through"]
+
+    in_tasks(eager, test)
+
+
+@EAGER
+def test_what_it_waits_for_may_fail_and_it_may_go_on(eager: bool) -> None:
+    async def test(tasks: Tasks) -> None:
+        lines: list[str] = []
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def work() -> None:
+            try:
+                await answer
+            except ValueError as error:
+                lines.append(str(error))
+            await asyncio.sleep(1)
+            lines.append("is through")
+
+        tasks.start(work(), "work")
+        await quiescent()
+        answer.set_exception(ValueError("no"))
+        await tasks.drain()
+        assert lines == ["no", "is through"]
+
+    in_tasks(eager, test)
+
+
+@EAGER
+@pytest.mark.parametrize("waits", [False, True], ids=["before it waits", "after it has waited"])
+def test_what_it_raises_is_logged_with_what_it_was_about(
+    eager: bool, waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(tasks: Tasks) -> None:
+        async def work() -> None:
+            if waits:
+                await asyncio.sleep(1)
+            raise RuntimeError("lost the thread")
+
+        tasks.start(work(), "binding of pod default/p")
+        await tasks.drain()
+        await quiescent()
+        assert len(tasks) == 0
+
+    in_tasks(eager, test)
+    assert "binding of pod default/p failed" in caplog.text
+    assert "RuntimeError: lost the thread" in caplog.text
+
+
+@EAGER
+def test_cancelling_stops_everything_and_lets_it_clean_up(
+    eager: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(tasks: Tasks) -> None:
+        lines: list[str] = []
+
+        async def work(name: str) -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                lines.append(name)
+
+        for name in "ab":
+            tasks.start(work(name), name)
+        await quiescent()
+        await tasks.cancel()
+        assert (sorted(lines), len(tasks)) == (["a", "b"], 0)
+        assert asyncio.get_running_loop().time() == 0.0
+
+    in_tasks(eager, test)
+    assert caplog.text == ""
+
+
+def test_cancelling_nothing_is_no_trouble() -> None:
+    async def test(tasks: Tasks) -> None:
+        await tasks.cancel()
+        await tasks.drain()
+
+    in_tasks(True, test)
+
+
+@EAGER
+def test_one_that_starts_another_is_waited_for_with_it(eager: bool) -> None:
+    async def test(tasks: Tasks) -> None:
+        lines: list[str] = []
+
+        async def second() -> None:
+            await asyncio.sleep(1)
+            lines.append("second")
+
+        async def first() -> None:
+            await asyncio.sleep(1)
+            tasks.start(second(), "second")
+            lines.append("first")
+
+        tasks.start(first(), "first")
+        await tasks.drain()
+        assert lines == ["first", "second"]
+
+    in_tasks(eager, test)
