@@ -87,11 +87,12 @@ def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> b
         raise AttemptError(
             f'running PreScore plugin "{plugin.name}": {describe(error)}', plugin.name
         ) from error
-    if answer is None or answer.is_success:
+    if answer is None:
         return True
-    if answer.code is Code.SKIP:
-        return False
-    raise AttemptError(f'running PreScore plugin "{plugin.name}": {answer.message}', plugin.name)
+    if isinstance(answer, Status) and answer.code in (Code.SUCCESS, Code.SKIP):
+        return answer.is_success
+    text = answer.message if isinstance(answer, Status) else f"PreScore gave {answer!r}"
+    raise AttemptError(f'running PreScore plugin "{plugin.name}": {text}', plugin.name)
 
 
 def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
@@ -122,11 +123,14 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
     """Scores between 0 and 100, by the plugin's own rule where it has one."""
     if step.normalizes:
         try:
-            scores = np.asarray(step.plugin.normalize(state, pod, nodes, scores)).astype(np.int64, copy=False)
-            if scores.shape != (len(nodes),):
+            given = np.asarray(step.plugin.normalize(state, pod, nodes, scores))
+            if given.shape != (len(nodes),):
                 raise ValueError(
-                    f"NormalizeScore gave an array of shape {scores.shape} for {len(nodes)} nodes"
+                    f"NormalizeScore gave an array of shape {given.shape} for {len(nodes)} nodes"
                 )
+            if given.dtype.kind not in "iub":
+                raise ValueError(f"NormalizeScore gave {given.dtype}, not whole numbers")
+            scores = given.astype(np.int64, copy=False)
         except Exception as error:
             raise AttemptError(
                 f'running Normalize on Score plugins: plugin "{step.name}" failed with: {describe(error)}',

@@ -77,7 +77,10 @@ class Gates:
 
 def _ask(gate: Gate, pod: Pod) -> Status | None:
     try:
-        return gate.check(pod)
+        answer: object = gate.check(pod)
+        if answer is None or isinstance(answer, Status):
+            return answer
+        raise TypeError(f"PreEnqueue gave {answer!r}")
     except Exception as error:
         _log.exception("PreEnqueue plugin %s failed for pod %s, which has to wait", gate.plugin, pod.key)
         return failure(str(error))

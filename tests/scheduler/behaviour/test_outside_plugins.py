@@ -198,7 +198,6 @@ NONSENSE = [
         "X",
         "fine",
         id="PreScore answers with a text",
-        marks=pytest.mark.xfail(reason="the attempt fails, but without the plugin's name"),
     ),
     pytest.param({"score": lambda *_: None}, "X", "Score gave", id="Score answers with nothing"),
     pytest.param({"score": lambda *_: np.zeros(7, dtype=np.int64)}, "X", SHAPE, id="Score for other rows"),
@@ -229,7 +228,6 @@ NONSENSE = [
         "X",
         "float64",
         id="NormalizeScore with fractions",
-        marks=pytest.mark.xfail(reason="fractions are taken"),
     ),
     pytest.param(
         {"reserve": lambda *_: "fine", "unreserve": lambda *_: None},
@@ -301,7 +299,6 @@ async def test_a_preenqueue_that_breaks_keeps_only_that_pod_out(caplog: pytest.L
     assert "PreEnqueue plugin X failed for pod default/p" in caplog.text
 
 
-@pytest.mark.xfail(reason="the watch of pods breaks, and with it the scheduler")
 @virtual
 async def test_a_preenqueue_that_answers_nonsense_keeps_only_that_pod_out() -> None:
     gate = plugin("X", pre_enqueue=lambda pod: "jammed" if pod.name == "p" else None)
