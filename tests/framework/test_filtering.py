@@ -147,6 +147,24 @@ class TestNominatedNodeFirst:
         framework = make_framework(Names(), Indifferent(), nodes=3)
         assert found(framework, make_pod(nominated_node="n2")).node_name == "n2"
 
+    def test_where_it_does_not_fit_it_is_told_why_though_it_is_not_among_the_named_nodes(self) -> None:
+        """It was looked at before anybody named nodes, and counts as looked at."""
+
+        class Names(Plugin):
+            def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> NodeNames:
+                return NodeNames(frozenset(("n1",)))
+
+        start = SearchStart()
+        framework = make_framework(Names(), NodeResourcesFit(), Indifferent(), nodes=4, start=start)
+        told = statuses(framework, make_pod(cpu=9, nominated_node="n2"))
+        assert {name: status.message for name, status in told.items()} == {
+            "n0": "node(s) didn't satisfy plugin(s) [Names]",
+            "n1": "Insufficient cpu",
+            "n2": "Insufficient cpu",
+            "n3": "node(s) didn't satisfy plugin(s) [Names]",
+        }
+        assert start.index == 2
+
     def test_what_breaks_there_does_not_fail_the_attempt(self) -> None:
         class Breaks(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:

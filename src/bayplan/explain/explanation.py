@@ -133,6 +133,10 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
     search.standing.sync()
     verdicts = framework.filtering.verdicts(search)
     rows, absent, by = framework.candidates(search)
+    error = framework.first_error(verdicts, rows)
+    if error is not None:
+        raise error
+    rows = framework.with_nominated_node(search, rows, verdicts)
     if absent.reasons:
         result.node_status = dict.fromkeys(result.nodes, absent)
     for row in rows:
@@ -140,9 +144,6 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
         result.node_status.pop(names[row], None)
         if status is not None:
             result.node_status[names[row]] = status
-    error = framework.first_error(verdicts, rows)
-    if error is not None:
-        raise error
     passing = rows[verdicts.who.take(rows) == PASS]
     result.feasible = tuple(names[row] for row in passing)
     if len(passing):

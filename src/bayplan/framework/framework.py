@@ -232,6 +232,14 @@ class Framework:
             return None
         return Found(search, row, name, 1, 1) if fits else None
 
+    def with_nominated_node(self, search: Search, looked_at: IdColumn, verdicts: Verdicts) -> IdColumn:
+        """The rows looked at, with that of the nominated node, which was looked at first and did not fit."""
+        row = self.cluster.nodes.row_of.get(search.pod.status.nominated_node_name, -1)
+        if row < 0 or not self.cluster.nodes.exists.cell[row] or row in looked_at:
+            return looked_at
+        status = verdicts.status(row)
+        return looked_at if status is None or not status.is_rejection else np.append(looked_at, row)
+
     # Choosing
 
     def _best_kept(self, search: Search) -> Found | NotFound:
@@ -271,6 +279,7 @@ class Framework:
         candidates, absent, by = self.candidates(search)
         looked_at, view = self._feasible(search, candidates, verdicts)
         error = self.first_error(verdicts, looked_at)
+        looked_at = self.with_nominated_node(search, looked_at, verdicts)
         total = self.cluster.node_count
         self._start.index = (self._start.index + len(looked_at)) % total if total else 0
         if error is not None:
