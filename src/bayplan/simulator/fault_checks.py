@@ -16,12 +16,16 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.server.store import MemoryStore
 
 
-def problems(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
-    """Everything that is wrong."""
+def untidiness(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
+    """What the scheduler believes and is not so."""
     yield from nothing_under_way(scheduler)
     yield from knowledge(scheduler, store)
     yield from waiting(scheduler, store)
     yield from nominations(scheduler)
+
+
+def oversights(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
+    """Pods that could run and do not."""
     yield from forgotten(scheduler, store)
     yield from incomplete_groups(scheduler, store)
 
