@@ -116,6 +116,16 @@ class TooHigh(Plugin):
         return np.full(len(nodes), 101, dtype=np.int64)
 
 
+class NormalizesByPlace(Plugin):
+    reads = Reads.of()
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return np.zeros(len(nodes), dtype=np.int64)
+
+    def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+        return np.arange(len(nodes), dtype=np.int64)
+
+
 class LooksAtNeighbours(Plugin):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         yield Reject(nodes.pod_count >= nodes.pod_count.max(initial=0), "the fullest of those shown")
@@ -193,6 +203,7 @@ class HintsMaybe(Plugin):
         (Dice, "raw: asked twice"),
         (Remembers, "pre_filter: asked twice"),
         (TooHigh, "returns an invalid score 101"),
+        (NormalizesByPlace, "of scores that are all 0"),
         (LooksAtNeighbours, "Filter on some rows"),
         (NotPlain, "Filter on one node with plain numbers"),
         (NotWhole, "Score gave"),

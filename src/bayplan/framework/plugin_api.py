@@ -174,7 +174,10 @@ class ScorePlugin(Protocol):
 
 
 class NormalizePlugin(Protocol):
-    """Brings the scores of the rows that fit into the range 0 to 100."""
+    """Brings the scores of the rows that fit into the range 0 to 100.
+
+    Of a plugin whose results are kept, scores that are all equal stay equal, so that it need not be asked.
+    """
 
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn: ...
 

@@ -3,7 +3,7 @@
     leaves the cluster as it was          what it is given is for reading
     answers the same when asked again     no hidden state, no clock, no dice of its own
     answers a few rows as it does all     the rows handed in may be all, a few, or hypothetical ones
-    keeps scores between 0 and 100        after normalising
+    keeps scores between 0 and 100        after normalising, which leaves equal ones equal
     wakes pods by events that exist       and its hints answer yes or no
     reads what it says it reads           results that are kept (`Reads`) follow from nothing else
     computes plain numbers as columns     where it says that it is `elementwise`
@@ -210,6 +210,25 @@ def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
             calls.normalized(asked.step, asked.state, pod, view, scores)
 
 
+def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
+    """Where all raw scores of a kept plugin are equal, nobody asks it to normalise them."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    if plugin.reads is None or not hasattr(plugin, "normalize"):
+        return
+    for pod in samples.pods:
+        asked = Asked(plugin, pod, cluster)
+        for score in sorted({0, 7, *asked.raw(asked.there)}) if asked.scores else ():
+            equal = np.full(len(asked.there), score, dtype=np.int64)
+            found = calls.normalized(asked.step, asked.state, pod, asked.there, equal).tolist()
+            _require(
+                len(set(found)) == 1,
+                plugin,
+                pod,
+                f"NormalizeScore made {found} of scores that are all {score}",
+            )
+
+
 def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
     """Filter, and a Score that is kept, on each row alone, on rows in any order, and on a hypothesis."""
     cluster = samples.cluster()
@@ -362,6 +381,7 @@ PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
     check_leaves_the_cluster_as_it_was,
     check_answers_the_same_again,
     check_keeps_scores_in_range,
+    check_leaves_equal_scores_equal,
     check_answers_few_rows_as_all,
     check_computes_plain_numbers_as_columns,
     check_reads_what_it_says,
