@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +18,9 @@ from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, ConfigError, ServerError
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import SKIP, Status, failure
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.coscheduling import (
     BACKS_OFF,
@@ -49,6 +52,23 @@ def make_members(count: int, group: str = "g", **fields: Any) -> list[Pod]:
     return [make_member(number, group, **fields) for number in range(count)]
 
 
+class Breaks(Plugin):
+    """Breaks when a pod of one of these names has been given a node."""
+
+    names: ClassVar[set[str]] = set()
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        return failure("broken") if pod.name in self.names else SKIP
+
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def nothing_breaks() -> None:
+    Breaks.names.clear()
+
+
 class Gangs(MemoryCluster):
     """The cluster, and the scheduler that is at work on it."""
 
@@ -58,7 +78,7 @@ class Gangs(MemoryCluster):
         """Answers to the first bindings."""
         self.attempts = 0
         self.add(*objects)
-        self.scheduler = Scheduler(self, config, plugins=[Coscheduling], on_decision=self._decided)
+        self.scheduler = Scheduler(self, config, plugins=[Breaks, Coscheduling], on_decision=self._decided)
 
     def _decided(self, decision: object) -> None:
         self.attempts += 1
@@ -373,6 +393,18 @@ async def test_members_that_were_sent_back_are_tried_once_the_group_is_complete(
         await quiescent()
         assert BACKS_OFF.format(name="g") in cluster.reason("g-2")
         cluster.add(make_node("m"))
+        await after(5)
+        assert cluster.bound() == 2
+
+
+@virtual
+async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed() -> None:
+    """The first breaks after it got its node, and is then deleted: nobody has been refused a node."""
+    async with gangs(make_node("n"), make_group(wanted=2)) as cluster:
+        Breaks.names.add("g-0")
+        cluster.add(*make_members(3))
+        await quiescent()
+        cluster.delete("g-0")
         await after(5)
         assert cluster.bound() == 2
 

@@ -103,7 +103,7 @@ class Progress:
     kept_out: dict[str, Pod] = field(default_factory=dict)
     """Members to be tried when all are there and the pause is over."""
     sent_back: dict[str, Pod] = field(default_factory=dict)
-    """Members whose turn came during a pause. They are tried when another one fits."""
+    """Members whose turn came during a pause."""
 
 
 class Coscheduling(Plugin):
@@ -207,7 +207,7 @@ class Coscheduling(Plugin):
                 # What they held may be enough. Their going wakes the pod, as any pod's would.
                 return
         progress.failures += 1
-        self._let_go(handle, progress)
+        self._let_go(handle, progress, is_refused=True)
 
     # A node was found
 
@@ -275,8 +275,12 @@ class Coscheduling(Plugin):
 
     # Letting go, and trying again
 
-    def _let_go(self, handle: Handle, progress: Progress) -> None:
-        """Rejects all members that wait, and keeps the group out of the queue for a while."""
+    def _let_go(self, handle: Handle, progress: Progress, *, is_refused: bool = False) -> None:
+        """Rejects all members that wait, and keeps the group out of the queue for a while.
+
+        Where a member was refused, it is for what helps that one to bring the others back; otherwise nothing
+        else would, and they are all tried when the pause is over.
+        """
         namespace, name = progress.key
         for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
             waiting = handle.waiting_pod(member.uid)
@@ -287,13 +291,16 @@ class Coscheduling(Plugin):
         progress.refused.clear()
         progress.pauses += 1
         progress.is_paused = True
-        doublings = max(progress.failures - 1, 0)
+        doublings = min(max(progress.failures - 1, 0), 10)
         seconds = min(FIRST_BACKOFF_SECONDS * 2.0**doublings, LONGEST_BACKOFF_SECONDS)
         pause = progress.pauses
 
         def over() -> None:
             if progress.pauses == pause:
                 progress.is_paused = False
+                if not is_refused:
+                    progress.kept_out.update(progress.sent_back)
+                    progress.sent_back.clear()
                 self._try_kept_out(handle, progress)
 
         handle.call_later(seconds * (1 + handle.random.random() / 2), over)
