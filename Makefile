@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check bench faults install clean
+.PHONY: run test check bench faults conformance install clean
 
 SEEDS ?= 1000
 
@@ -19,8 +19,8 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
 check: $(STAMP)
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests conformance
+	$(BIN)/ruff format --check src tests conformance
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -29,6 +29,10 @@ bench: $(STAMP)
 
 faults: $(STAMP)
 	$(BIN)/python -m bayplan.simulator.fault_run --seeds $(SEEDS)
+
+# The real kube-apiserver, kube-scheduler and kubectl, built with Go and kept in ~/.cache/bayplan/conformance.
+conformance: $(STAMP)
+	$(BIN)/python -m conformance
 
 install: $(STAMP)
 

@@ -1,0 +1,1 @@
+"""bayplan held against the real thing: see docs/conformance.md."""
