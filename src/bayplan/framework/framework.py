@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
 from bayplan.framework.filtering import Filtering
-from bayplan.framework.kept import KeptPlugins, Signature
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.search import Filtered, Found, NotFound, Search, SearchStart
-from bayplan.framework.standing import Standing
+from bayplan.framework.shapes import Shapes
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.framework.ties import pick
@@ -32,9 +31,6 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 
 MIN_FEASIBLE: Final = 100
 """Sampling never stops before so many nodes fit."""
-
-MOST_STANDINGS: Final = 4096
-"""Signatures kept at most; the older half goes when there are more."""
 
 
 class PointObserver(Protocol):
@@ -69,21 +65,19 @@ class Framework:
         """Told how long each extension point took; nobody by default."""
         self.finds_several = False
         """Whether somebody besides plugins (an extender) wants to choose among several nodes."""
-        self._kept_plugins = KeptPlugins(profile.all_plugins(), cluster)
-        self._standings: dict[Signature, Standing] = {}
+        self._shapes = Shapes(profile, cluster)
         self.filtering = Filtering(profile, cluster)
         self._asked_scores = tuple(step for step in profile.scores if not step.kept)
         self._asked_pre_filters = tuple(p for p in profile.pre_filters if p.reads is None)
         self._asked_pre_scores = tuple(p for p in profile.pre_scores if p.reads is None)
         self._kept_pre_filters = frozenset(p.name for p in profile.pre_filters if p.reads is not None)
         self._nodes = NodeColumns(cluster)
-        self._rows_computed = 0
         self._rotation: tuple[tuple[int, int], IdColumn] | None = None
 
     @property
     def rows_computed(self) -> int:
         """How many rows kept plugins were asked about, over all attempts."""
-        return self._rows_computed + sum(s.rows_computed for s in self._standings.values())
+        return self._shapes.rows_computed
 
     # Search
 
@@ -91,33 +85,12 @@ class Framework:
         if not self._keep:
             return self.begin_anew(pod)
         facts = self.cluster.templates.facts(pod)
-        mine = facts.kept.get(self)
-        if mine is None:
-            mine = facts.kept[self] = [None, {}]
-        standing, kept = mine
-        if self._kept_plugins.per_pod or pod.spec.node_name:
-            # In what these plugins read, pods of one template may differ.
-            standing = self._standing(pod)
-        elif standing is None:
-            standing = mine[0] = self._standing(pod)
+        standing, kept = self._shapes.of(pod, facts)
         return Search(pod, facts, CycleState(kept), standing)
 
     def begin_anew(self, pod: Pod) -> Search:
         """A search that uses nothing of what is kept."""
-        facts = self.cluster.templates.facts(pod)
-        standing = Standing(self.profile, self.cluster, self._kept_plugins.anew(pod))
-        return Search(pod, facts, CycleState(), standing)
-
-    def _standing(self, pod: Pod) -> Standing:
-        signature = self._kept_plugins.signature(pod)
-        found = self._standings.get(signature)
-        if found is None:
-            if len(self._standings) >= MOST_STANDINGS:
-                for old in list(self._standings)[: MOST_STANDINGS // 2]:
-                    self._rows_computed += self._standings.pop(old).rows_computed
-            kept = self._kept_plugins.of(pod, signature)
-            found = self._standings[signature] = Standing(self.profile, self.cluster, kept)
-        return found
+        return Search(pod, self.cluster.templates.facts(pod), CycleState(), self._shapes.anew(pod))
 
     def find(self, pod: Pod) -> Found | NotFound:
         """The best node for the pod, or why there is none. Raises AttemptError where a plugin broke."""

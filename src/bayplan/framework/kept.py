@@ -34,9 +34,6 @@ from bayplan.snapshot.view import NodeColumns
 FEW_ROWS: Final = 12
 """Up to so many changed rows plain numbers beat arrays."""
 
-MOST_KEPT: Final = 8192
-"""Plugins times signatures kept at most; the older half goes when there are more."""
-
 Signature = tuple[bytes, ...]
 
 
@@ -247,9 +244,6 @@ class KeptPlugins:
 
     def of(self, pod: Pod, signature: Signature) -> dict[str, KeptPlugin]:
         """What is kept for the pod, by plugin."""
-        if len(self._kept) >= MOST_KEPT:
-            for old in list(self._kept)[: MOST_KEPT // 2]:
-                del self._kept[old]
         found = {}
         for plugin, mine in zip(self._plugins, signature, strict=True):
             key = (plugin.name, mine)
@@ -257,6 +251,11 @@ class KeptPlugins:
                 self._kept[key] = KeptPlugin(plugin, pod, self._cluster)
             found[plugin.name] = self._kept[key]
         return found
+
+    def forget_all_but(self, used: Iterable[KeptPlugin]) -> None:
+        """Forgets the answers that nobody puts together any more."""
+        left = set(map(id, used))
+        self._kept = {key: kept for key, kept in self._kept.items() if id(kept) in left}
 
     def anew(self, pod: Pod) -> dict[str, KeptPlugin]:
         """The same with nothing kept."""

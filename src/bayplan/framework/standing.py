@@ -7,7 +7,7 @@ holds total score and tie-break in one integer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -55,6 +55,8 @@ class Standing:
         }
         self.rows_computed = 0
         """Rows that were brought up to date, over all attempts."""
+        self.used = 0
+        """When it was last asked for, by the clock of `Shapes`."""
         self.feasible_version = 0
         self._shared: dict[Any, Any] = {}
         self._shared_for: tuple[int, ...] = ()
@@ -113,6 +115,9 @@ class Standing:
     def skips(self, plugin: str) -> bool:
         """Whether a kept plugin's Filter is left out for these pods."""
         return plugin in self._kept and self._kept[plugin].skips
+
+    def kept_plugins(self) -> Iterable[KeptPlugin]:
+        return self._kept.values()
 
     def scorers(self) -> list[Step]:
         """The kept plugins that score these pods."""

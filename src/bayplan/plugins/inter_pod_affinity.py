@@ -65,6 +65,9 @@ PREFIXES: Final = {
     TermKind.PREFERRED_ANTI_AFFINITY: "preferredAntiAffinityTerms",
 }
 
+MOST_SUMS: Final = 512
+"""Sums kept for a template at most. Terms and namespaces come and go; what is asked for is made again."""
+
 WeightedTerms = tuple[tuple[int, AffinityTerm], ...]
 
 
@@ -384,6 +387,8 @@ class Sums:
         known = self._by_query.get((id(query), key))
         if known is None or not cluster.counts.still_asked(known[0]):
             count = cluster.count(query)
+            if len(self._by_query) >= MOST_SUMS:
+                self._by_query.clear()
             made = DomainSums(cluster.nodes, cluster.usage_log, count.column, cluster.nodes.label(key))
             known = self._by_query[id(query), key] = (count, query, made)
         known[2].refresh()
@@ -392,6 +397,8 @@ class Sums:
     def of_carriers(self, carriers: TermCarriers) -> DomainSums:
         known = self._by_carriers.get(carriers)
         if known is None:
+            if len(self._by_carriers) >= MOST_SUMS:
+                self._by_carriers.clear()
             cluster, key = self._cluster, carriers.carried.term.topology_key
             known = DomainSums(cluster.nodes, cluster.usage_log, carriers.column, cluster.nodes.label(key))
             self._by_carriers[carriers] = known
