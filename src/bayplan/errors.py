@@ -14,8 +14,8 @@
         ├── ServerError           429 or 5xx: it cannot now; nothing was done
         └── UnknownOutcomeError   no answer: whether a write took effect is not known
 
-Three more stand with what raises them: `AttemptError` (framework), `CacheError` (cache) and `ExtenderError`
-(extender).
+More stand with what raises them: `AttemptError` (framework), `CacheError` (cache), `ExtenderError`
+(extender), `NotLeadingError` and `LeadershipLostError` (client).
 
 "This pod does not fit" is an answer and not an error: it is a status, and never comes through here.
 This file is at the bottom of the import graph: it imports nothing of ours.

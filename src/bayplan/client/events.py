@@ -34,11 +34,18 @@ class EventWriter:
 
     async def create_event(self, event: Event) -> None:
         if await self._is_served():
-            path, body = resource_of(Event).collection(event.namespace), bodies.whole(event)
+            # Twice does no harm: the name is taken then.
+            await self._requests.send(
+                "POST", resource_of(Event).collection(event.namespace), bodies.whole(event)
+            )
         else:
-            path, body = _CORE_EVENTS.collection(event.namespace), bodies.encode(_core_event(event))
-        # Twice does no harm: the name is taken then.
-        await self._requests.send("POST", path, body)
+            await self.create_core_event(event)
+
+    async def create_core_event(self, event: Event) -> None:
+        """In the old form, whatever is served: events about leases have always had it."""
+        await self._requests.send(
+            "POST", _CORE_EVENTS.collection(event.namespace), bodies.encode(_core_event(event))
+        )
 
     async def patch_event(self, event: Event) -> None:
         """Writes the event's series, and nothing else of it."""

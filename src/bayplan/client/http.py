@@ -18,6 +18,7 @@ from bayplan.client import bodies
 from bayplan.client.access import Access
 from bayplan.client.decoding import decode_object
 from bayplan.client.events import EventWriter
+from bayplan.client.leader_only import refuse_unless
 from bayplan.client.listing import list_all
 from bayplan.client.paths import resource_of
 from bayplan.client.rate_limit import make_bucket
@@ -53,6 +54,7 @@ class KubernetesCluster(ClusterAPI):
         component: what the client is for, as part of the User-Agent.
         request_seconds: for the answer to a short request.
         idle_seconds: after so long without a word a watch counts as lost.
+        may_write: looked at when the turn of a write has come; where it says no there is a NotLeadingError.
         now: seconds since the epoch.
         chance: for how long to watch, and to wait before trying again.
     """
@@ -66,12 +68,17 @@ class KubernetesCluster(ClusterAPI):
         component: str = "scheduler",
         request_seconds: float = REQUEST_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
+        may_write: Callable[[], bool] | None = None,
         now: Callable[[], float] = time.time,
         chance: random.Random | None = None,
     ) -> None:
         self.connections = Connections(access, now=now) if isinstance(access, Access) else access
         self.requests = Requests(
-            self.connections, make_bucket(qps, burst), component=component, seconds=request_seconds
+            self.connections,
+            make_bucket(qps, burst),
+            component=component,
+            seconds=request_seconds,
+            permit=None if may_write is None else refuse_unless(may_write),
         )
         self._idle_seconds = idle_seconds
         self._now = now

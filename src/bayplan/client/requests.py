@@ -51,19 +51,34 @@ class UnreachableError(ServerError):
 
 
 class Connections:
-    """What all clients of one API server share: credentials and open connections."""
+    """What all clients of one API server share: credentials, long connections, and how to open short ones."""
 
     def __init__(self, access: Access, *, now: Callable[[], float] = time.time) -> None:
         server = urlsplit(access.server)
         tls = ServerTLS(access.tls) if access.uses_tls else None
         self.server = access.server
         self.streams = Streams(server, tls, access.proxy)
-        self.short: Transport = self.streams if access.proxy else Wire(server, tls)
-        self.credentials = Credentials(access, tls, now=now, when_shown=self.short.forget)
+        self.credentials = Credentials(access, tls, now=now, when_shown=self._forget)
+        self._url = server
+        self._tls = tls
+        self._wires: list[Wire] | None = None if access.proxy else []
+
+    def short(self) -> Transport:
+        """A way for short requests that nobody else uses: who waits there waits for nobody else."""
+        if self._wires is None:
+            return self.streams
+        wire = Wire(self._url, self._tls)
+        self._wires.append(wire)
+        return wire
 
     async def close(self) -> None:
-        await self.short.close()
+        for wire in self._wires or ():
+            await wire.close()
         await self.streams.close()
+
+    def _forget(self) -> None:
+        for wire in self._wires or ():
+            wire.forget()
 
 
 class Requests:
@@ -74,6 +89,7 @@ class Requests:
         bucket: the rate limit; None for none.
         component: what the client is for, as part of the User-Agent.
         seconds: for the answer to a short request.
+        permit: asked right before a write is sent, and raises where it must not be sent any more.
     """
 
     def __init__(
@@ -83,9 +99,12 @@ class Requests:
         *,
         component: str = "scheduler",
         seconds: float = REQUEST_SECONDS,
+        permit: Callable[[], None] | None = None,
     ) -> None:
         self.connections = connections
         self.seconds = seconds
+        self._short = connections.short()
+        self._permit = permit
         self._bucket = bucket
         self._about_us = (("Accept", JSON), ("User-Agent", user_agent(component)))
         self._identity: Headers | None = None
@@ -111,8 +130,9 @@ class Requests:
         Raises:
             APIError: what went wrong; see the picture above.
         """
-        request = Request(method, target, body, content_type, repeatable)
-        transport, limit = self.connections.short, self.seconds if seconds is None else seconds
+        permit = None if method == "GET" else self._permit
+        request = Request(method, target, body, content_type, repeatable, permit)
+        transport, limit = self._short, self.seconds if seconds is None else seconds
         answer = await self._until_accepted(request, lambda headers: transport.send(request, headers, limit))
         return answer.body
 

@@ -103,6 +103,8 @@ class Streams:
             raise LostError(getattr(error, "strerror", None) or str(error) or "connection lost") from error
 
     async def send(self, request: Request, headers: Headers, seconds: float) -> Answer:
+        if request.permit is not None:
+            request.permit()
         stream = await self.open(request, headers, seconds)
         try:
             return Answer(stream.status, stream.retry_after, bytes(await stream.read_all(seconds)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -53,6 +53,8 @@ class Request:
     content_type: str = ""
     repeatable: bool = True
     """Carrying it out twice does no harm, so that it may be sent again where the first was lost."""
+    permit: Callable[[], None] | None = None
+    """Asked when its turn has come and nothing was sent yet; raises where it is not to be sent any more."""
 
 
 class NotSentError(BayplanError):

@@ -137,14 +137,14 @@ class Wire:
         data = b"".join((head.encode("ascii"), headers.block, b"\r\n", request.body))
         await self._enter()
         try:
-            connection = self._kept() or await self._connect()
+            connection = self._kept() or await self._connect(seconds)
             try:
-                return await self._exchange(connection, data, seconds)
+                return await self._exchange(connection, request, data, seconds)
             except _SilenceError:
                 # The server may have closed a kept connection the moment before.
                 if not (connection.is_reused and request.repeatable):
                     raise
-            return await self._exchange(await self._connect(), data, seconds)
+            return await self._exchange(await self._connect(seconds), request, data, seconds)
         finally:
             self._leave()
 
@@ -161,10 +161,14 @@ class Wire:
         self._idle.clear()
         await asyncio.sleep(0)  # for the connections to hear of it
 
-    async def _exchange(self, connection: _Connection, data: bytes, seconds: float) -> Answer:
+    async def _exchange(
+        self, connection: _Connection, request: Request, data: bytes, seconds: float
+    ) -> Answer:
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(seconds, connection.time_out)
         try:
+            if request.permit is not None:
+                request.permit()
             return await connection.start(data)
         except asyncio.CancelledError:
             connection.abort()  # an answer may still come, to nobody
@@ -193,11 +197,11 @@ class Wire:
         else:
             connection.close()
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self, seconds: float) -> _Connection:
         loop = asyncio.get_running_loop()
         tls = self._tls
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(min(seconds, CONNECT_SECONDS)):
                 _, connection = await loop.create_connection(
                     lambda: _Connection(self._connections.discard),
                     self._host,

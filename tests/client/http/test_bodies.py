@@ -10,13 +10,12 @@ import msgspec
 import pytest
 
 from bayplan.api.event import Event
+from bayplan.api.lease import Lease, LeaseSpec
 from bayplan.api.meta import Condition, Object, ObjectMeta, ObjectReference
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
 from bayplan.client import bodies
 from bayplan.framework.cluster_api import PodStatusPatch
-
-from .kinds import Lease, LeaseSpec
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 EARLIER = datetime(2026, 1, 31, 11, 0, 0, tzinfo=UTC)

@@ -12,6 +12,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from bayplan.api.event import Event, EventSeries
+from bayplan.api.lease import Lease, LeaseSpec
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
@@ -25,7 +26,6 @@ from bayplan.testing.builders import make_node, make_pod
 
 from .api_server import ApiServer, Asked, refused
 from .clients import talk
-from .kinds import Lease, LeaseSpec
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=UTC)
 CLAIM = ObjectReference(kind="PersistentVolumeClaim", api_version="v1", namespace="x", name="c", uid="u")

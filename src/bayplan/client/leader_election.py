@@ -1,0 +1,409 @@
+"""Leader election: of several schedulers one works, and the Lease says which.
+
+    acquire ─► attempt ── fails: again in 2 to 4.4 s ──┐      attempt, as long as it is ours and valid:
+                  ▲ └─────────────────────────────────┘        1. PUT what we wrote last (its version guards)
+                  │ works                                      or that failed:
+    hold ────► attempt, at once and then every 2 s             2. GET; none there: POST
+                  │ fails: again every 2 s, for 10 s           3. another holds it and it is valid: no
+                  ▼                                            4. PUT
+    lost: released if it can be, LeadershipLostError
+
+Clocks of different machines are never compared. Whether the lease of another is valid goes by how long *we*
+have seen it unchanged. Whether ours is goes by when we began to write it (`may_write`): others cannot have
+seen it earlier than that, so they wait at least as long as we do.
+
+`leader_only.py` is what acts on `may_write`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from bayplan.api.event import Event
+from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
+from bayplan.api.meta import Object, ObjectMeta, ObjectReference
+from bayplan.client.complaints import Complaints
+from bayplan.client.http import KubernetesCluster
+from bayplan.client.requests import Connections
+from bayplan.errors import APIError, BayplanError, ConfigError, NotFoundError
+from bayplan.framework.cluster_api import ObjectT
+from bayplan.metrics.instruments import Gauge
+
+JITTER: Final = 1.2
+"""How much longer than retryPeriod a standby may wait, as a part of it; keeps standbys apart."""
+TOLERATED_SECONDS: Final = 20.0
+"""How long after its lease has run out a leader is unhealthy that neither renews it nor gives up."""
+LOST: Final = "Leaderelection lost"
+
+_log = logging.getLogger(__name__)
+
+
+class LeadershipLostError(BayplanError):
+    """We led and could not renew the lease: another may lead now, so this process has to end."""
+
+
+class Leases(Protocol):
+    """Where the lease is kept: the part of a `ClusterAPI` that this takes.
+
+    Over HTTP it is a client of its own (`lease_client`), so that nothing else holds up a renewal.
+    """
+
+    async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT: ...
+    async def create(self, item: Object) -> Object: ...
+    async def update(self, item: Object) -> Object: ...
+
+
+class LeaseEvents(Protocol):
+    """Where it is told who became leader (`EventWriter`)."""
+
+    async def create_core_event(self, event: Event) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionSettings:
+    """`leaderElection` of the configuration, in seconds."""
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+    namespace: str = "kube-system"
+    name: str = "kube-scheduler"
+
+    @property
+    def request_seconds(self) -> float:
+        """How long the answer to a request about the lease may take, so that there is time for another."""
+        return max(1.0, self.renew_deadline / 2)
+
+    def check(self) -> None:
+        """Raises:
+        ConfigError: nobody could lead with these.
+        """
+        problem = ""
+        if self.lease_duration <= self.renew_deadline:
+            problem = "leaseDuration must be greater than renewDeadline"
+        elif self.renew_deadline <= self.retry_period * JITTER:
+            problem = "renewDeadline must be greater than retryPeriod*JitterFactor"
+        elif self.lease_duration <= 0:
+            problem = "leaseDuration must be greater than zero"
+        elif self.renew_deadline <= 0:
+            problem = "renewDeadline must be greater than zero"
+        elif self.retry_period <= 0:
+            problem = "retryPeriod must be greater than zero"
+        if problem:
+            raise ConfigError(f"couldn't create leader elector: {problem}")
+
+
+def make_identity() -> str:
+    """Who we are among those who want to lead: no other process ever has the same."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+def lease_client(connections: Connections, settings: ElectionSettings) -> KubernetesCluster:
+    """A client for nothing but the lease: connections and User-Agent of its own, and no rate limit.
+
+    However many writes wait for their turn, a renewal does not wait with them.
+    """
+    return KubernetesCluster(
+        connections, qps=-1, component="leader-election", request_seconds=settings.request_seconds
+    )
+
+
+class LeaderElection:
+    """One who wants to lead.
+
+    Args:
+        leases: where the lease is.
+        settings: `leaderElection` of the configuration.
+        identity: who we are (`make_identity`).
+        component: whom events say they are from; the first profile's name.
+        events: where to tell that we became leader; None for nowhere.
+        status: set to 1 while we lead (leader_election_master_status).
+        now: seconds since the epoch, for the times in the lease.
+        clock: seconds that never go back, for how long something takes. Not the loop's own: with some loops
+            that one stands still as long as a step takes, and a pause may come in the middle of it.
+        chance: for how long a standby waits.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        settings: ElectionSettings,
+        identity: str,
+        *,
+        component: str = "default-scheduler",
+        events: LeaseEvents | None = None,
+        status: Gauge | None = None,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        chance: random.Random | None = None,
+    ) -> None:
+        settings.check()
+        self.settings = settings
+        self.identity = identity
+        self._leases = leases
+        self._component = component
+        self._events = events
+        self._status = status or Gauge()
+        self._now = now
+        self._clock = clock
+        self._chance = chance or random.Random()
+        self._complaints = Complaints(_log)
+        self._lease = Lease(metadata=LeaseMeta(name=settings.name, namespace=settings.namespace))
+        """As it was last read or written."""
+        self._record = LeaseSpec()
+        """What it says, as far as we know."""
+        self._read: tuple[object, ...] = ()
+        """What it said when it was last read, to the second."""
+        self._observed_at = float("-inf")
+        """When the record last changed, by our clock."""
+        self._written_at = (float("-inf"), float("-inf"))
+        """When we began to write the lease that is valid now, by both clocks."""
+        self._telling: set[asyncio.Task[None]] = set()
+        self._status.set(0)
+
+    # Who leads
+
+    @property
+    def leader(self) -> str:
+        """The identity of the one who leads, or led when we last looked; empty where nobody does."""
+        return self._record.holder_identity or ""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the lease is ours, as far as we know. Whether it still counts: `may_write`."""
+        return self.leader == self.identity
+
+    def may_write(self) -> bool:
+        """Whether nobody else can have become leader meanwhile.
+
+        By both clocks: while a machine is suspended the steady one may stand still.
+        """
+        clock, wall = self._written_at
+        seconds = self._seconds
+        return self.is_leader and self._clock() - clock < seconds and self._now() - wall < seconds
+
+    def why_unhealthy(self, tolerated_seconds: float = TOLERATED_SECONDS) -> str | None:
+        """What is wrong with a leader whose lease ran out a while ago and who has not noticed; else None."""
+        late = self._clock() - self._observed_at > self.settings.lease_duration + tolerated_seconds
+        if not (self.is_leader and late):
+            return None
+        return f"failed election to renew leadership on lease {self.settings.name}"
+
+    # Becoming leader, and staying it
+
+    async def acquire(self) -> None:
+        """Waits until we lead. Being cancelled leaves the lease alone."""
+        _log.info("attempting to acquire leader lease %s...", self._lease.key)
+        told = ""
+        while not await self._attempt():
+            if self.leader not in ("", told):
+                told = self.leader
+                _log.info("standing by, %s leads", told)
+            await asyncio.sleep(self.settings.retry_period * (1 + JITTER * self._chance.random()))
+        _log.info("successfully acquired lease %s", self._lease.key)
+        self._status.set(1)
+        self._tell("became leader")
+
+    async def hold(self) -> None:
+        """Renews the lease until it is lost. To be cancelled when the work is done, and then `release`d.
+
+        Raises:
+            LeadershipLostError: we lead no more; the lease has been released if that was possible.
+        """
+        while await self._renew():
+            await asyncio.sleep(self.settings.retry_period)
+        self._status.set(0)
+        _log.error("failed to renew lease %s within %g s", self._lease.key, self.settings.renew_deadline)
+        await self.release()
+        raise LeadershipLostError(LOST)
+
+    async def release(self) -> bool:
+        """Gives the lease back, so that another can have it at once. False where that did not work.
+
+        `may_write` says no from the beginning. Nothing is done where we do not lead.
+        """
+        self._status.set(0)
+        self._written_at = (float("-inf"), float("-inf"))
+        if not self.is_leader:
+            return True
+        try:
+            async with asyncio.timeout(self.settings.renew_deadline):
+                lease = await self._get()
+                if lease.spec.holder_identity != self.identity:
+                    # Upstream goes by what it saw last, and may so throw out the new leader.
+                    self._observe(lease)
+                    return True
+                moment = self._moment()
+                await self._put(
+                    LeaseSpec(
+                        holder_identity="",
+                        lease_duration_seconds=1,
+                        acquire_time=moment,
+                        renew_time=moment,
+                        lease_transitions=self._record.lease_transitions,
+                    ),
+                    lease,
+                )
+        except (APIError, TimeoutError) as error:
+            _log.warning("cannot release lease %s: %s", self._lease.key, error or "no answer in time")
+            return False
+        _log.info("released lease %s", self._lease.key)
+        return True
+
+    async def _renew(self) -> bool:
+        """Tries at once and then every retryPeriod, until it works or renewDeadline has passed."""
+        loop, period = asyncio.get_running_loop(), self.settings.retry_period
+        next_try = loop.time() + period
+        try:
+            async with asyncio.timeout(self.settings.renew_deadline):
+                while not await self._attempt():
+                    await asyncio.sleep(max(next_try - loop.time(), 0.0))
+                    next_try = max(next_try + period, loop.time())
+        except TimeoutError:
+            return False
+        return True
+
+    async def _attempt(self) -> bool:
+        """Tries once to become leader, or to stay it."""
+        began = (self._clock(), self._now())
+        moment = self._moment()
+        record = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=self._seconds,
+            acquire_time=moment,
+            renew_time=moment,
+            lease_transitions=0,
+        )
+        if self.is_leader and self._is_valid():
+            try:
+                await self._put(self._continued(record), self._lease)
+            except APIError as error:
+                _log.info("cannot renew lease %s at once, reading it first: %s", self._lease.key, error)
+            else:
+                return self._succeeded(began)
+        try:
+            try:
+                lease = await self._get()
+            except NotFoundError:
+                await self._post(record)
+                return self._succeeded(began)
+            self._observe(lease)
+            if self.is_leader:
+                record = self._continued(record)
+            elif self.leader and self._is_valid():
+                self._complaints.over(f"lease {self._lease.key} can be read again")
+                return False
+            else:
+                record = replace(record, lease_transitions=(self._record.lease_transitions or 0) + 1)
+            await self._put(record, lease)
+        except APIError as error:
+            self._complaints.about(f"cannot get hold of lease {self._lease.key}: {error}")
+            return False
+        return self._succeeded(began)
+
+    def _continued(self, record: LeaseSpec) -> LeaseSpec:
+        """The same lease, renewed: since when we lead stays."""
+        known = self._record
+        return replace(record, acquire_time=known.acquire_time, lease_transitions=known.lease_transitions)
+
+    def _succeeded(self, began: tuple[float, float]) -> bool:
+        self._written_at = began
+        self._complaints.over(f"lease {self._lease.key} can be written again")
+        return True
+
+    # What the lease says
+
+    @property
+    def _seconds(self) -> int:
+        """leaseDuration as others are told it: whole seconds."""
+        return int(self.settings.lease_duration)
+
+    def _is_valid(self) -> bool:
+        return self._observed_at + (self._record.lease_duration_seconds or 0) > self._clock()
+
+    def _observe(self, lease: Lease) -> None:
+        """What was read. Only a change of it says that its holder lives."""
+        self._lease = lease
+        spec = lease.spec
+        read = (
+            spec.holder_identity or "",
+            spec.lease_duration_seconds or 0,
+            _to_the_second(spec.acquire_time),
+            _to_the_second(spec.renew_time),
+            spec.lease_transitions or 0,
+        )
+        if read != self._read:
+            self._read = read
+            self._take(spec)
+
+    def _take(self, record: LeaseSpec) -> None:
+        self._record = record
+        self._observed_at = self._clock()
+
+    def _moment(self) -> datetime:
+        return datetime.fromtimestamp(self._now(), UTC)
+
+    # Requests
+
+    async def _get(self) -> Lease:
+        return await self._leases.get(Lease, self.settings.name, self.settings.namespace)
+
+    async def _post(self, record: LeaseSpec) -> None:
+        meta = LeaseMeta(name=self.settings.name, namespace=self.settings.namespace)
+        self._written(record, await self._leases.create(Lease(metadata=meta, spec=record)))
+
+    async def _put(self, record: LeaseSpec, lease: Lease) -> None:
+        self._written(record, await self._leases.update(replace(lease, spec=record)))
+
+    def _written(self, record: LeaseSpec, answer: Object) -> None:
+        assert isinstance(answer, Lease)
+        self._lease = answer
+        self._take(record)
+
+    def _tell(self, what: str) -> None:
+        """An event about the lease, in the background. That we stopped is not told: as upstream, who would
+        have left before it is written."""
+        if self._events is None:
+            return
+        lease, now = self._lease, self._now()
+        event = Event(
+            metadata=ObjectMeta(name=f"{lease.name}.{int(now * 1e9):x}", namespace=lease.namespace),
+            event_time=self._moment(),
+            reporting_controller=self._component,
+            reason="LeaderElection",
+            regarding=ObjectReference(
+                kind="Lease",
+                namespace=lease.namespace,
+                name=lease.name,
+                uid=lease.uid,
+                api_version="coordination.k8s.io/v1",
+                resource_version=lease.metadata.resource_version,
+            ),
+            note=f"{self.identity} {what}",
+            type="Normal",
+        )
+        task = asyncio.ensure_future(_write(self._events, event))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+
+async def _write(events: LeaseEvents, event: Event) -> None:
+    try:
+        await events.create_core_event(event)
+    except APIError as error:
+        _log.warning("cannot write event %r: %s", event.note, error)
+
+
+def _to_the_second(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(microsecond=0)

@@ -1,0 +1,211 @@
+"""Leader election over sockets: what goes over the wire, and that nothing holds it up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bayplan.api.lease import Lease
+from bayplan.client.http import KubernetesCluster
+from bayplan.client.leader_election import (
+    ElectionSettings,
+    LeaderElection,
+    LeadershipLostError,
+    lease_client,
+)
+from bayplan.client.leader_only import NotLeadingError
+from bayplan.server.memory import MemoryStore
+from bayplan.testing.builders import make_node, make_pod
+
+from .api_server import ApiServer, Asked, serving
+from .clients import talk, until
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+QUICK = ElectionSettings(lease_duration=1.0, renew_deadline=0.5, retry_period=0.05)
+
+
+def elect(cluster: KubernetesCluster, settings: ElectionSettings = QUICK, name: str = "me") -> LeaderElection:
+    return LeaderElection(
+        lease_client(cluster.connections, settings),
+        settings,
+        name,
+        component="batch-scheduler",
+        events=cluster.events(),
+        now=lambda: 1_800_000_000.0,
+        chance=random.Random(0),
+    )
+
+
+def test_a_lease_as_it_is_written() -> None:
+    """Made, renewed and given back, every time with six digits of a second and everything said."""
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> list[tuple[str, str, Any]]:
+        election = elect(cluster, ElectionSettings())
+        await election.acquire()
+        holding = asyncio.ensure_future(election.hold())
+        await until(lambda: bool(server.of("PUT")))
+        holding.cancel()
+        await asyncio.wait([holding])
+        await election.release()
+        return [
+            (a.method, a.path, a.json["spec"]) for a in server.asked if a.path.startswith(PATH) and a.body
+        ]
+
+    moment = "2027-01-15T08:00:00.000000Z"
+    ours = {
+        "holderIdentity": "me",
+        "leaseDurationSeconds": 15,
+        "acquireTime": moment,
+        "renewTime": moment,
+        "leaseTransitions": 0,
+    }
+    assert talk(MemoryStore(), act) == [
+        ("POST", PATH, ours),
+        ("PUT", f"{PATH}/kube-scheduler", ours),
+        ("PUT", f"{PATH}/kube-scheduler", {**ours, "holderIdentity": "", "leaseDurationSeconds": 1}),
+    ]
+
+
+def test_an_event_of_the_old_form_says_who_leads() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[Asked, Lease]:
+        await elect(cluster).acquire()
+        await until(lambda: bool(server.of("POST", "/api/v1/namespaces/kube-system/events")))
+        return server.of("POST", "/events")[0], await cluster.get(Lease, "kube-scheduler", "kube-system")
+
+    asked, lease = talk(MemoryStore(), act)
+    event = asked.json
+    assert event["message"] == "me became leader"
+    assert (event["reason"], event["type"]) == ("LeaderElection", "Normal")
+    assert event["source"] == {"component": "batch-scheduler"}
+    assert event["involvedObject"] == {
+        "kind": "Lease",
+        "apiVersion": "coordination.k8s.io/v1",
+        "namespace": "kube-system",
+        "name": "kube-scheduler",
+        "uid": lease.uid,
+        "resourceVersion": lease.metadata.resource_version,
+    }
+    assert "events.k8s.io" not in asked.path
+
+
+def test_what_others_have_put_into_a_lease_stays() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> dict[str, Any]:
+        election = elect(cluster)
+        await election.acquire()
+        (made,) = server.store.list(Lease)
+        server.unknown[made.key] = {"metadata": {"finalizers": ["example.com/keep"], "labels": {"a": "b"}}}
+        holding = asyncio.ensure_future(election.hold())
+        await until(lambda: len(server.of("PUT")) >= 2)
+        holding.cancel()
+        meta: dict[str, Any] = server.of("PUT")[1].json["metadata"]
+        return meta
+
+    meta = talk(MemoryStore(), act)
+    assert (meta["finalizers"], meta["labels"]) == (["example.com/keep"], {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"qps": 0.01, "burst": 1}, id="the rate limit"),
+        pytest.param({}, id="requests that hang"),
+    ],
+)
+def test_nothing_holds_up_a_renewal(options: dict[str, Any]) -> None:
+    """However many writes wait for their turn, and for whatever reason."""
+    store = MemoryStore()
+    pods = [store.create(make_pod(f"p{number}")) for number in range(100)]
+
+    async def hang(asked: Asked) -> web.StreamResponse | None:
+        if asked.path.endswith("/binding"):
+            await asyncio.sleep(60)
+        return None
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[int, int]:
+        election = elect(cluster)
+        await election.acquire()
+        binding = [asyncio.ensure_future(cluster.bind(pod, "n")) for pod in pods]
+        holding = asyncio.ensure_future(election.hold())
+        await until(lambda: len(server.of("PUT")) >= 5)
+        for task in (holding, *binding):
+            task.cancel()
+        await asyncio.wait([holding, *binding])
+        return len(server.of("POST", "/binding")), len(server.of("PUT"))
+
+    bound, renewed = talk(store, act, options=options, interfere=hang)
+    assert bound <= 64
+    assert renewed >= 5
+
+
+def test_a_write_whose_turn_comes_too_late_is_not_sent() -> None:
+    """It began while we led, and then waited for the rate limit."""
+    store = MemoryStore()
+    pods = [store.create(make_pod(f"p{number}")) for number in range(3)]
+    leads = True
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[list[object], int]:
+        nonlocal leads
+        binding = [asyncio.ensure_future(cluster.bind(pod, "n")) for pod in pods]
+        await until(lambda: len(server.of("POST")) == 1)
+        leads = False
+        ends = await asyncio.gather(*binding, return_exceptions=True)
+        await cluster.get(type(pods[0]), "p1", "default")
+        return [type(end) for end in ends], len(server.of("POST"))
+
+    options = {"qps": 10, "burst": 1, "may_write": lambda: leads}
+    ends, sent = talk(store, act, options=options)
+    assert ends == [type(None), NotLeadingError, NotLeadingError]
+    assert sent == 1
+
+
+def test_two_processes_take_turns() -> None:
+    """The second leads as soon as the first has gone, and the first says so when it is cut off."""
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[list[str], str]:
+        first, second = elect(cluster, name="first"), elect(cluster, name="second")
+        leaders = []
+        await first.acquire()
+        holding = asyncio.ensure_future(first.hold())
+        waiting = asyncio.ensure_future(second.acquire())
+        await until(lambda: second.leader == "first")
+        leaders.append(first.leader)
+        holding.cancel()
+        await asyncio.wait([holding])
+        await first.release()
+        await waiting
+        leaders.append(second.leader)
+
+        async def refuse(asked: Asked) -> web.StreamResponse | None:
+            return web.Response(status=500) if asked.path.startswith(PATH) else None
+
+        server.interfere = refuse
+        with pytest.raises(LeadershipLostError) as lost:
+            await second.hold()
+        return leaders, str(lost.value)
+
+    assert talk(MemoryStore(), act) == (["first", "second"], "Leaderelection lost")
+
+
+def test_a_server_that_comes_late_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> str:
+        late = ApiServer(MemoryStore())
+        late.store.create(make_node("n"))
+        async with serving(late) as gone:
+            access = gone.access
+        port = int(access.server.rpartition(":")[2])
+        async with KubernetesCluster(access, qps=-1) as other:
+            election = elect(other)
+            waiting = asyncio.ensure_future(election.acquire())
+            await until(lambda: "connection refused" in caplog.text)
+            async with serving(late, port=port):
+                await waiting
+                await until(lambda: bool(late.of("POST", "/events")))
+                await other.close()
+            return election.leader
+
+    assert talk(MemoryStore(), act) == "me"
