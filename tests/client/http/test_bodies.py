@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bayplan.api.event import Event
-from bayplan.api.lease import Lease, LeaseSpec
+from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Condition, Object, ObjectMeta, ObjectReference
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
@@ -160,7 +160,7 @@ def test_the_patch_of_upstream_byte_for_byte() -> None:
 def test_times_in_microseconds_have_six_digits(moment: datetime, written: bytes) -> None:
     """The API server refuses any other number of them."""
     event = bodies.whole(Event(metadata=ObjectMeta(name="e"), event_time=moment, note='"eventTime":"x"'))
-    lease = bodies.whole(Lease(metadata=ObjectMeta(name="l"), spec=LeaseSpec(renew_time=moment)))
+    lease = bodies.whole(Lease(metadata=LeaseMeta(name="l"), spec=LeaseSpec(renew_time=moment)))
     assert b'"eventTime":"' + written + b'"' in event
     assert b'"renewTime":"' + written + b'"' in lease
     assert json.loads(event)["note"] == '"eventTime":"x"'

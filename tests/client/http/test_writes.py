@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from bayplan.api.event import Event, EventSeries
-from bayplan.api.lease import Lease, LeaseSpec
+from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
@@ -220,7 +220,7 @@ def test_any_other_object_is_read_first_and_only_its_change_is_sent() -> None:
 
 def test_a_lease_is_ours_and_written_whole() -> None:
     store = MemoryStore()
-    meta = ObjectMeta(name="l", namespace="x")
+    meta = LeaseMeta(name="l", namespace="x")
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         made = await cluster.create(Lease(metadata=meta, spec=LeaseSpec(holder_identity="me")))
