@@ -18,6 +18,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, ConfigError, ServerError
+from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, failure
@@ -76,6 +77,8 @@ class Gangs(MemoryCluster):
         super().__init__(MemoryStore(clock=current_loop().wall_time))
         self.refusals: list[APIError] = []
         """Answers to the first bindings."""
+        self.announcing: dict[str, float] = {}
+        """How many seconds it takes to write a pod's status, by name."""
         self.attempts = 0
         self.add(*objects)
         self.scheduler = Scheduler(self, config, plugins=[Breaks, Coscheduling], on_decision=self._decided)
@@ -94,6 +97,11 @@ class Gangs(MemoryCluster):
         if self.refusals:
             raise self.refusals.pop(0)
         await super().bind(pod, node_name)
+
+    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
+        # No API server answers at once.
+        await asyncio.sleep(self.announcing.get(pod.name, 0))
+        await super().patch_pod_status(pod, patch)
 
     def pod(self, name: str) -> Pod:
         return self.store.get(Pod, name, "default")
@@ -334,6 +342,36 @@ def test_waiting_ends(in_group: int | None, seconds: int) -> None:
 
 
 @virtual
+async def test_one_that_has_waited_too_long_does_not_count_until_it_is_tried_again() -> None:
+    """Its place is announced so slowly that it still has it when the others come for the second time."""
+    async with gangs(make_node("n", cpu=5), make_group(timeout=3)) as cluster:
+        cluster.announcing = {"g-0": 4, "g-1": 20}
+        cluster.add(*make_members(2), make_absent_minded(2))
+        await after(5)
+        cluster.delete("g-2")
+        cluster.announcing.clear()
+        cluster.add(make_member(3))
+        await after(10)
+        assert cluster.bound() == 0
+        await after(20)
+        assert (cluster.bound(), cluster.held) == (3, 0)
+
+
+@virtual
+async def test_one_that_has_waited_too_long_is_tried_again_in_a_complete_group() -> None:
+    """Two of three are enough: when they are bound the first has lost its turn, but not left its node."""
+    async with gangs(make_node("n"), make_group(wanted=2, timeout=3)) as cluster:
+        cluster.announcing = {"g-0": 20}
+        cluster.add(make_member(0), make_absent_minded(1))
+        await after(5)
+        cluster.add(make_member(2), make_member(3))
+        await after(5)
+        assert cluster.bound() == 2
+        await after(20)
+        assert (cluster.bound(), cluster.held) == (3, 0)
+
+
+@virtual
 async def test_one_that_is_deleted_releases_the_others() -> None:
     async with gangs(make_node("n"), make_group(), *make_members(2), make_absent_minded(2)) as cluster:
         assert cluster.held == 2
@@ -425,6 +463,21 @@ async def test_two_groups_that_hold_half_each() -> None:
         cluster.add(make_node("m"))
         await after(2 * LONGEST_BACKOFF_SECONDS)
         assert cluster.bound("young") == 4
+
+
+@virtual
+async def test_the_older_group_waits_for_the_younger_one_to_leave() -> None:
+    """Where nodes are announced slowly, places that were given back are not free at once."""
+    async with gangs(make_node("n", cpu=6), make_group("old", 5)) as cluster:
+        await after(1)
+        cluster.add(make_group("young", 4))
+        cluster.announcing = {f"young-{number}": 10 for number in range(4)}
+        for number in range(5):
+            cluster.add(make_member(number, "old"), make_member(number, "young"))
+        await after(9)
+        assert (cluster.bound("old"), cluster.bound("young"), cluster.held) == (0, 0, 6)
+        await after(2)
+        assert (cluster.bound("old"), cluster.bound("young")) == (5, 0)
 
 
 @virtual

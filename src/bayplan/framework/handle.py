@@ -22,6 +22,10 @@ class WaitingPodView(Protocol):
     def pending_plugins(self) -> list[str]:
         """The plugins that have not allowed it yet."""
 
+    @property
+    def is_turned_away(self) -> bool:
+        """Whether it was rejected, or preempted, or has waited too long, and only has not left yet."""
+
     def allow(self, plugin: str) -> None:
         """This plugin has nothing against it any more."""
 

@@ -94,7 +94,7 @@ class Progress:
     placed: int = 0
     """Members on nodes, bound or not. Counted for the first that waits, and when there should be enough."""
     leaving: set[str] = field(default_factory=set)
-    """Members that were rejected while they waited, and have not left their nodes yet."""
+    """Members that were turned away when the group let go, and have not left their nodes yet."""
     failures: int = 0
     """How often in a row the group had to let go by its own fault."""
     pauses: int = 0
@@ -200,9 +200,14 @@ class Coscheduling(Plugin):
         if _possible(left, pod) >= group.spec.min_member:
             return
         if len(outcome.diagnosis.rows_with(Code.UNSCHEDULABLE)):
-            younger = [other for other in self._progress.values() if other.holds and other.age > progress.age]
+            younger = [
+                other
+                for other in self._progress.values()
+                if other.age > progress.age and (other.holds or other.leaving)
+            ]
             for other in younger:
-                self._let_go(handle, other)
+                if other.holds:
+                    self._let_go(handle, other)
             if younger:
                 # What they held may be enough. Their going wakes the pod, as any pod's would.
                 return
@@ -231,13 +236,10 @@ class Coscheduling(Plugin):
         )
         if progress.holds and progress.placed < group.spec.min_member:
             return wait
-        members = [
-            one
-            for one in _members(handle, pod, name)
-            if not one.is_terminating and one.uid not in progress.leaving
-        ]
+        members = [one for one in _members(handle, pod, name) if not one.is_terminating]
         missing = [one for one in members if handle.cluster.placed_pod(one.uid) is None]
-        progress.placed = len(members) - len(missing)
+        leaving = [one for one in members if one.uid in progress.leaving or _is_leaving(handle, one)]
+        progress.placed = len(members) - len(missing) - len(leaving)
         if progress.placed >= group.spec.min_member:
             self._complete(handle, progress, members)
             return None
@@ -258,10 +260,13 @@ class Coscheduling(Plugin):
             return
         if pod.uid in progress.leaving:
             progress.leaving.discard(pod.uid)
-        elif progress.holds:
+            return
+        if progress.holds:
             progress.failures += 1
             self._let_go(self.handle, progress)
-            progress.kept_out[pod.uid] = pod
+        # Where the group let go while this one was on its way out, nobody else thinks of it any more.
+        progress.kept_out[pod.uid] = pod
+        self._try_kept_out(self.handle, progress)
 
     def _complete(self, handle: Handle, progress: Progress, members: Collection[Pod]) -> None:
         for member in members:
@@ -271,7 +276,8 @@ class Coscheduling(Plugin):
         del self._progress[progress.key]
         # From now on each of them is tried for itself. A pause that is not over is nobody's any more.
         progress.pauses += 1
-        handle.activate([*progress.kept_out.values(), *progress.sent_back.values()])
+        too_late = [member for member in members if _is_leaving(handle, member)]
+        handle.activate([*progress.kept_out.values(), *progress.sent_back.values(), *too_late])
 
     # Letting go, and trying again
 
@@ -284,7 +290,10 @@ class Coscheduling(Plugin):
         namespace, name = progress.key
         for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
             waiting = handle.waiting_pod(member.uid)
-            if waiting is not None and waiting.reject(self.name, LETS_GO.format(name=name)):
+            if waiting is not None:
+                waiting.reject(self.name, LETS_GO.format(name=name))
+            if _is_leaving(handle, member):
+                # By this, or because it has waited too long itself, or has been preempted.
                 progress.leaving.add(member.uid)
                 progress.kept_out[member.uid] = member
         progress.holds = False
@@ -327,6 +336,12 @@ class Coscheduling(Plugin):
 
 def _members(handle: Handle, pod: Pod, name: str) -> Collection[Pod]:
     return handle.pods_with_label(pod.namespace, POD_GROUP_LABEL, name)
+
+
+def _is_leaving(handle: Handle, member: Pod) -> bool:
+    """Whether it stands on a node but has been turned away: a slow API server can lie in between."""
+    waiting = handle.waiting_pod(member.uid)
+    return waiting is not None and waiting.is_turned_away
 
 
 def _possible(members: Collection[Pod], pod: Pod) -> int:

@@ -70,14 +70,15 @@ class Nominator:
         self._nodes[uid] = node_name
         self._put(pod, node_name)
 
-    def update(self, old: Pod, new: Pod) -> None:
+    def update(self, old: Pod, new: Pod, *, outdated: str | None = None) -> None:
         """A waiting pod has changed.
 
         Where neither version has a nomination but the nominator does, the nomination was made a moment ago
-        and its way into the pod's status is not over: it stands.
+        and its way into the pod's status is not over: it stands. So it does where the pod shows an `outdated`
+        nomination, which the one that is on its way replaces.
         """
-        nomination = None
-        if not old.status.nominated_node_name and not new.status.nominated_node_name:
+        nomination, shown = None, new.status.nominated_node_name
+        if (not old.status.nominated_node_name and not shown) or shown == outdated:
             known = self._nodes.get(old.uid)
             nomination = None if known is None else Nomination(known)
         self.delete(old.uid)

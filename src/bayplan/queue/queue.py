@@ -121,7 +121,8 @@ class SchedulingQueue:
             parts.to_active(parts.new(new), _UPDATED)
             return
         parts.set_pod(info, new)
-        self.nominator.update(old, new)
+        info.seen_nominated(new.status.nominated_node_name)
+        self.nominator.update(old, new, outdated=info.outdated_nomination)
         if info.part is not parts.unschedulable:
             return
         for event in pod_update_events(old, new):

@@ -1,7 +1,7 @@
 """A pod that waits, with what earlier attempts left behind.
 
 One record goes with the pod through all parts of the queue and through its attempts. It is the queue that
-changes it; everybody else reads.
+changes it; everybody else reads, but for what attempts remember of what they wrote.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class QueuedPod:
     flush_timestamp: float = field(default=NEVER, init=False)
     sort_key: Any = field(default=None, init=False)
     """Its rank by the QueueSort plugin; follows from pod and timestamp."""
+    written_nomination: str | None = field(default=None, init=False)
+    """The nomination that was last written into its status, until a version of the pod shows it."""
+    outdated_nomination: str | None = field(default=None, init=False)
+    """The one written before that: a version of the pod that shows it is of the past."""
     part: Part | None = field(default=None, init=False)
     """Where it waits; None while it is being tried, and once it has left."""
     ticket: int = field(default=0, init=False)
@@ -80,3 +84,12 @@ class QueuedPod:
     def waits_since(self) -> float:
         """From when the longest stay among the unschedulable pods is counted."""
         return max(self.timestamp, self.flush_timestamp)
+
+    def writes_nomination(self, node_name: str) -> None:
+        """A nomination is on its way into the pod's status; "" clears it."""
+        self.outdated_nomination, self.written_nomination = self.written_nomination, node_name
+
+    def seen_nominated(self, node_name: str) -> None:
+        """A version of the pod shows this nomination."""
+        if node_name == self.written_nomination:
+            self.outdated_nomination = self.written_nomination = None

@@ -154,6 +154,7 @@ class Bindings:
         latest = self._context.latest(attempt.pod) or attempt.pod
         if latest.status.nominated_node_name == attempt.node_name:
             return
+        attempt.info.writes_nomination(attempt.node_name)
         try:
             await patch_status(
                 self._context, attempt.pod, PodStatusPatch(nominated_node_name=attempt.node_name)

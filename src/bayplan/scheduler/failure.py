@@ -67,7 +67,11 @@ class Failures:
             return  # no binder wanted to bind it: nobody broke, and nobody has anything to say
         context.recorder.failed_scheduling(pod, message, info.profile)
         reason = "Unschedulable" if status.is_rejection else "SchedulerError"
-        self._patch(pod, status_patch(pod, reason, message, nomination))
+        info.seen_nominated(pod.status.nominated_node_name)
+        patch = status_patch(pod, reason, message, nomination, unsure=info.written_nomination is not None)
+        if patch is not None and patch.nominated_node_name is not None:
+            info.writes_nomination(patch.nominated_node_name)
+        self._patch(pod, patch)
 
     def _patch(self, pod: Pod, patch: PodStatusPatch | None) -> None:
         """Patches of one pod are written one after the other, in the order in which they were made."""
@@ -94,12 +98,18 @@ class Failures:
             del self._patching[uid]
 
 
-def status_patch(pod: Pod, reason: str, message: str, nomination: Nomination | None) -> PodStatusPatch | None:
-    """The change of the pod's status that a failure makes; None where there is none."""
+def status_patch(
+    pod: Pod, reason: str, message: str, nomination: Nomination | None, *, unsure: bool = False
+) -> PodStatusPatch | None:
+    """The change of the pod's status that a failure makes; None where there is none.
+
+    `unsure`: another nomination has been written that this version of the pod does not show yet. Without
+    writing again it would come to stand, and keep room on a node for a pod that is not coming.
+    """
     known = next((c for c in pod.status.conditions if c.type == POD_SCHEDULED), None)
     changed = known is None or (known.status, known.reason, known.message) != ("False", reason, message)
     nominated = None
-    if nomination is not None and nomination.node_name != pod.status.nominated_node_name:
+    if nomination is not None and (unsure or nomination.node_name != pod.status.nominated_node_name):
         nominated = nomination.node_name
     if not changed and nominated is None:
         return None

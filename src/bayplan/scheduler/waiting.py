@@ -41,6 +41,11 @@ class WaitingPod:
     def is_decided(self) -> bool:
         return self._outcome.done()
 
+    @property
+    def is_turned_away(self) -> bool:
+        """Whether it will not be bound. It keeps its place until its binding cycle has heard of it."""
+        return self._outcome.done() and not self._outcome.result().is_success
+
     def allow(self, plugin: str) -> None:
         timer = self._timers.pop(plugin, None)
         if timer is not None:

@@ -13,7 +13,7 @@ from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.status import Status, failure, unresolvable, unschedulable
 from bayplan.testing.builders import make_node, make_pod
 
-from .running import World, plugin, running, virtual
+from .running import Answer, World, plugin, running, virtual
 
 NODE_ADDED = [wake(Resource.NODE, Action.ADD)]
 
@@ -354,3 +354,16 @@ async def test_a_refused_announcement_does_not_stop_a_binding(caplog: pytest.Log
         await world.after(0)
         assert world.node_of("p") == "n"
     assert "cannot announce the node of pod default/p: not now" in caplog.text
+
+
+@virtual
+async def test_an_announcement_that_is_still_on_its_way_is_taken_back() -> None:
+    """The pod is turned away before its watch shows where it was to go. Nobody keeps the place for it."""
+    async with running(make_node("n", cpu=2), plugins=[waits("X")]) as world:
+        world.cluster.will_answer("patch", Answer(seconds=5))
+        await world.create(make_pod("p", cpu="2"))
+        reject(world, "p", "X", "not now")
+        await world.after(6)
+        assert world.nominated("p") == ""
+        await world.create(make_pod("q", cpu="2"))
+        assert world.counted("q") == "n"
