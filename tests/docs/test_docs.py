@@ -15,10 +15,11 @@ from bayplan.cli.main import COMMANDS
 from bayplan.framework.signature import POD_FIELDS
 from bayplan.plugins import BUILTIN_PLUGINS
 
+from .flags_page import flags_page
 from .pages import PAGES, ROOT, Command, agree, blocks, commands, links, read
 
 DOCS = ROOT / "docs"
-PAGE_OF = {"config": "configuration.md"}
+PAGE_OF = {"config": "configuration.md", "run": "flags.md"}
 """Where a command is described whose page does not have its name."""
 
 
@@ -85,6 +86,11 @@ def test_every_command_and_option_is_described(name: str) -> None:
     wanted = options(COMMANDS[name].load(), f"bayplan {name}")
     assert f"bayplan {name}" in page
     assert [(path, flag) for path, flag in wanted if path not in page or flag not in page] == []
+
+
+def test_the_page_of_flags_is_the_table_of_flags() -> None:
+    """`python tests/docs/flags_page.py > docs/flags.md` makes it."""
+    assert read(DOCS / "flags.md") == flags_page()
 
 
 def test_the_map_of_the_tree_is_right() -> None:

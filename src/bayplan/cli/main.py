@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "replay": LazyCommand(
         "bayplan.cli.replay", "replay_runs", "Play recorded runs of kube-scheduler, and compare."
     ),
+    "run": LazyCommand("bayplan.cli.run", "command", "Schedule the pods of a Kubernetes cluster."),
 }
 
 

@@ -36,7 +36,11 @@ class Handler(Protocol[ObjectT_contra]):
 
 
 class Informer(Generic[ObjectT]):
-    """One kind of objects. `run` goes on until it is cancelled."""
+    """One kind of objects. `run` goes on until it is cancelled.
+
+    With `optional` a server that does not know the kind has no objects of it, for as long as that lasts;
+    otherwise `synced` waits for it.
+    """
 
     def __init__(
         self,
@@ -45,14 +49,18 @@ class Informer(Generic[ObjectT]):
         handler: Handler[ObjectT],
         *,
         chance: random.Random | None = None,
+        optional: bool = False,
     ) -> None:
         self.kind = kind
         self.synced = asyncio.Event()
+        self.problem = ""
+        """Why the last list or watch failed; empty while all is well."""
         self.resource_version = ""
         """Everything up to here has been handled."""
         self._api = api
         self._handler = handler
         self._chance = chance or random.Random(0)
+        self._optional = optional
         self._objects: dict[tuple[str, str], ObjectT] = {}
         self._labelled: dict[str, dict[tuple[str, str], dict[str, ObjectT]]] = {}
         """By label key, for keys that were asked for; then by namespace and value, and by name."""
@@ -84,13 +92,24 @@ class Informer(Generic[ObjectT]):
             try:
                 items, version = await self._api.list(self.kind)
                 self.replace(items, version)
+                self.problem = ""
                 self.synced.set()
                 await self._follow()
             except GoneError as error:
                 _log.info("watch of %s is too old, listing again: %s", self.kind.__name__, error)
             except APIError as error:
-                _log.warning("cannot list or watch %s, trying again: %s", self.kind.__name__, error)
+                self._failed(error)
                 await self._wait()
+
+    def _failed(self, error: APIError) -> None:
+        known, self.problem = self.problem, str(error)
+        if self._optional and error.code == 404:
+            self.replace((), "")
+            self.synced.set()
+            if known != self.problem:
+                _log.info("there is no %s here, going on without: %s", self.kind.__name__, error)
+        else:
+            _log.warning("cannot list or watch %s, trying again: %s", self.kind.__name__, error)
 
     async def _follow(self) -> None:
         """Watches, and takes the watch up again as long as it ends without an error."""

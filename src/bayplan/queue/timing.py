@@ -12,6 +12,9 @@ WINDOW: Final = 1.0
 LEFTOVER_PERIOD: Final = 30.0
 """Seconds between two looks for pods that have waited too long."""
 
+MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
+"""After so long a pod is tried again though nothing has happened that could help it."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
@@ -19,7 +22,7 @@ class QueueSettings:
 
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
-    max_in_unschedulable: float = 300.0
+    max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS
     pop_from_backoff: bool = True
     """The feature SchedulerPopFromBackoffQ."""
 

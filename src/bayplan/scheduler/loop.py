@@ -52,7 +52,7 @@ from bayplan.metrics import NULL_METRICS, Metrics
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
-from bayplan.queue.timing import QueueSettings
+from bayplan.queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
 from bayplan.scheduler.asking_cycle import decide_asking
 from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings
@@ -63,7 +63,7 @@ from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
 from bayplan.scheduler.observing import MeasuredPoints, MeasuredQueue
-from bayplan.scheduler.recorder import EventRecorder
+from bayplan.scheduler.recorder import EventRecorder, EventSink
 from bayplan.scheduler.tasks import Tasks
 from bayplan.snapshot.cluster import Cluster
 
@@ -104,6 +104,8 @@ class Scheduler:
         eager: whether bindings are run on the spot as far as they get (`tasks.py`).
         kinds: further kinds of objects to watch, besides those that plugins say they need.
         on_decision: told about every decision, before it is carried out.
+        events: where events are written, if not through the cluster's own verbs.
+        max_in_unschedulable: seconds after which a pod is tried again though nothing has happened.
     """
 
     def __init__(
@@ -119,6 +121,8 @@ class Scheduler:
         kinds: Sequence[type[Object]] = (),
         on_decision: Callable[[Decision], None] | None = None,
         hostname: str = "",
+        events: EventSink | None = None,
+        max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config = default_config() if config is None else config
@@ -148,6 +152,8 @@ class Scheduler:
             settings=QueueSettings(
                 initial_backoff=float(config.pod_initial_backoff_seconds),
                 max_backoff=float(config.pod_max_backoff_seconds),
+                max_in_unschedulable=max_in_unschedulable,
+                pop_from_backoff="SchedulerPopFromBackoffQ" in config.gates,
             ),
             observer=MeasuredQueue(metrics, time.perf_counter) if metrics.enabled else None,
         )
@@ -160,7 +166,7 @@ class Scheduler:
             queue=queue,
             latest=self._latest,
             recorder=EventRecorder(
-                ApiEvents(api),
+                ApiEvents(api) if events is None else events,
                 hostname=hostname or socket.gethostname(),
                 wall_time=now,
                 chance=random.Random(seed + 1),
@@ -193,9 +199,11 @@ class Scheduler:
         )
         wanted = dict.fromkeys((*OTHER_KINDS, *kinds, *(kind for plugin in plugins for kind in plugin.kinds)))
         for kind in wanted:
-            handler = ObjectHandler(self.context, kind, self._wake)
+            handler = Deferring(ObjectHandler(self.context, kind, self._wake), self._change)
+            # What Kubernetes itself has is waited for; a kind of somebody's own may never be installed.
+            optional = kind not in OTHER_KINDS
             made.append(
-                Informer(self.context.api, kind, Deferring(handler, self._change), chance=self.context.chance)
+                Informer(self.context.api, kind, handler, chance=self.context.chance, optional=optional)
             )
         return (*made, self.pods)
 
@@ -237,34 +245,65 @@ class Scheduler:
     # Running
 
     async def run(self) -> None:
-        """Goes on until it is cancelled or `stop` is called.
+        """Follows the cluster and schedules, until it is cancelled or `stop` is called.
 
-        What breaks beyond repair (not a request, and not a plugin's answer about a pod) is raised.
+        What breaks beyond repair (not a request, and not a plugin's answer about a pod) is raised. Whoever
+        needs to do something in between (to wait for a lease, to let bindings finish) calls the parts:
+        `follow`, `synced`, `schedule`, `settle` and `close`.
         """
-        watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
-        scheduling = asyncio.ensure_future(self._schedule_all())
+        parts = (asyncio.ensure_future(self.follow()), asyncio.ensure_future(self.schedule()))
         try:
             # A scheduler that no longer hears of changes must not go on as if there were none.
-            ended, _ = await asyncio.wait((scheduling, *watching), return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 task.result()
         finally:
-            for task in (scheduling, *watching):
-                task.cancel()
-            await asyncio.gather(scheduling, *watching, return_exceptions=True)
-            await self.context.tasks.cancel()
-            self.context.recorder.close()
-            await self._extenders.close()
+            await _cancel(parts)
+            await self.close()
+
+    async def follow(self) -> None:
+        """Keeps up with the cluster until it is cancelled; raises what an informer breaks with."""
+        watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
+        try:
+            ended, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            await _cancel(watching)
+
+    async def synced(self) -> None:
+        """Waits until everything is known."""
+        for informer in self.informers:
+            await informer.synced.wait()
 
     def stop(self) -> None:
-        """Ends `run` after the pod that is being tried."""
+        """Ends `schedule` after the pod that is being tried."""
         self._stopped = True
         self._work.set()
 
-    async def _schedule_all(self) -> None:
-        """One pod after the other, once everything is known."""
-        for informer in self.informers:
-            await informer.synced.wait()
+    async def settle(self, seconds: float) -> bool:
+        """Lets bindings finish that are under way, and their events be written. False if time ran out.
+
+        Pods that are held at Permit are not waited for: nobody will let them go.
+        """
+        context = self.context
+        try:
+            async with asyncio.timeout(seconds):
+                await context.tasks.drain(leaving=lambda: len(context.waiting))
+                await context.recorder.drain()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Ends everything that is under way, wherever it is."""
+        await self.context.tasks.cancel()
+        self.context.recorder.close()
+        await self._extenders.close()
+
+    async def schedule(self) -> None:
+        """One pod after the other, once everything is known, until `stop`."""
+        await self.synced()
         context = self.context
         in_a_row = 0
         while not self._stopped:
@@ -360,6 +399,12 @@ class Scheduler:
         self._failures.handle(
             info, pod, decision.status, decision.message, decision.nomination, decision.diagnosis
         )
+
+
+async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Deferring:

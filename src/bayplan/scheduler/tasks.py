@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -72,10 +72,10 @@ class Tasks:
         if not task.cancelled() and task.exception() is not None:
             _log.error("%s failed", task.get_name(), exc_info=task.exception())
 
-    async def drain(self) -> None:
-        """Waits until nothing is under way."""
-        while self._running:
-            await asyncio.wait(self._running)
+    async def drain(self, leaving: Callable[[], int] = lambda: 0) -> None:
+        """Waits until nothing is under way but so many."""
+        while len(self._running) > leaving():
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
 
     async def cancel(self) -> None:
         """Stops everything where it is."""

@@ -1,0 +1,85 @@
+"""`bayplan run`: a scheduler for a cluster.
+
+Thin: `bayplan.operating` does the work. Arguments are not parsed by click: a command line for kube-scheduler
+has to mean the same here, to the words of its errors (`operating/command_line.py`). click only has to know
+which options there are.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from bayplan.errors import BayplanError
+from bayplan.operating.command_line import ArgumentError, FlagError, FlagValues, parse, usage
+from bayplan.operating.flags import FLAGS, Flag
+
+PROGRAM: Final = "bayplan run"
+FAILED: Final = 1
+
+
+class FlagsCommand(click.Command):
+    """A command whose arguments are left as they are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.params = {"arguments": tuple(args)}
+        return []
+
+    def get_help(self, ctx: click.Context) -> str:
+        return usage(PROGRAM)
+
+
+def _option(flag: Flag) -> click.Option:
+    letter = [f"-{flag.letter}"] if flag.letter else []
+    return click.Option([*letter, f"--{flag.name}"], help=flag.help, is_flag=flag.kind.bare is not None)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs until it is told to stop; returns the exit status, which is kube-scheduler's."""
+    try:
+        flags = parse(arguments, PROGRAM)
+    except FlagError as error:
+        click.echo(usage(PROGRAM, _width()), err=True)
+        click.echo(f"Error: {error}", err=True)
+        return FAILED
+    except ArgumentError as error:
+        click.echo(f"Error: {error}", err=True)
+        return FAILED
+    if flags["help"]:
+        click.echo(usage(PROGRAM, _width()), nl=False)
+        return 0
+    return _run(flags)
+
+
+def _run(flags: FlagValues) -> int:
+    # Not before it is needed: the help is quick.
+    from bayplan.operating import logs
+    from bayplan.operating.settings import log_settings, version_text
+    from bayplan.operating.starting import start
+
+    if flags["version"]:
+        click.echo(version_text(flags["version"]))
+        return 0
+    try:
+        logs.configure(log_settings(flags))
+    except BayplanError as error:
+        click.echo(str(error), err=True)
+        return FAILED
+    return start(flags)
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size((100, 24)).columns, 120) if sys.stdout.isatty() else 100
+
+
+command: Final = FlagsCommand(
+    "run",
+    callback=run,
+    params=[_option(flag) for flag in FLAGS.values()],
+    add_help_option=False,
+    help="Schedule the pods of a Kubernetes cluster.",
+)

@@ -1,0 +1,167 @@
+"""Arguments into values of flags, by the rules of Go's pflag, and the text that explains them.
+
+`--name value`, `--name=value`, `-v 2`, `-v=2`, `-v2`; a flag that is true or false takes its value only after
+`=`; `_` is as good as `-`; `--` ends the flags. There are no positional arguments.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from bayplan.errors import BayplanError
+from bayplan.framework.duration import Duration
+from bayplan.operating.flags import FLAGS, GROUPS, LETTERS, Flag
+
+HELP_COLUMN: Final = 34
+ABOUT: Final = (
+    "Schedules the pods of a Kubernetes cluster, in place of kube-scheduler or beside it, until it is told "
+    "to stop. Flags, configuration, messages and exit statuses are those of kube-scheduler v1.36."
+)
+
+
+class FlagError(BayplanError):
+    """A flag that does not exist, or whose value is wrong."""
+
+
+class ArgumentError(BayplanError):
+    """An argument that is no flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagValues:
+    """The value of every flag, and which of them were given."""
+
+    values: Mapping[str, Any]
+    given: frozenset[str] = field(default=frozenset())
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+
+def parse(arguments: Sequence[str], program: str) -> FlagValues:
+    """What the arguments say.
+
+    Raises:
+        FlagError: a flag is unknown, or its value cannot be read.
+        ArgumentError: there are others besides flags.
+    """
+    values: dict[str, Any] = {flag.name: flag.default for flag in FLAGS.values()}
+    given: set[str] = set()
+    others: list[str] = []
+    for flag, text in _flags(arguments, others):
+        try:
+            value = flag.kind.parse(text)
+        except ValueError as error:
+            shown = f"-{flag.letter}, --{flag.name}" if flag.letter else f"--{flag.name}"
+            raise FlagError(f'invalid argument {_quoted(text)} for "{shown}" flag: {error}') from None
+        if flag.kind.many and flag.name in given:
+            value = (*values[flag.name], *value)
+        values[flag.name] = value
+        given.add(flag.name)
+    if any(others):
+        listed = " ".join(_quoted(argument) for argument in others)
+        raise ArgumentError(f'"{program}" does not take any arguments, got [{listed}]')
+    return FlagValues(values, frozenset(given))
+
+
+def _flags(arguments: Sequence[str], others: list[str]) -> Iterator[tuple[Flag, str]]:
+    """Every flag with its text, as it stands; what is none goes to `others`."""
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            others.extend(rest)
+        elif argument.startswith("--"):
+            yield _long(argument, rest)
+        elif argument.startswith("-") and argument != "-":
+            yield from _short(argument, rest)
+        else:
+            others.append(argument)
+
+
+def _long(argument: str, rest: Iterator[str]) -> tuple[Flag, str]:
+    name, equals, text = argument[2:].partition("=")
+    if not name or name.startswith("-"):
+        raise FlagError(f"bad flag syntax: {argument}")
+    flag = FLAGS.get(name.replace("_", "-"))
+    if flag is None:
+        raise FlagError(f"unknown flag: --{name}")
+    if equals:
+        return flag, text
+    if flag.kind.bare is not None:
+        return flag, flag.kind.bare
+    for following in rest:
+        return flag, following
+    raise FlagError(f"flag needs an argument: --{name}")
+
+
+def _short(argument: str, rest: Iterator[str]) -> Iterator[tuple[Flag, str]]:
+    letters = argument[1:]
+    while letters:
+        letter, letters = letters[0], letters[1:]
+        flag = LETTERS.get(letter)
+        if flag is None:
+            raise FlagError(f"unknown shorthand flag: {letter!r} in {argument}")
+        if letters.startswith("="):
+            yield flag, letters[1:]
+            return
+        if flag.kind.bare is not None:
+            yield flag, flag.kind.bare
+            continue
+        if letters:
+            yield flag, letters
+            return
+        for following in rest:
+            yield flag, following
+            return
+        raise FlagError(f"flag needs an argument: {letter!r} in {argument}")
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def usage(program: str, width: int = 100) -> str:
+    """The help: what the command does, and every flag with its default."""
+    lines = [f"Usage: {program} [flags]", "", *textwrap.wrap(ABOUT, width)]
+    for title, flags in GROUPS.items():
+        lines += ["", f"{title}:"]
+        for flag in flags:
+            lines += _described(flag, width)
+    return "\n".join(lines) + "\n"
+
+
+def _described(flag: Flag, width: int) -> Iterator[str]:
+    head = f"  -{flag.letter}, --{flag.name}" if flag.letter else f"  --{flag.name}"
+    if flag.kind.metavar and flag.kind.bare is None:
+        head = f"{head} {flag.kind.metavar}"
+    text = flag.help + default_shown(flag)
+    wrapped = textwrap.wrap(text, width - HELP_COLUMN)
+    if len(head) < HELP_COLUMN - 1:
+        yield f"{head:<{HELP_COLUMN}}{wrapped[0]}"
+        wrapped = wrapped[1:]
+    else:
+        yield head
+    for line in wrapped:
+        yield f"{'':<{HELP_COLUMN}}{line}"
+
+
+def default_shown(flag: Flag) -> str:
+    """How the help shows a default; nothing where it is empty."""
+    match flag.default:
+        case "" | () | False:
+            return ""
+        case True:
+            return " (default true)"
+        case tuple():
+            return f" (default {','.join(flag.default)})"
+        case Duration():
+            return f" (default {flag.default})"
+        case float():
+            return f" (default {flag.default:g})"
+        case _:
+            return f" (default {flag.default})"

@@ -1,0 +1,109 @@
+"""Kinds of flags: how a text becomes a value, and what is said where it does not.
+
+The words are those of Go's libraries, which kube-scheduler's users know and their tools may look for.
+"""
+
+from __future__ import annotations
+
+import csv
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bayplan.framework.duration import Duration
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_INTEGER: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|0|[1-9][0-9_]*)")
+_PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
+_MODULE_LEVEL: Final = re.compile(r"[^=]+=[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class FlagKind:
+    """What values a flag takes.
+
+    Args:
+        metavar: what stands for the value in the help.
+        parse: the value of a text; a ValueError says what is wrong with it.
+        bare: what the flag stands for without a value; None where it needs one.
+        many: the flag may be given several times, and its values (tuples) are put together.
+    """
+
+    metavar: str
+    parse: Callable[[str], Any]
+    bare: str | None = None
+    many: bool = False
+
+
+def _boolean(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+
+
+def _integer(bits: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not _INTEGER.fullmatch(text) or text.endswith("_") or "__" in text:
+            raise ValueError(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        digits = re.sub(r"^([+-]?)0([0-7])", r"\g<1>0o\2", text)
+        value = int(digits, 0)
+        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            raise ValueError(f'strconv.ParseInt: parsing "{text}": value out of range')
+        return value
+
+    return parse
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace("_", "x"))
+    except ValueError:
+        raise ValueError(f'strconv.ParseFloat: parsing "{text}": invalid syntax') from None
+
+
+def _duration(text: str) -> Duration:
+    try:
+        return Duration.parse(text)
+    except ValueError:
+        if _PLAIN_NUMBER.fullmatch(text):
+            raise ValueError(f'time: missing unit in duration "{text}"') from None
+        raise ValueError(f'time: invalid duration "{text}"') from None
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text.strip()))
+    except ValueError:
+        raise ValueError(f'failed to parse IP: "{text}"') from None
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    return tuple(next(csv.reader([text]), ())) if text else ()
+
+
+def _module_levels(text: str) -> tuple[str, ...]:
+    parts = tuple(part for part in text.split(",") if part)
+    for part in parts:
+        if not _MODULE_LEVEL.fullmatch(part):
+            raise ValueError(f'"{part}" does not have the pattern=N format')
+    return parts
+
+
+TEXT: Final = FlagKind("string", str)
+BOOLEAN: Final = FlagKind("", _boolean, bare="true")
+INTEGER: Final = FlagKind("int", _integer(64))
+INTEGER_32: Final = FlagKind("int32", _integer(32))
+NUMBER: Final = FlagKind("float32", _number)
+DURATION: Final = FlagKind("duration", _duration)
+ADDRESS: Final = FlagKind("ip", _address)
+TEXTS: Final = FlagKind("strings", _texts, many=True)
+"""Separated by commas."""
+EACH: Final = FlagKind("string", lambda text: (text,), many=True)
+"""As it stands, commas included."""
+MODULE_LEVELS: Final = FlagKind("pattern=N,...", _module_levels, many=True)
+VERSION: Final = FlagKind("version[=true]", str, bare="true")

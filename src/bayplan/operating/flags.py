@@ -1,0 +1,206 @@
+"""All flags of `bayplan run`, in the groups in which the help shows them.
+
+They are kube-scheduler's, so that a command line that starts it starts bayplan; `--plugin` is our own. What a
+flag cannot change here it says itself ("no effect"): a process in Python has no HTTP/2 and no locks to
+profile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bayplan.framework.duration import Duration
+from bayplan.operating.flag_kinds import (
+    ADDRESS,
+    BOOLEAN,
+    DURATION,
+    EACH,
+    INTEGER,
+    INTEGER_32,
+    MODULE_LEVELS,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    VERSION,
+    FlagKind,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag. `name` is without its dashes, `letter` the short form."""
+
+    name: str
+    kind: FlagKind
+    default: Any
+    help: str
+    letter: str = ""
+
+
+def _seconds(seconds: float) -> Duration:
+    return Duration.of(seconds)
+
+
+_WITHOUT_CONFIG: Final = "Deprecated: ignored with --config, which says it in clientConnection."
+
+GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
+    "Main": (
+        Flag("config", TEXT, "", "The configuration file, a KubeSchedulerConfiguration."),
+        Flag("kubeconfig", TEXT, "", f"Where the API server is and who we are. {_WITHOUT_CONFIG}"),
+        Flag("master", TEXT, "", "The API server's address; beats the one in the kubeconfig."),
+        Flag(
+            "plugin",
+            EACH,
+            (),
+            "A plugin of your own: module:Class or path/to/file.py:Class. It runs at every point it "
+            "implements, after the built-in ones, unless the configuration names it. May be given several "
+            "times.",
+        ),
+        Flag(
+            "write-config-to", TEXT, "", "Write the configuration with every default to this file, and exit."
+        ),
+        Flag("version", VERSION, "", "Print the version of Kubernetes whose scheduler this is, and exit."),
+        Flag("help", BOOLEAN, False, "Show this text, and exit.", "h"),
+    ),
+    "Leader election (each beats the configuration file)": (
+        Flag("leader-elect", BOOLEAN, True, "Schedule only while holding a lease: for several replicas."),
+        Flag(
+            "leader-elect-lease-duration",
+            DURATION,
+            _seconds(15),
+            "How long others wait after the last renewal they saw before they take the lease.",
+        ),
+        Flag(
+            "leader-elect-renew-deadline",
+            DURATION,
+            _seconds(10),
+            "How long the leader tries to renew before it gives up. Less than the lease duration.",
+        ),
+        Flag("leader-elect-retry-period", DURATION, _seconds(2), "Between two tries."),
+        Flag("leader-elect-resource-lock", TEXT, "leases", "The kind of object to hold: only leases."),
+        Flag("leader-elect-resource-name", TEXT, "kube-scheduler", "The name of the lease."),
+        Flag("leader-elect-resource-namespace", TEXT, "kube-system", "The namespace of the lease."),
+    ),
+    "Serving": (
+        Flag("secure-port", INTEGER, 10259, "HTTPS for probes, metrics and the like; 0: no server."),
+        Flag("bind-address", ADDRESS, "0.0.0.0", "Where to listen; 0.0.0.0 or :: for everywhere."),
+        Flag(
+            "cert-dir",
+            TEXT,
+            "",
+            "Where kube-scheduler.crt and .key are, or will be written; without it a certificate of our own "
+            "is made and kept in memory.",
+        ),
+        Flag("tls-cert-file", TEXT, "", "The certificate to serve with; read again when it changes."),
+        Flag("tls-private-key-file", TEXT, "", "The key to --tls-cert-file."),
+        Flag("tls-sni-cert-key", EACH, (), "cert,key[:domain,...] for other host names; may be repeated."),
+        Flag("tls-min-version", TEXT, "", "VersionTLS12 (as without it) or VersionTLS13."),
+        Flag("tls-cipher-suites", TEXTS, (), "Cipher suites up to TLS 1.2; without it the usual ones."),
+        Flag("tls-curve-preferences", TEXTS, (), "Curves for the key exchange, by Go's numbers."),
+        Flag("permit-port-sharing", BOOLEAN, False, "Listen with SO_REUSEPORT."),
+        Flag("permit-address-sharing", BOOLEAN, False, "Listen with SO_REUSEADDR."),
+        Flag("http2-max-streams-per-connection", INTEGER, 0, "No effect: HTTP/1.1 is served."),
+        Flag("disable-http2-serving", BOOLEAN, False, "No effect: HTTP/1.1 is served."),
+        Flag("profiling", BOOLEAN, True, "Serve /debug. Deprecated: ignored with --config."),
+        Flag(
+            "contention-profiling", BOOLEAN, True, "No effect: there are no locks. Deprecated like the above."
+        ),
+    ),
+    "Authentication of those who ask us": (
+        Flag(
+            "authentication-kubeconfig",
+            TEXT,
+            "",
+            "As whom to ask for reviews of tokens; without it as the pod we are, else tokens are ignored.",
+        ),
+        Flag(
+            "authentication-skip-lookup",
+            BOOLEAN,
+            False,
+            "Do not read kube-system/extension-apiserver-authentication.",
+        ),
+        Flag(
+            "authentication-tolerate-lookup-failure",
+            BOOLEAN,
+            True,
+            "Go on without it where it cannot be read; all requests may then count as anonymous.",
+        ),
+        Flag("authentication-token-webhook-cache-ttl", DURATION, _seconds(10), "How long reviews are kept."),
+        Flag("client-ca-file", TEXT, "", "Who has a certificate of these authorities is who it names."),
+        Flag("requestheader-client-ca-file", TEXT, "", "Authorities of proxies that say who asks."),
+        Flag("requestheader-allowed-names", TEXTS, (), "Common names of such proxies; without it any."),
+        Flag("requestheader-username-headers", TEXTS, ("x-remote-user",), "Headers with the user."),
+        Flag("requestheader-group-headers", TEXTS, ("x-remote-group",), "Headers with the groups."),
+        Flag("requestheader-uid-headers", TEXTS, (), "Headers with the user's id."),
+        Flag(
+            "requestheader-extra-headers-prefix", TEXTS, ("x-remote-extra-",), "Beginnings of other headers."
+        ),
+    ),
+    "Authorisation of those who ask us": (
+        Flag(
+            "authorization-kubeconfig",
+            TEXT,
+            "",
+            "As whom to ask what they may; without it as the pod we are, else only the paths below are open.",
+        ),
+        Flag(
+            "authorization-always-allow-paths",
+            TEXTS,
+            ("/healthz", "/readyz", "/livez"),
+            "Open to all, without asking.",
+        ),
+        Flag("authorization-webhook-cache-authorized-ttl", DURATION, _seconds(10), "How long a yes is kept."),
+        Flag(
+            "authorization-webhook-cache-unauthorized-ttl", DURATION, _seconds(10), "How long a no is kept."
+        ),
+    ),
+    "Requests to the API server": (
+        Flag("kube-api-qps", NUMBER, 50.0, f"How many a second; negative: no limit. {_WITHOUT_CONFIG}"),
+        Flag("kube-api-burst", INTEGER_32, 100, f"How many at once. {_WITHOUT_CONFIG}"),
+        Flag(
+            "kube-api-content-type",
+            TEXT,
+            "application/vnd.kubernetes.protobuf",
+            "No effect: requests are JSON. Deprecated.",
+        ),
+    ),
+    "Scheduling": (
+        Flag(
+            "feature-gates",
+            EACH,
+            (),
+            "A=true,B=false: the gates of Kubernetes that concern scheduling. Those that are off by default "
+            "are refused: they are not built yet.",
+        ),
+        Flag(
+            "pod-max-in-unschedulable-pods-duration",
+            DURATION,
+            _seconds(300),
+            "How long a pod may wait for an event before it is tried again all the same. Deprecated.",
+        ),
+        Flag("emulated-version", EACH, (), "Only 1.36: bayplan behaves as no other version."),
+        Flag("min-compatibility-version", EACH, (), "Only up to 1.36, and without effect."),
+    ),
+    "Metrics": (
+        Flag(
+            "show-hidden-metrics-for-version", TEXT, "", "1.35: show metrics hidden since then (none here)."
+        ),
+        Flag("disabled-metrics", TEXTS, (), "Metrics to leave out, by full name."),
+        Flag("allow-metric-labels", EACH, (), "metric,label=value,...: other values become 'unexpected'."),
+        Flag("allow-metric-labels-manifest", TEXT, "", "A file with the same, as YAML."),
+    ),
+    "Logs": (
+        Flag("v", INTEGER_32, 0, "How much is told, 0 to 10.", "v"),
+        Flag("vmodule", MODULE_LEVELS, (), "The same for single files: queue=4,http*=10. Text form only."),
+        Flag("logging-format", TEXT, "text", "text or json."),
+        Flag("log-flush-frequency", DURATION, _seconds(5), "No effect: nothing is held back."),
+        Flag("log-text-split-stream", BOOLEAN, False, "Refused: its gate (LoggingAlphaOptions) is off."),
+        Flag("log-text-info-buffer-size", TEXT, "0", "Refused, as above."),
+        Flag("log-json-split-stream", BOOLEAN, False, "Refused, as above."),
+        Flag("log-json-info-buffer-size", TEXT, "0", "Refused, as above."),
+    ),
+}
+
+FLAGS: Final[dict[str, Flag]] = {flag.name: flag for flags in GROUPS.values() for flag in flags}
+LETTERS: Final[dict[str, Flag]] = {flag.letter: flag for flag in FLAGS.values() if flag.letter}

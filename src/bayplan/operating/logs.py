@@ -1,0 +1,171 @@
+"""Logs in the two forms of Kubernetes: klog's lines, and JSON.
+
+    I1116 01:54:49.123456    4711 process.py:52] "Starting the scheduler" version="v1.36.4"
+    {"ts":1794794089123.456,"caller":"operating/process.py:52","msg":"Starting the scheduler","v":0,…}
+
+`-v` is a scale from 0 to 10 and Python's levels another; the two meet at INFO, which is verbosity 0. Each
+step of verbosity is one level below: code that logs at `INFO - 2` is heard from `-v=2` on (`verbosity(2)`).
+DEBUG is what people mean by debugging, so it is heard from `-v=4` on.
+
+Facts travel beside a message, never inside it, where somebody may want to search for them: `log(…, pod=…)`.
+Nothing here hides secrets: nobody may log any.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+from typing import Any, Final, TextIO
+
+from bayplan.errors import ConfigError
+
+TEXT: Final = "text"
+JSON: Final = "json"
+
+DEBUG_VERBOSITY: Final = 4
+_FIELDS: Final = "fields"
+_LETTERS: Final = ((logging.ERROR, "E"), (logging.WARNING, "W"))
+
+
+def verbosity(v: int) -> int:
+    """The level of messages that are told from `-v=N` on."""
+    return logging.INFO - v
+
+
+def verbosity_of(level: int) -> int:
+    """From which `-v` on a record of this level is told."""
+    if level >= logging.INFO:
+        return 0
+    return DEBUG_VERBOSITY if level == logging.DEBUG else logging.INFO - level
+
+
+def log(logger: logging.Logger, level: int, message: str, **facts: object) -> None:
+    """A message with facts beside it. `err` is what went wrong."""
+    if logger.isEnabledFor(level):
+        logger.log(level, "%s", message, extra={_FIELDS: facts}, stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What the flags say about logs."""
+
+    form: str = TEXT
+    verbosity: int = 0
+    modules: Sequence[str] = ()
+    """`pattern=N`, each for the files whose name it matches."""
+
+    def check(self) -> None:
+        """Raise ConfigError, in kube-scheduler's words, unless this makes sense."""
+        if self.form not in (TEXT, JSON):
+            raise ConfigError(f'format: Invalid value: "{self.form}": Unsupported log format')
+        if self.modules and self.form != TEXT:
+            raise ConfigError("vmodule: Forbidden: Only supported for text log format")
+
+
+def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Has all of Python's logging written in the chosen form, to standard error unless told otherwise."""
+    settings.check()
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JSONFormatter() if settings.form == JSON else KlogFormatter())
+    rules = [(pattern, int(v)) for pattern, _, v in (module.rpartition("=") for module in settings.modules)]
+    handler.addFilter(Verbosity(settings.verbosity, rules))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    most = max([settings.verbosity, *(v for _, v in rules)])
+    root.setLevel(min(verbosity(most), logging.DEBUG if most >= DEBUG_VERBOSITY else logging.INFO))
+
+
+def change_verbosity(v: int) -> None:
+    """What is told from now on; what was said about single files stands."""
+    root = logging.getLogger()
+    for handler in root.handlers:
+        for rule in handler.filters:
+            if isinstance(rule, Verbosity):
+                rule.everywhere = v
+    root.setLevel(min(root.level, verbosity(v), logging.DEBUG if v >= DEBUG_VERBOSITY else logging.INFO))
+
+
+class Verbosity(logging.Filter):
+    """Lets through what `-v` and `--vmodule` ask for."""
+
+    def __init__(self, everywhere: int, rules: Sequence[tuple[str, int]] = ()) -> None:
+        super().__init__()
+        self.everywhere = everywhere
+        self._rules = rules
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        wanted = next((v for pattern, v in self._rules if fnmatchcase(record.module, pattern)), None)
+        return verbosity_of(record.levelno) <= (self.everywhere if wanted is None else wanted)
+
+
+class KlogFormatter(logging.Formatter):
+    """One line a message; its facts follow as key="value". A traceback follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        letter = next((letter for level, letter in _LETTERS if record.levelno >= level), "I")
+        at = datetime.fromtimestamp(record.created).strftime("%m%d %H:%M:%S.%f")
+        head = f"{letter}{at} {record.process or 0:7d} {record.filename}:{record.lineno}] "
+        facts = _facts(record)
+        message = record.getMessage()
+        if facts is None:
+            line = head + message
+        else:
+            shown = "".join(f" {key}={_shown(value)}" for key, value in facts.items())
+            line = f"{head}{_quoted(message)}{shown}"
+        if record.exc_info and record.exc_info[0] is not None:
+            line = f"{line}\n{''.join(traceback.format_exception(*record.exc_info)).rstrip()}"
+        return line
+
+
+class JSONFormatter(logging.Formatter):
+    """One object a line: ts (milliseconds), caller, msg, v or err, and the facts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        path = PurePath(record.pathname)
+        line: dict[str, Any] = {
+            "ts": round(record.created * 1000, 3),
+            "caller": f"{path.parent.name}/{path.name}:{record.lineno}",
+            "msg": record.getMessage(),
+        }
+        if record.levelno < logging.ERROR:
+            line["v"] = verbosity_of(record.levelno)
+        line |= {key: _plain(value) for key, value in (_facts(record) or {}).items()}
+        if record.exc_info and record.exc_info[1] is not None:
+            line.setdefault("err", str(record.exc_info[1]) or type(record.exc_info[1]).__name__)
+            line["stacktrace"] = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+
+
+def _facts(record: logging.LogRecord) -> dict[str, object] | None:
+    facts = getattr(record, _FIELDS, None)
+    return facts if isinstance(facts, dict) else None
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float | bool | list | dict | None) else str(value)
+
+
+def _shown(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return str(value)
+        case str() if "\n" in value:
+            # As klog does: several lines stay readable.
+            return "<\n\t" + value.rstrip("\n").replace("\n", "\n\t") + "\n >"
+        case list() | dict():
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        case _:
+            return _quoted(str(value))
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

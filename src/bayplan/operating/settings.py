@@ -1,0 +1,186 @@
+"""Flags and configuration file, put together: what the process is to do.
+
+Precedence, as kube-scheduler has it:
+
+    with --config       file and defaults  <  --leader-elect*                     then validated
+    without             defaults  <  --kubeconfig, --kube-api-*, --profiling …  <  --leader-elect*
+
+What is given by flag without a file is taken as it stands: neither defaulted nor validated again. It fails
+where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from bayplan import __version__
+from bayplan.client.access import Access
+from bayplan.client.kubeconfig import load_access
+from bayplan.config import KubeSchedulerConfiguration, completed, default_config, load_config, to_yaml
+from bayplan.config.features import parse_feature_gates
+from bayplan.config.output import Wire
+from bayplan.config.validation import validate
+from bayplan.errors import ConfigError
+from bayplan.framework.plugin_api import Plugin
+from bayplan.operating.command_line import FlagValues
+from bayplan.operating.logs import LogSettings
+from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere, installed_plugins, load_plugin
+
+KUBERNETES: Final = "v1.36.4"
+"""The version whose scheduler this is."""
+MINOR: Final = "1.36"
+
+_LEADER_ELECTION: Final = {
+    "leader-elect": "leader_elect",
+    "leader-elect-lease-duration": "lease_duration",
+    "leader-elect-renew-deadline": "renew_deadline",
+    "leader-elect-retry-period": "retry_period",
+    "leader-elect-resource-lock": "resource_lock",
+    "leader-elect-resource-name": "resource_name",
+    "leader-elect-resource-namespace": "resource_namespace",
+}
+_CONNECTION: Final = {
+    "kubeconfig": "kubeconfig",
+    "kube-api-qps": "qps",
+    "kube-api-burst": "burst",
+    "kube-api-content-type": "content_type",
+}
+_PROFILING: Final = {
+    "profiling": "enable_profiling",
+    "contention-profiling": "enable_contention_profiling",
+}
+_ALPHA_LOG_FLAGS: Final = {
+    "log-text-split-stream": "options.text.splitStream",
+    "log-text-info-buffer-size": "options.text.infoBufferSize",
+    "log-json-split-stream": "options.json.splitStream",
+    "log-json-info-buffer-size": "options.json.infoBufferSize",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that a process needs to know to begin."""
+
+    flags: FlagValues
+    config: KubeSchedulerConfiguration
+    """With everything that flags changed, for whoever asks what we run with."""
+    plugins: tuple[type[Plugin], ...]
+    """Besides the built-in ones; the configuration enables them all."""
+    access: Access
+
+    @property
+    def for_scheduler(self) -> KubeSchedulerConfiguration:
+        """The part that is the scheduler's. The rest is not to be validated once more (see above)."""
+        plain = default_config(gates=self.config.gates)
+        return replace(
+            self.config, leader_election=plain.leader_election, client_connection=plain.client_connection
+        )
+
+    def completed(self) -> Wire:
+        """The configuration with every default, as `--write-config-to` and /configz show it."""
+        return completed(enable_everywhere(self.config, self.plugins), catalog_with(self.plugins))
+
+    def config_text(self) -> str:
+        return to_yaml(self.completed())
+
+
+def version_text(asked: str) -> str:
+    """What `--version` prints; `raw` is for programs."""
+    if asked != "raw":
+        return f"Kubernetes {KUBERNETES}"
+    return f'{{"kubernetes":"{KUBERNETES}","bayplan":"{__version__}"}}'
+
+
+def log_settings(flags: FlagValues) -> LogSettings:
+    """What the flags say about logs.
+
+    Raises:
+        ConfigError: it makes no sense.
+    """
+    settings = LogSettings(flags["logging-format"], flags["v"], flags["vmodule"])
+    settings.check()
+    problems = [
+        f"{field}: Forbidden: Feature LoggingAlphaOptions is disabled"
+        for flag, field in _ALPHA_LOG_FLAGS.items()
+        if flags[flag] not in (False, "0")
+    ]
+    if problems:
+        raise ConfigError(_all_of(problems))
+    return settings
+
+
+def make_settings(flags: FlagValues) -> Settings:
+    """What flags, configuration file and kubeconfig say together.
+
+    Raises:
+        BayplanError: one of them is wrong.
+    """
+    gates = parse_feature_gates(flags["feature-gates"])
+    problems = [*_version_problems(flags), *_port_problems(flags)]
+    if problems:
+        raise ConfigError(_all_of(problems))
+    given = tuple(load_plugin(spec) for spec in flags["plugin"])
+    installed = {name: plugin for name, plugin in installed_plugins().items() if plugin not in given}
+    catalog = catalog_with((*installed.values(), *given))
+    if flags["config"]:
+        config = _with(load_config(flags["config"], catalog, gates), flags, leader_election=_LEADER_ELECTION)
+        validate(config)
+    else:
+        config = _with(
+            default_config(catalog, gates),
+            flags,
+            client_connection=_CONNECTION,
+            leader_election=_LEADER_ELECTION,
+        )
+        config = replace(config, **_given(flags, _PROFILING))
+    enabled = {name for profile in config.profiles for name in profile.plugins.enabled_names()}
+    plugins = (*(plugin for name, plugin in installed.items() if name in enabled), *given)
+    access = load_access(config.client_connection.kubeconfig, flags["master"])
+    return Settings(flags, config, plugins, access)
+
+
+def write_config(settings: Settings, path: str) -> None:
+    """Writes the complete configuration."""
+    Path(path).write_text(settings.config_text(), encoding="utf-8")
+
+
+def _with(
+    config: KubeSchedulerConfiguration, flags: FlagValues, **parts: dict[str, str]
+) -> KubeSchedulerConfiguration:
+    """The configuration with the flags that were given, in these parts of it."""
+    changed = {part: replace(getattr(config, part), **_given(flags, names)) for part, names in parts.items()}
+    return replace(config, **changed)
+
+
+def _given(flags: FlagValues, names: dict[str, str]) -> dict[str, object]:
+    return {field: flags[flag] for flag, field in names.items() if flag in flags.given}
+
+
+def _port_problems(flags: FlagValues) -> Iterator[str]:
+    port = flags["secure-port"]
+    if port < 0:
+        yield f"--secure-port {port} must be between 0 and 65535, inclusive. 0 for turning off secure port"
+    elif port > 65535:
+        yield f"--secure-port {port} must be between 1 and 65535, inclusive. It cannot be turned off with 0"
+
+
+def _version_problems(flags: FlagValues) -> Iterator[str]:
+    """bayplan is the scheduler of one version; being asked to be another is refused, not ignored."""
+    for text in flags["emulated-version"]:
+        version = text.removeprefix("kube=").removeprefix("kube:").removeprefix("v")
+        if version != MINOR:
+            yield f"--emulated-version {text}: only {MINOR} is built into bayplan"
+    for text in flags["min-compatibility-version"]:
+        version = text.removeprefix("kube=").removeprefix("kube:").removeprefix("v")
+        major, _, minor = version.partition(".")
+        if major != "1" or not minor.isdecimal() or int(minor) > 36:
+            yield f"--min-compatibility-version {text}: should be 1.N, up to {MINOR}"
+
+
+def _all_of(problems: list[str]) -> str:
+    return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"

@@ -1,0 +1,50 @@
+"""From flags to a running process, and from whatever ends it to an exit status.
+
+0   told to stop while leader, or while waiting to be; or asked only for something to be written
+1   everything else: the log says `"command failed" err="…"`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from bayplan.errors import BayplanError
+from bayplan.operating.command_line import FlagValues
+from bayplan.operating.logs import log, verbosity
+from bayplan.operating.process import Process
+from bayplan.operating.settings import make_settings, write_config
+
+OK: Final = 0
+FAILED: Final = 1
+
+_log = logging.getLogger(__name__)
+
+
+def start(flags: FlagValues) -> int:
+    """Runs a scheduler with these flags until its end; returns the exit status."""
+    try:
+        settings = make_settings(flags)
+        if _log.isEnabledFor(verbosity(2)):
+            log(_log, verbosity(2), "Using component config", config=settings.config_text())
+        if flags["write-config-to"]:
+            write_config(settings, flags["write-config-to"])
+            log(_log, logging.INFO, "Wrote configuration", file=flags["write-config-to"])
+            return OK
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(Process(settings).run())
+    except (BayplanError, OSError) as error:
+        log(_log, logging.ERROR, "command failed", err=error)
+        return FAILED
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed, which is a little quicker; else Python's own."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    return factory

@@ -1,0 +1,183 @@
+"""A scheduler as a process: what it does from its start to its end, seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from bayplan.api.event import Event
+from bayplan.api.pod import Pod
+from bayplan.client.paths import RESOURCES
+from bayplan.errors import APIError
+from bayplan.server.memory import MemoryStore
+from bayplan.testing.builders import make_node, make_pod
+from client.http.api_server import ApiServer, Asked, refused
+
+from .running import ALONE, SECRET, scheduling, started, until
+
+
+def bound(store: MemoryStore) -> dict[str, str]:
+    return {pod.name: pod.spec.node_name for pod in store.list(Pod) if pod.spec.node_name}
+
+
+def notes(store: MemoryStore) -> list[str]:
+    return [event.note for event in store.list(Event)]
+
+
+def cluster(pods: int = 1) -> MemoryStore:
+    store = MemoryStore()
+    store.create(make_node("n", cpu="100", memory="100Gi"))
+    for i in range(pods):
+        store.create(make_pod(f"p{i}"))
+    return store
+
+
+def test_it_schedules_and_tells(tmp_path: Path) -> None:
+    """Pods get their node, and an event says so; the token is shown to the server and to nobody else."""
+    store = cluster(20)
+
+    async def main() -> str:
+        async with scheduling(ApiServer(store), tmp_path, *ALONE, "-v=10") as run:
+            await until(lambda: len(bound(store)) == 20 and len(notes(store)) == 20, run)
+            store.create(make_pod("late"))
+            await until(lambda: "late" in bound(store), run)
+            return run.log
+
+    log = asyncio.run(main())
+    assert "Successfully assigned default/p0 to n" in notes(store)
+    assert '"Starting Kubernetes Scheduler" version="v1.36.4"' in log
+    assert SECRET not in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_bindings_under_way_finish(tmp_path: Path, number: signal.Signals) -> None:
+    """The one that was sent is waited for, its event is written, and no other is begun."""
+    store = cluster(1)
+
+    async def main() -> tuple[int, str]:
+        under_way, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly(asked: Asked) -> None:
+            if asked.path.endswith("/binding"):
+                under_way.set()
+                await go_on.wait()
+
+        async with scheduling(ApiServer(store, interfere=slowly), tmp_path, *ALONE) as run:
+            await under_way.wait()
+            run.signal(number)
+            await asyncio.sleep(0.2)
+            store.create(make_pod("too-late"))
+            go_on.set()
+            return await run.end(), run.log
+
+    status, log = asyncio.run(main())
+    assert bound(store) == {"p0": "n"}
+    assert notes(store) == ["Successfully assigned default/p0 to n"]
+    assert status == 1
+    assert '"command failed" err="finished without leader elect"' in log
+
+
+def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+    async def main() -> int:
+        under_way = asyncio.Event()
+
+        async def never(asked: Asked) -> None:
+            if asked.path.endswith("/binding"):
+                under_way.set()
+                await asyncio.sleep(60)
+
+        async with scheduling(ApiServer(cluster(), interfere=never), tmp_path, *ALONE) as run:
+            await under_way.wait()
+            run.signal()
+            await asyncio.sleep(0.2)
+            assert run.process.returncode is None
+            run.signal()
+            return await run.end()
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_signal_while_nothing_is_known_yet_ends_it(tmp_path: Path) -> None:
+    async def main() -> int:
+        asked_for = asyncio.Event()
+
+        async def never(asked: Asked) -> None:
+            asked_for.set()
+            await asyncio.sleep(60)
+
+        async with scheduling(ApiServer(cluster(), interfere=never), tmp_path, *ALONE) as run:
+            await asked_for.wait()
+            run.signal()
+            return await run.end()
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_custom_kind_that_is_not_installed_holds_up_nobody(tmp_path: Path) -> None:
+    """Coscheduling wants PodGroups; without their definition there are none."""
+    store = cluster()
+    served = frozenset(RESOURCES) - {"PodGroup"}
+
+    async def main() -> str:
+        plugin = "--plugin=bayplan.plugins.coscheduling:Coscheduling"
+        async with scheduling(ApiServer(store, served=served), tmp_path, *ALONE, plugin) as run:
+            await until(lambda: "p0" in bound(store), run)
+            return await run.says("there is no PodGroup here, going on without")
+
+    assert "does not serve podgroups of scheduling.x-k8s.io/v1alpha1" in asyncio.run(main())
+
+
+REFUSALS = [
+    pytest.param(
+        APIError("Unauthorized", code=401),
+        "cannot list or watch Pod, trying again: Unauthorized",
+        id="an expired token",
+    ),
+    pytest.param(
+        APIError(
+            'pods is forbidden: User "me" cannot list resource "pods" in API group "" at the cluster scope',
+            code=403,
+        ),
+        "cannot list or watch Pod, trying again: pods is forbidden",
+        id="a missing role",
+    ),
+    pytest.param(
+        APIError("the server could not find the requested resource", code=404),
+        "the API server does not serve pods of v1",
+        id="a kind that is not there",
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "told"), REFUSALS)
+def test_what_the_server_refuses_is_told_and_tried_again(tmp_path: Path, error: APIError, told: str) -> None:
+    store = cluster()
+
+    async def main() -> str:
+        refusing = True
+
+        async def refuse(asked: Asked) -> object:
+            return refused(error) if refusing and asked.path.endswith("/api/v1/pods") else None
+
+        server = ApiServer(store, interfere=refuse)  # type: ignore[arg-type]  # what refused() makes
+        async with scheduling(server, tmp_path, *ALONE) as run:
+            line = await run.says(told)
+            assert bound(store) == {}
+            refusing = False
+            await until(lambda: "p0" in bound(store), run)
+            return line
+
+    assert asyncio.run(main()).startswith("W")
+
+
+def test_a_server_that_cannot_be_reached_is_told_and_tried_again() -> None:
+    async def main() -> str:
+        async with started("--master=http://127.0.0.1:1", *ALONE) as run:
+            line = await run.says("cannot list or watch Node")
+            assert run.process.returncode is None
+            return line
+
+    assert "dial tcp 127.0.0.1:1: connect: connection refused" in asyncio.run(main())
