@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from client.http.api_server import ApiServer, serving
+from tests.client.http.api_server import ApiServer, serving
 
 PATIENCE_SECONDS = 20
 """For something to happen that must happen."""

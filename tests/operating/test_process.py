@@ -14,7 +14,7 @@ from bayplan.client.paths import RESOURCES
 from bayplan.errors import APIError
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
-from client.http.api_server import ApiServer, Asked, refused
+from tests.client.http.api_server import ApiServer, Asked, refused
 
 from .running import ALONE, SECRET, scheduling, started, until
 
