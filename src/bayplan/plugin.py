@@ -162,7 +162,7 @@ from bayplan.framework.scoring_args import (
     REQUESTED_TO_CAPACITY_RATIO,
 )
 from bayplan.framework.state import CycleState, NotInStateError
-from bayplan.framework.status import SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
+from bayplan.framework.status import IDLE, SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
 from bayplan.framework.volume_binder import BindsVolumes, VolumeBinder, VolumePlan
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import (
@@ -236,6 +236,7 @@ __all__ = [
     "EPHEMERAL_STORAGE",
     "EVERYTHING",
     "HOSTNAME",
+    "IDLE",
     "LEAST_ALLOCATED",
     "MAX_SCORE",
     "MAX_SHAPE_SCORE",

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from bayplan.framework.profile import points_of
 from bayplan.framework.verdicts import Reasons, collect
 from bayplan.plugin import (
-    SKIP,
     Action,
     Cluster,
     ClusterEvent,
@@ -89,7 +88,7 @@ class Asked:
     def statuses(self, view: NodeColumns | None = None) -> list[Status | None]:
         """What Filter says about each row of a view, None where it says nothing."""
         view = self.nodes if view is None else view
-        if self.pre_filter is SKIP:
+        if isinstance(self.pre_filter, Status) and self.pre_filter.code is Code.SKIP:
             return [None] * len(view)
         reasons = Reasons(self.plugin.name)
         found = collect(self.plugin.filter(self.state, self.pod, view), reasons, len(view))

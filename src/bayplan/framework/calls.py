@@ -79,8 +79,8 @@ def filter_error(plugin: str, text: str) -> AttemptError:
     return AttemptError(f'running "{plugin}" filter plugin: {text}', plugin)
 
 
-def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> bool:
-    """False where the plugin says that there is nothing to score."""
+def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
+    """Success, or SKIP where the plugin says that there is nothing to score."""
     try:
         answer = plugin.pre_score(state, pod, nodes)
     except Exception as error:
@@ -88,9 +88,9 @@ def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> b
             f'running PreScore plugin "{plugin.name}": {describe(error)}', plugin.name
         ) from error
     if answer is None:
-        return True
+        return SUCCESS
     if isinstance(answer, Status) and answer.code in (Code.SUCCESS, Code.SKIP):
-        return answer.is_success
+        return answer
     text = answer.message if isinstance(answer, Status) else f"PreScore gave {answer!r}"
     raise AttemptError(f'running PreScore plugin "{plugin.name}": {text}', plugin.name)
 
@@ -136,6 +136,19 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
                 f'running Normalize on Score plugins: plugin "{step.name}" failed with: {describe(error)}',
                 step.name,
             ) from error
+    check_range(step, scores)
+    return scores
+
+
+def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn | None:
+    """Normalised scores of a plugin that knows them by domain; None where it has to be asked row by row."""
+    try:
+        found = step.plugin.scores_by_domain(state, pod, nodes)
+        if found is None:
+            return None
+        scores: IntColumn = nodes.by_domain(*found)
+    except Exception as error:
+        raise score_error(step.name, describe(error)) from error
     check_range(step, scores)
     return scores
 

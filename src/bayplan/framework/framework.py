@@ -19,10 +19,10 @@ from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile, Step
-from bayplan.framework.search import Filtered, Found, NotFound, Search, SearchStart
+from bayplan.framework.search import Feasible, Filtered, Found, NotFound, Search, SearchStart
 from bayplan.framework.shapes import Shapes
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import IDLE, Code, Status
 from bayplan.framework.ties import pick
 from bayplan.framework.verdicts import Verdicts
 from bayplan.snapshot.cluster import Cluster
@@ -141,11 +141,19 @@ class Framework:
         search.node_set = None
         if not standing.settled:
             standing.follow_objects()
+        idle = search.idle(self.cluster.rules_version).filters
+        if idle:
+            search.skipped |= idle
+            search.pre_filtered |= idle
         for plugin in plugins:
+            if plugin.name in idle:
+                continue
             if plugin.reads is None:
                 answer = calls.pre_filter(plugin, search.state, pod, self._nodes)
                 if isinstance(answer, Status) and answer.code is Code.SKIP:
                     search.skipped.add(plugin.name)
+                    if answer is IDLE:
+                        idle.add(plugin.name)
             else:
                 answer = standing.pre_filter(plugin, self._nodes)
             search.pre_filtered.add(plugin.name)
@@ -218,12 +226,12 @@ class Framework:
     def _best_kept(self, search: Search) -> Found | NotFound:
         """Only kept plugins have a say in filtering, and all nodes count."""
         standing, cluster, start = search.standing, self.cluster, self._first_index()
-        rows = standing.feasible_rows(start)
+        view = standing.feasible_view(start)
+        rows = view.rows
         if len(rows) < 2:
             return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
         self._passed(Point.FILTER)
         standing.prepare_scores()
-        view = NodeColumns(cluster, rows)
         asked = self._asked_scorers(search, view)
         self._passed(Point.PRE_SCORE)
         if asked:
@@ -310,18 +318,23 @@ class Framework:
         While pods of a template find the same rows passing, and no label changes, they share the columns and
         what was gathered.
         """
-        passing, topology = verdicts.passing, self.cluster.topology_version
-        last = search.state.kept.get(self)
-        if (
-            last is not None
-            and last[0] is candidates
-            and last[1] == topology
-            and np.array_equal(last[2], passing)
-        ):
-            return last[3], last[4]
-        looked_at, feasible = self._sample(candidates, passing.take(candidates))
-        view = NodeColumns(self.cluster, feasible)
-        search.state.kept[self] = (candidates, topology, passing, looked_at, view)
+        standing, masks, topology = search.standing, verdicts.masks, self.cluster.topology_version
+        situation = (topology, standing.feasible_version)
+        last: Feasible | None = search.state.kept.get(Feasible)
+        if last is not None and last.candidates is candidates:
+            if last.situation == situation and last.standing is standing and last.has_masks(masks):
+                return last.looked_at, last.view
+            passing = verdicts.passing
+            if last.situation[0] == topology and np.array_equal(last.passing, passing):
+                last.situation, last.standing, last.masks = situation, standing, masks
+                return last.looked_at, last.view
+        else:
+            passing = verdicts.passing
+        looked_at, fitting = self._sample(candidates, passing.take(candidates))
+        view = NodeColumns(self.cluster, fitting)
+        search.state.kept[Feasible] = Feasible(
+            situation, candidates, standing, masks, passing, looked_at, view
+        )
         return looked_at, view
 
     def _sample(self, candidates: IdColumn, passing: NDArray[np.bool_]) -> tuple[IdColumn, IdColumn]:
@@ -354,11 +367,15 @@ class Framework:
 
     def _asked_scorers(self, search: Search, view: NodeColumns) -> list[Step]:
         """The plugins whose scores are not kept and that have something to say about this pod."""
-        silent = {
-            plugin.name
-            for plugin in self._asked_pre_scores
-            if not calls.pre_score(plugin, search.state, search.pod, view)
-        }
+        idle = search.idle(self.cluster.rules_version).scores
+        silent = set(idle)
+        for plugin in self._asked_pre_scores:
+            if plugin.name not in idle:
+                answer = calls.pre_score(plugin, search.state, search.pod, view)
+                if answer.code is Code.SKIP:
+                    silent.add(plugin.name)
+                    if answer is IDLE:
+                        idle.add(plugin.name)
         return [step for step in self._asked_scores if step.name not in silent]
 
     def totals(self, search: Search, view: NodeColumns) -> IntColumn:
@@ -375,8 +392,14 @@ class Framework:
     def _totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
         totals = search.standing.totals(search.pod, view.rows)
         for step in asked:
-            raw = calls.score_rows(step, search.state, search.pod, view)
-            scores = calls.normalized(step, search.state, search.pod, view, raw)
+            scores = (
+                calls.scores_by_domain(step, search.state, search.pod, view)
+                if step.scores_by_domain
+                else None
+            )
+            if scores is None:
+                raw = calls.score_rows(step, search.state, search.pod, view)
+                scores = calls.normalized(step, search.state, search.pod, view, raw)
             totals += scores if step.weight == 1 else step.weight * scores
         return totals
 

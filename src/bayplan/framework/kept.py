@@ -171,13 +171,15 @@ class KeptPlugin:
     def _scores_now(self, nodes: NodeColumns) -> bool:
         """Whether there are scores, which may have changed with the objects even if Filter is left out."""
         if self._scores is False and hasattr(self.plugin, "pre_score"):
-            return calls.pre_score(self.plugin, self.state, self._pod, nodes)
+            return calls.pre_score(self.plugin, self.state, self._pod, nodes).is_success
         return bool(self._scores)
 
     def has_score(self, nodes: NodeColumns, pre_scores: bool) -> bool:
         """Whether the plugin scores these pods, which its PreScore says."""
         if self._scores is None:
-            self._scores = not pre_scores or calls.pre_score(self.plugin, self.state, self._pod, nodes)
+            self._scores = not pre_scores or (
+                calls.pre_score(self.plugin, self.state, self._pod, nodes).is_success
+            )
         return self._scores
 
     def verdict_column(self) -> KeptColumn:

@@ -182,6 +182,18 @@ class NormalizePlugin(Protocol):
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn: ...
 
 
+class DomainScorePlugin(Protocol):
+    """A shortcut for scores that follow from one label: what `score` and `normalize` come to, by its values.
+
+    There are far fewer zones than nodes. The answer is the label's key and a table as `nodes.by_domain` takes
+    it, or None where the ordinary way has to be gone. Entries that no row has do not matter.
+    """
+
+    def scores_by_domain(
+        self, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> tuple[str, IntColumn] | None: ...
+
+
 class ReservePlugin(Protocol):
     """Called when a node was chosen. `unreserve` must undo it, even where `reserve` failed."""
 

@@ -50,6 +50,7 @@ class Step:
     one_node_at_a_time: bool
     weight: int = 0
     normalizes: bool = False
+    scores_by_domain: bool = False
 
     @classmethod
     def alone(cls, plugin: Plugin) -> Step:
@@ -67,6 +68,7 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         one_node_at_a_time=isinstance(plugin, NodePlugin),
         weight=weight,
         normalizes=hasattr(plugin, "normalize"),
+        scores_by_domain=hasattr(plugin, "scores_by_domain"),
     )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.standing import Standing
@@ -23,6 +26,38 @@ class SearchStart:
 
 
 @dataclass(slots=True)
+class Idle:
+    """Plugins that have nothing to do for pods of a shape, as long as the cluster's rules stay the same."""
+
+    rules_version: int
+    filters: set[str] = field(default_factory=set)
+    scores: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Feasible:
+    """The rows that fit a shape of pod, as long as `situation` and `masks` stay the same.
+
+    `situation` is the version of the nodes' labels and taints, and that of what kept plugins say; `masks` is
+    what the others reject. Lists and masks are compared by identity: they are shared until they change.
+    """
+
+    situation: tuple[int, int]
+    candidates: IdColumn
+    standing: Standing
+    masks: tuple[NDArray[np.bool_], ...] | None
+    passing: NDArray[np.bool_]
+    looked_at: IdColumn
+    view: NodeColumns
+
+    def has_masks(self, masks: tuple[NDArray[np.bool_], ...] | None) -> bool:
+        """Whether the others reject the very same rows: their masks are the same objects."""
+        if masks is None or self.masks is None or len(masks) != len(self.masks):
+            return False
+        return all(mine is given for mine, given in zip(self.masks, masks, strict=True))
+
+
+@dataclass(slots=True)
 class Search:
     """One pod's search in one cycle: what later steps of the cycle need to know of it."""
 
@@ -36,6 +71,13 @@ class Search:
     node_set_by: list[str] = field(default_factory=list)
     pre_filtered: set[str] = field(default_factory=set)
     """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
+
+    def idle(self, rules_version: int) -> Idle:
+        """What is remembered for the pod's shape."""
+        known: Idle | None = self.state.kept.get(Idle)
+        if known is None or known.rules_version != rules_version:
+            known = self.state.kept[Idle] = Idle(rules_version)
+        return known
 
 
 @dataclass(frozen=True, slots=True)

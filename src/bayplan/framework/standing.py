@@ -77,6 +77,7 @@ class Standing:
         self._heavy = False
         """Whether weights are so large that total and tie-break do not fit into one integer."""
         self._feasible: tuple[tuple[int, int, int], IdColumn] | None = None
+        self._view: tuple[IdColumn, int, NodeColumns] | None = None
         self._key_for: tuple[int, int, int] | None = None
         self._shift = 0
         self._allocate(0)
@@ -337,6 +338,13 @@ class Standing:
                 order = np.concatenate((order[start:], order[:start]))
             self._feasible = (current, order.take(self.ok.take(order).nonzero()[0]))
         return self._feasible[1]
+
+    def feasible_view(self, start: int) -> NodeColumns:
+        """The same as columns: one object, with what was gathered from it, while rows and labels last."""
+        rows, topology = self.feasible_rows(start), self._cluster.topology_version
+        if self._view is None or self._view[0] is not rows or self._view[1] != topology:
+            self._view = (rows, topology, NodeColumns(self._cluster, rows))
+        return self._view[2]
 
     def best_row(self, pod: Pod, start: int) -> int:
         """The winner, where nothing but kept plugins has a say. There must be two feasible rows or more."""

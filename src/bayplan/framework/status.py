@@ -71,6 +71,8 @@ class Status:
 
 SUCCESS = Status(Code.SUCCESS)
 SKIP = Status(Code.SKIP)
+IDLE = Status(Code.SKIP, ("idle",))
+"""SKIP for all pods of the template, not to be asked again before `Cluster.rules_version` changes."""
 
 
 def unschedulable(*reasons: str) -> Status:

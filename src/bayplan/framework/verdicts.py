@@ -139,13 +139,14 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Collected
 class Verdicts:
     """What the filters say about some rows."""
 
-    __slots__ = ("_layers", "_reasons", "_who", "_why")
+    __slots__ = ("_layers", "_plain", "_reasons", "_who", "_why")
 
     def __init__(self, who: Who, why: Why, reasons: dict[int, Reasons]) -> None:
         self._who = who
         self._why = why
         self._reasons = reasons
         self._layers: list[tuple[int, Collected]] = []
+        self._plain = True
 
     def add(self, index: int, found: Collected) -> None:
         """What one more plugin rejects, where nobody before it has spoken."""
@@ -165,6 +166,7 @@ class Verdicts:
         """Finds out who spoke first. A search that finds a node never needs to know."""
         if not self._layers:
             return
+        self._plain = False
         self._who, self._why = self._who.copy(), self._why.copy()
         for index, found in self._layers:
             first = found.mask & (self._who > index)
@@ -176,6 +178,7 @@ class Verdicts:
         """Where `other` (about these rows) rejects, its word counts."""
         failing = (other.who != PASS).nonzero()[0]
         if len(failing):
+            self._plain = False
             self._who, self._why = self.who.copy(), self.why.copy()
             self._who[rows.take(failing)] = other.who.take(failing)
             self._why[rows.take(failing)] = other.why.take(failing)
@@ -189,6 +192,11 @@ class Verdicts:
         who = np.full(len(self.who), PASS, dtype=np.int8)
         who[rows] = self.who[rows]
         return Verdicts(who, self.why, self._reasons)
+
+    @property
+    def masks(self) -> tuple[NDArray[np.bool_], ...] | None:
+        """What was added to `who`: which rows each further plugin rejects; None where it is mixed up."""
+        return tuple(found.mask for _, found in self._layers) if self._plain else None
 
     @property
     def passing(self) -> NDArray[np.bool_]:

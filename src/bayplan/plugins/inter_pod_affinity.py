@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from bayplan.plugin import (
+    IDLE,
     MAX_SCORE,
     SKIP,
     Action,
@@ -93,11 +94,16 @@ class OwnTerms:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """How many counted pods are in each domain of a key. `totals` is indexed by the id of the label value."""
+    """How many counted pods are in each domain of a key."""
 
     topology_key: str
-    totals: IntColumn
+    sums: DomainSums
     query: PodQuery
+
+    @property
+    def totals(self) -> IntColumn:
+        """Indexed by the id of the label value."""
+        return self.sums.sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,8 @@ class Existing:
     """A required anti-affinity term of pods already there that keeps the incoming pod away."""
 
     topology_key: str
-    totals: IntColumn
+    sums: DomainSums | None
+    """None: nobody carries it yet, but a hypothesis brings such a pod."""
     carried: CarriedTerm
 
 
@@ -145,10 +152,10 @@ class InterPodAffinity(Plugin):
             return unresolvable(f"parsing pod: {own.problem}")
         existing = self._carried(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]
         if not own.has_demands and not existing:
-            return SKIP
+            return IDLE
         sums = self._sums(state, cluster)
         kept_away = tuple(
-            Existing(carriers.carried.term.topology_key, found.sums, carriers.carried)
+            Existing(carriers.carried.term.topology_key, found, carriers.carried)
             for carriers in existing
             if (found := sums.of_carriers(carriers)).total
         )
@@ -158,9 +165,9 @@ class InterPodAffinity(Plugin):
         state.write(
             self.name,
             Demands(
-                affinity=tuple(Near(key, found.sums, query) for key, query, found in near_all),
+                affinity=tuple(Near(key, found, query) for key, query, found in near_all),
                 anti_affinity=tuple(
-                    Near(key, sums.of_query(query, key).sums, query) for key, query in own.near_any
+                    Near(key, sums.of_query(query, key), query) for key, query in own.near_any
                 ),
                 existing=kept_away,
                 matched_anywhere=sum(found.total for _, _, found in near_all),
@@ -208,13 +215,13 @@ class InterPodAffinity(Plugin):
 
     @staticmethod
     def _too_far_as_it_is(demands: Demands, nodes: NodeColumns) -> BoolColumn:
-        """The same without a hypothesis: one answer a domain, and one gather. Without the label: too far."""
+        """The same without a hypothesis. Without the label: too far."""
         anywhere = demands.satisfies_itself and not demands.matched_anywhere
         too_far: BoolColumn | None = None
         for near in demands.affinity:
             far = np.zeros(len(near.totals), dtype=np.bool_) if anywhere else near.totals <= 0
             far[-1] = True
-            here = far.take(nodes.label(near.topology_key).ids)
+            here = nodes.by_domain(near.topology_key, far)
             too_far = here if too_far is None else too_far | here
         assert too_far is not None
         return too_far
@@ -223,11 +230,12 @@ class InterPodAffinity(Plugin):
     def _any_near(nodes: NodeColumns, found: Iterable[tuple[Near | Existing, Any]]) -> BoolColumn:
         result: BoolColumn | None = None
         for near, change in found:
-            domain = nodes.label(near.topology_key).ids
             if isinstance(change, int):
-                here = (near.totals > 0).take(domain)
+                here = _occupied(near.sums, nodes)
             else:
-                here = (near.totals.take(domain) + change > 0) & (domain >= 0)
+                domain = nodes.label(near.topology_key).ids
+                before = 0 if near.sums is None else near.sums.sums.take(domain)
+                here = (before + change > 0) & (domain >= 0)
             result = here if result is None else result | here
         return np.zeros(len(nodes), dtype=np.bool_) if result is None else result
 
@@ -239,9 +247,7 @@ class InterPodAffinity(Plugin):
             if carried.kind is TermKind.REQUIRED_ANTI_AFFINITY and carried not in known:
                 labels = nodes.cluster.namespace_labels(pod.namespace)
                 if carried.term.matches(pod.namespace, pod.labels, labels):
-                    key = carried.term.topology_key
-                    nobody = np.zeros(len(nodes.cluster.nodes.label(key).values) + 1, dtype=np.int64)
-                    existing.append(Existing(key, nobody, carried))
+                    existing.append(Existing(carried.term.topology_key, None, carried))
         if not existing:
             return None
         return self._any_near(nodes, [(term, nodes.carried_change(term.carried)) for term in existing])
@@ -252,12 +258,12 @@ class InterPodAffinity(Plugin):
         cluster = nodes.cluster
         own = self._own_terms(state, pod, cluster)
         if self.args.ignore_preferred_terms_of_existing_pods and not own.preferred:
-            return SKIP
+            return IDLE
         if own.problem:
             return failure(own.problem)
         carried = self._carried(state, pod, cluster)
         if not own.preferred and not any(carried.values()):
-            return SKIP
+            return IDLE
         sums = self._sums(state, cluster)
         tables: dict[str, IntColumn] = {}
         for weight, key, found in self._pulls(own, carried, sums):
@@ -293,12 +299,21 @@ class InterPodAffinity(Plugin):
         return total
 
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
-        lowest, highest = int(scores.min()), int(scores.max())
-        if lowest == highest:
-            return np.zeros(len(scores), dtype=np.int64)
-        share = (scores - lowest) / float(highest - lowest)
-        normal: IntColumn = (MAX_SCORE * share).astype(np.int64)
-        return normal
+        return _shares(scores, int(scores.min()), int(scores.max()))
+
+    def scores_by_domain(
+        self, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> tuple[str, IntColumn] | None:
+        tables = state.read((self.name, "scores"))
+        if len(tables) > 1:
+            return None
+        ((key, table),) = tables.items()
+        present = nodes.domains(key)
+        if present is None:
+            return None
+        found = table.take(present)
+        lowest, highest = int(found.min()), int(found.max())
+        return key, _shares(table, lowest, highest)
 
     # Terms and counts
 
@@ -404,6 +419,22 @@ class Sums:
             self._by_carriers[carriers] = known
         known.refresh()
         return known
+
+
+def _shares(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
+    """How far each score is on the way from the lowest to the highest, in hundredths."""
+    if lowest == highest:
+        return np.zeros(len(scores), dtype=np.int64)
+    share = (scores - lowest) / float(highest - lowest)
+    normal: IntColumn = (MAX_SCORE * share).astype(np.int64)
+    return normal
+
+
+def _occupied(sums: DomainSums | None, nodes: NodeColumns) -> BoolColumn:
+    """Rows in whose domain there is somebody."""
+    if sums is None:
+        return np.zeros(len(nodes), dtype=np.bool_)
+    return nodes.gather(sums.occupied())
 
 
 def _parse(pod: Pod, cluster: Cluster) -> OwnTerms:

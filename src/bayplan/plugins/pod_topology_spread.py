@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.plugin import (
     DO_NOT_SCHEDULE,
+    IDLE,
     MAX_SCORE,
     OWNER_KINDS,
     SCHEDULE_ANYWAY,
@@ -174,7 +175,7 @@ class PodTopologySpread(Plugin):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         counts = self._counts(state, pod, nodes, DO_NOT_SCHEDULE)
         if counts is None:
-            return SKIP
+            return IDLE
         limits = []
         for domains in counts.domains:
             domains.refresh()
@@ -203,9 +204,7 @@ class PodTopologySpread(Plugin):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         refused: BoolColumn | None = None
         for limit in state.read(self.name):
-            domain = nodes.label(limit.domains.constraint.topology_key).ids
-            missing = domain < 0
-            skewed = self._skewed(limit, nodes, domain) & ~missing
+            missing, skewed = self._broken(limit, nodes)
             if refused is not None:
                 # A node is told only about the first constraint it breaks.
                 missing, skewed = missing & ~refused, skewed & ~refused
@@ -213,12 +212,24 @@ class PodTopologySpread(Plugin):
             yield Reject(skewed, SKEWED)
             refused = missing | skewed if refused is None else refused | missing | skewed
 
-    def _skewed(self, limit: Limit, nodes: NodeColumns, domain: NDArray[np.intp]) -> Any:
+    def _broken(self, limit: Limit, nodes: NodeColumns) -> tuple[BoolColumn, BoolColumn]:
+        """Rows without the label, and rows that would have too many."""
+        key = limit.domains.constraint.topology_key
+        change = nodes.matching_change(limit.change)
+        if not isinstance(change, int):
+            domain = nodes.label(key).ids
+            missing = domain < 0
+            return missing, self._skewed(limit, nodes, domain, change) & ~missing
+        too_many = limit.totals + (limit.itself - limit.smallest) > limit.domains.constraint.max_skew
+        too_many[-1] = False
+        absent = np.zeros(len(too_many), dtype=np.bool_)
+        absent[-1] = True
+        return nodes.by_domain(key, absent), nodes.by_domain(key, too_many)
+
+    @staticmethod
+    def _skewed(limit: Limit, nodes: NodeColumns, domain: NDArray[np.intp], change: IntColumn) -> BoolColumn:
         constraint = limit.domains.constraint
         count = limit.totals.take(domain)
-        change = nodes.matching_change(limit.change)
-        if isinstance(change, int):
-            return count + (limit.itself - limit.smallest) > constraint.max_skew
         # A hypothesis changes the count of the node's own domain, and with it perhaps the smallest one.
         change = change * nodes.gather(limit.domains.eligible)
         hypothetical = count + change
@@ -226,13 +237,16 @@ class PodTopologySpread(Plugin):
         alone = (count == limit.smallest) & (limit.smallest_of_others != limit.smallest)
         others = np.where(alone, limit.smallest_of_others, limit.smallest)
         smallest = np.where(change != 0, np.minimum(others, hypothetical), limit.smallest) if enough else 0
-        return hypothetical + limit.itself - smallest > constraint.max_skew
+        skewed: BoolColumn = hypothetical + limit.itself - smallest > constraint.max_skew
+        return skewed
 
     # Scoring
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         counts = self._counts(state, pod, nodes, SCHEDULE_ANYWAY)
-        if counts is None or not len(nodes):
+        if counts is None:
+            return IDLE
+        if not len(nodes):
             return SKIP
         scoring = counts.scoring
         if scoring is None or scoring.rows is not nodes.rows:
@@ -318,14 +332,24 @@ class PodTopologySpread(Plugin):
         considered = scores if ignored is None else scores[~ignored]
         if not len(considered):
             return np.zeros(len(scores), dtype=np.int64)
-        lowest, highest = int(considered.min()), int(considered.max())
-        if highest == 0:
-            result = np.full(len(scores), MAX_SCORE, dtype=np.int64)
-        else:
-            result = whole_share(MAX_SCORE * (highest + lowest - scores), highest)
+        result = _inverted(scores, int(considered.min()), int(considered.max()))
         if ignored is not None:
             result[ignored] = 0
         return result
+
+    def scores_by_domain(
+        self, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> tuple[str, IntColumn] | None:
+        preferences, ignored = state.read((self.name, "scores"))
+        only = preferences[0]
+        if len(preferences) > 1 or ignored is not None or only.by_domain is None or only.absent is not None:
+            return None
+        present = nodes.domains(only.constraint.topology_key)
+        if present is None:
+            return None
+        scores = _rounded(only.by_domain)
+        found = scores.take(present)
+        return only.constraint.topology_key, _inverted(scores, int(found.min()), int(found.max()))
 
     # Counting
 
@@ -439,6 +463,13 @@ class PodTopologySpread(Plugin):
         return has and (
             any(old.labels[key] != new.labels[key] for key in keys) or old.spec.taints != new.spec.taints
         )
+
+
+def _inverted(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
+    """The fewer pods there are, the better."""
+    if highest == 0:
+        return np.full(len(scores), MAX_SCORE, dtype=np.int64)
+    return whole_share(MAX_SCORE * (highest + lowest - scores), highest)
 
 
 def _rounded(values: NDArray[np.float64]) -> IntColumn:

@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from bayplan.plugin import (
+    IDLE,
     READ_WRITE_ONCE_POD,
     SKIP,
     Action,
@@ -95,7 +96,7 @@ class VolumeRestrictions(Plugin):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         wants = state.once(self.name, lambda: _wants(pod))
         if wants is None:
-            return SKIP
+            return IDLE
         claims = nodes.cluster.objects.of(PersistentVolumeClaim)
         exclusive = set()
         for name in wants.claims:

@@ -126,6 +126,11 @@ class Cluster:
         return self._order_version + self._members_changed
 
     @property
+    def rules_version(self) -> int:
+        """Changes when objects do that are neither pods nor nodes, or the affinity terms that pods carry."""
+        return self.objects.version + self.terms.version
+
+    @property
     def node_count(self) -> int:
         return len(self._tree)
 

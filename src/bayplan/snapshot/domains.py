@@ -35,6 +35,7 @@ class DomainSums:
         "_label",
         "_log",
         "_nodes",
+        "_occupied",
         "_seen",
         "_seen_cell",
         "members",
@@ -61,6 +62,7 @@ class DomainSums:
         self.sums: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self.members: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self.total = 0
+        self._occupied: NDArray[np.bool_] | None = None
         self._rebuild()
 
     def refresh(self) -> bool:
@@ -83,13 +85,33 @@ class DomainSums:
                 if self._eligible is not None and not self._eligible[row]:
                     continue
                 if domain[row] != ABSENT and self._nodes.exists.cell[row]:
-                    self.sums[domain[row]] += difference
+                    before = self.sums[domain[row]]
+                    self.sums[domain[row]] = before + difference
                     self.total += difference
                     moved = True
+                    if self._occupied is not None and (before > 0) != (before + difference > 0):
+                        self._flip(domain[row], row)
         return moved
+
+    def occupied(self) -> NDArray[np.bool_]:
+        """For each row of the table whether its domain has a sum above 0. Stays as it is when pods come."""
+        if self._occupied is None:
+            self._occupied = (self.sums > 0).take(self._label.column.read)
+            self._occupied.setflags(write=False)
+        return self._occupied
+
+    def _flip(self, domain: int, row: int) -> None:
+        """A domain has got its first pod, or lost its last. As a rule only small ones do that often."""
+        assert self._occupied is not None
+        self._occupied = self._occupied.copy()
+        alone = self._eligible is None and self.members[domain] == 1
+        members = row if alone else self._label.column.read == domain
+        self._occupied[members] = self.sums[domain] > 0
+        self._occupied.setflags(write=False)
 
     def _rebuild(self) -> None:
         self._cursor = self._log.end
+        self._occupied = None
         self._seen = self._counts.read.copy()
         self._seen_cell = memoryview(self._seen)  # type: ignore[arg-type]  # ndarray has the buffer protocol
         domain = self._label.column.read

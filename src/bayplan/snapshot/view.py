@@ -8,7 +8,7 @@ with plain numbers instead of arrays, and `Hypothesis` the columns as they would
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.nodes import LabelColumn
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import CarriedTerm
+
+FEW_DOMAINS: Final = 64
+"""Tables up to this length are compared with what was spread over the rows before."""
+MOST_SPREAD: Final = 8
 
 BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
@@ -70,12 +74,16 @@ class LabelValues:
 class NodeColumns:
     """Columns over some rows (None: over all rows in use, those without a node among them)."""
 
-    __slots__ = ("_labels", "_rows", "cluster")
+    __slots__ = ("_domains", "_domains_for", "_labels", "_rows", "_spread", "_spread_for", "cluster")
 
     def __init__(self, cluster: Cluster, rows: IdColumn | None = None) -> None:
         self.cluster = cluster
         self._rows = rows
         self._labels: dict[str, LabelValues] = {}
+        self._spread: dict[tuple[str, str, bytes], NDArray[Any]] = {}
+        self._spread_for = -1
+        self._domains: dict[str, IdColumn] = {}
+        self._domains_for = -1
 
     def __len__(self) -> int:
         return self.cluster.nodes.high if self._rows is None else len(self._rows)
@@ -130,6 +138,36 @@ class NodeColumns:
         if found is None:
             label = self.cluster.nodes.label(key)
             found = self._labels[key] = LabelValues(label, self.of(label.column))
+        return found
+
+    def by_domain(self, key: str, table: NDArray[Any]) -> NDArray[Any]:
+        """Each row's entry of a table with one for each value of a label, and a last one for rows without it.
+
+        While pods come and go such tables seldom change: the same array is returned for an equal table, as
+        long as no node comes, goes or is labelled anew.
+        """
+        if len(table) > FEW_DOMAINS:
+            return table.take(self.label(key).ids)
+        if self._spread_for != self.cluster.topology_version or len(self._spread) > MOST_SPREAD:
+            self._spread.clear()
+            self._spread_for = self.cluster.topology_version
+        place = (key, table.dtype.char, table.tobytes())
+        found = self._spread.get(place)
+        if found is None:
+            found = self._spread[place] = table.take(self.label(key).ids)
+            found.setflags(write=False)
+        return found
+
+    def domains(self, key: str) -> IdColumn | None:
+        """The values of a label that occur, as places in a table for `by_domain`. None: there are many."""
+        if len(self.cluster.nodes.label(key).values) >= FEW_DOMAINS:
+            return None
+        if self._domains_for != self.cluster.topology_version:
+            self._domains.clear()
+            self._domains_for = self.cluster.topology_version
+        found = self._domains.get(key)
+        if found is None:
+            found = self._domains[key] = np.unique(self.label(key).ids)
         return found
 
     def taints(self, lookup: Lookup[tuple[Taint, ...]]) -> IntColumn:

@@ -32,7 +32,7 @@ from bayplan.framework.plugin_api import NodeNames, Plugin
 from bayplan.framework.profile import Step, points_of
 from bayplan.framework.signature import SignatureOf
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import SUCCESS, Status
+from bayplan.framework.status import IDLE, SUCCESS, Code, Status
 from bayplan.framework.verdicts import Reasons
 from bayplan.scheduler.core import CoreHandle
 from bayplan.snapshot.cluster import Cluster
@@ -106,7 +106,7 @@ class Asked:
         )
         self.scores = hasattr(plugin, "score")
         if self.scores and hasattr(plugin, "pre_score"):
-            self.scores = calls.pre_score(plugin, self.state, pod, self.there)
+            self.scores = calls.pre_score(plugin, self.state, pod, self.there).is_success
 
     def statuses(self, view: NodeColumns) -> list[Status | None]:
         if not self.filters:
@@ -204,7 +204,9 @@ def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
             continue
         for rows in (cluster.order, cluster.order[:1]):
             view = NodeColumns(cluster, rows)
-            if hasattr(plugin, "pre_score") and not calls.pre_score(plugin, asked.state, pod, view):
+            if hasattr(plugin, "pre_score") and (
+                calls.pre_score(plugin, asked.state, pod, view).code is Code.SKIP
+            ):
                 continue
             scores = calls.score_rows(asked.step, asked.state, pod, view)
             calls.normalized(asked.step, asked.state, pod, view, scores)
@@ -227,6 +229,43 @@ def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
                 pod,
                 f"NormalizeScore made {found} of scores that are all {score}",
             )
+
+
+def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None:
+    """Where there is a shortcut it leads to the same place."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    for pod in samples.pods if hasattr(plugin, "scores_by_domain") else ():
+        asked = Asked(plugin, pod, cluster)
+        short = asked.scores and calls.scores_by_domain(asked.step, asked.state, pod, asked.there)
+        if short is not None and short is not False:
+            expected = list(asked.answers().normalized.values())
+            _same(plugin, pod, expected, short.tolist(), "scores by domain")
+
+
+def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
+    """IDLE is an answer for all pods of the template, whatever other pods come."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    for pod in samples.pods:
+        before = Asked(plugin, pod, cluster)
+        rules_version = cluster.rules_version
+        if before.pre_filter is not IDLE:
+            continue
+        for number, other in enumerate(samples.pods):
+            uid = f"{other.uid}-beside-{number}"
+            cluster.add_pod(
+                msgspec.structs.replace(other, metadata=msgspec.structs.replace(other.metadata, uid=uid)),
+                cluster.nodes.name[int(cluster.order[0])],
+            )
+            after = Asked(plugin, pod, cluster).pre_filter
+            _require(
+                cluster.rules_version != rules_version or after is IDLE,
+                plugin,
+                pod,
+                f"PreFilter gave IDLE, and {after} when pod {other.key} had come",
+            )
+            cluster.remove_pod(uid)
 
 
 def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
@@ -382,6 +421,8 @@ PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
     check_answers_the_same_again,
     check_keeps_scores_in_range,
     check_leaves_equal_scores_equal,
+    check_scores_by_domain_as_by_row,
+    check_stays_idle,
     check_answers_few_rows_as_all,
     check_computes_plain_numbers_as_columns,
     check_reads_what_it_says,
