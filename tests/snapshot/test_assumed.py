@@ -79,7 +79,7 @@ def test_a_decision_goes_with_its_object(objects: Objects) -> None:
 def test_a_decision_has_to_rest_on_the_current_version(objects: Objects) -> None:
     with pytest.raises(OutOfSyncError) as raised:
         assume_object(objects, claim("6"))
-    assert str(raised.value) == '"default/c" is out of sync (stored: 7, assume: 6)'
+    assert str(raised.value) == 'v1.PersistentVolumeClaim "default/c" is out of sync (stored: 7, assume: 6)'
 
 
 def test_a_decision_needs_an_object(objects: Objects) -> None:

@@ -13,6 +13,7 @@ from bayplan.api.pod import Pod
 from bayplan.cache.cache import Cache
 from bayplan.framework.cluster_api import ClusterAPI
 from bayplan.framework.handle import WaitingPodView
+from bayplan.framework.volume_binder import VolumeBinder
 from bayplan.metrics import Metrics
 from bayplan.queue.queue import SchedulingQueue
 from bayplan.scheduler.recorder import EventRecorder
@@ -72,15 +73,23 @@ class SchedulerHandle:
         self.random = random.Random(seed)
         self._now = now
         self._context: Context | None = None
+        self._volumes: VolumeBinder | None = None
 
-    def connect(self, context: Context) -> None:
+    def connect(self, context: Context, volumes: VolumeBinder) -> None:
         """Called once all parts are there; plugins are made before."""
         self._context = context
+        self._volumes = volumes
 
     @property
     def context(self) -> Context:
         assert self._context is not None, "plugins are asked only once the scheduler is put together"
         return self._context
+
+    @property
+    def volumes(self) -> VolumeBinder:
+        """Who binds the volumes of pods (`framework.volume_binder.BindsVolumes`)."""
+        assert self._volumes is not None, "plugins are asked only once the scheduler is put together"
+        return self._volumes
 
     def now(self) -> float:
         return self._now()

@@ -65,6 +65,7 @@ from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
 from bayplan.scheduler.observing import MeasuredPoints, MeasuredQueue
 from bayplan.scheduler.recorder import EventRecorder, EventSink
 from bayplan.scheduler.tasks import Tasks
+from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.snapshot.cluster import Cluster
 
 OTHER_KINDS: Final[tuple[type[Object], ...]] = (
@@ -178,7 +179,7 @@ class Scheduler:
             wake=self._wake,
             chance=random.Random(seed + 2),
         )
-        handle.connect(self.context)
+        handle.connect(self.context, ClusterVolumeBinder(self.context))
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context)
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)

@@ -70,11 +70,12 @@ def assume_object(objects: Objects, item: PersistentVolume | PersistentVolumeCla
         OutOfSyncError: the object has changed since the decision was made, or has gone.
     """
     stored = objects.of(type(item)).get(item.name, item.namespace)
+    kind = f"v1.{type(item).__name__}"
     if stored is None:
-        raise OutOfSyncError(f'could not find object "{item.key}"')
+        raise OutOfSyncError(f'could not find {kind} "{item.key}"')
     if not _is_current(item, stored):
         raise OutOfSyncError(
-            f'"{item.key}" is out of sync (stored: {stored.metadata.resource_version}, '
+            f'{kind} "{item.key}" is out of sync (stored: {stored.metadata.resource_version}, '
             f"assume: {item.metadata.resource_version})"
         )
     decision = _decision(item)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bayplan.client import informer, watching
-from bayplan.scheduler import binding
+from bayplan.scheduler import binding, volume_binder
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that try again soon."""
     monkeypatch.setattr(binding, "READ_BACK_SECONDS", 0.02)
+    monkeypatch.setattr(volume_binder, "LOOK_SECONDS", 0.02)
     for module in (informer, watching):
         monkeypatch.setattr(module, "FIRST_BACKOFF_SECONDS", 0.005)
         monkeypatch.setattr(module, "LONGEST_BACKOFF_SECONDS", 0.02)

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from bayplan.api.event import Event
 from bayplan.api.pod import Pod
+from bayplan.api.storage import BIND_COMPLETED_ANNOTATION, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
 from bayplan.scheduler.loop import Scheduler
 from bayplan.server.memory import MemoryStore
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
 from .api_server import BREAK, ApiServer, Asked
 from .clients import talk, until
@@ -90,6 +91,50 @@ def test_a_pod_makes_room_for_itself() -> None:
 
     talk(store, act)
     assert bound(store) == {"important": "n"}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_volumes_are_bound_with_everything_that_we_do_not_know_of_them() -> None:
+    """One that is there is given to its claim, one is asked for; both are waited for."""
+    store = MemoryStore()
+    store.create(make_node("n", cpu="1", memory="1Gi"))
+    store.create(make_storage_class("static", provisioner="kubernetes.io/no-provisioner"))
+    store.create(make_storage_class("made"))
+    store.create(make_pv("v", storage_class="static"))
+    for name in ("static", "made"):
+        store.create(make_pvc(name, storage_class=name))
+    store.create(make_pod("p", claims=["static", "made"]))
+
+    def complete(claim_name: str, volume_name: str) -> None:
+        claim = store.get(PersistentVolumeClaim, claim_name, "default")
+        notes = {**claim.annotations, BIND_COMPLETED_ANNOTATION: "yes"}
+        meta, spec = replace(claim.metadata, annotations=notes), replace(claim.spec, volume_name=volume_name)
+        store.update(replace(claim, metadata=meta, spec=spec))
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
+        async def work() -> None:
+            claim = store.get(PersistentVolumeClaim, "made", "default")
+            await until(lambda: bool(server.of("PATCH", "/persistentvolumeclaims/made")))
+            complete("static", "v")
+            store.create(make_pv("new", storage_class="made", claim=claim))
+            complete("made", "new")
+            await until(lambda: bool(bound(store)))
+
+        server.unknown["v"] = {"spec": {"hostPath": {"path": "/srv"}}}
+        await schedule(cluster, work())
+        asked = [each.path.rpartition("/") for each in server.asked]
+        writes = [name for kind, _, name in asked if "persistentvolume" in kind]
+        assert writes == ["v", "made"]
+        (volume,) = server.of("PATCH", "/persistentvolumes/v")
+        assert volume.json["metadata"]["annotations"] == {"pv.kubernetes.io/bound-by-controller": "yes"}
+        assert volume.json["metadata"]["resourceVersion"]
+        assert volume.json["spec"].keys() == {"claimRef"}
+        (claim,) = server.of("PATCH", "/persistentvolumeclaims/made")
+        assert claim.json["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n"}
+        assert "spec" not in claim.json
+
+    talk(store, act)
+    assert bound(store) == {"p": "n"}
 
 
 def test_answers_that_get_lost_bind_no_pod_twice_and_lose_none() -> None:

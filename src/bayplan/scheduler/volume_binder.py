@@ -1,0 +1,184 @@
+"""Binding a pod's volumes: what VolumeBinding decided is written, and waited for until it is true.
+
+    write volumes, then claims ─► each second: look at them ── all bound ──────────────► None
+          │ refused (409, too)              │ not yet ── bindTimeoutSeconds are over ──► failure
+          ▼                                 ▼ it will not happen any more
+       failure                           failure: node or pod gone, claim or volume gone, volume taken away,
+                                         out of the node's reach, provisioner gave up
+
+The PV controller binds claims to the volumes that name them, provisioners make volumes for claims that name a
+node. A provisioner that cannot takes the node's name off the claim, so that the pod is scheduled anew. What
+was written stays written (the next attempt finds it); what was assumed is taken back by Unreserve.
+
+What is looked at is what the API server has shown, never what is assumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from bayplan.api.in_tree_volumes import TranslationError, in_tree_plugin, migrated_affinity, migrated_plugins
+from bayplan.api.meta import NodeSelector, Object
+from bayplan.api.node import Node
+from bayplan.api.node_selectors import terms_match
+from bayplan.api.pod import Pod
+from bayplan.api.storage import (
+    SELECTED_NODE_ANNOTATION,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from bayplan.errors import APIError, BayplanError
+from bayplan.framework.status import Status, failure
+from bayplan.framework.volume_binder import VolumePlan
+from bayplan.scheduler.context import Context
+from bayplan.snapshot.objects import Objects
+from bayplan.snapshot.volume_offers import reach
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks, and before the first one."""
+
+LATE: Final = "context deadline exceeded"
+NO_NODE: Final = 'failed to get node "{node}": node "{node}" not found'
+NO_POD: Final = 'pod does not exist any more: pod "{pod}" not found'
+NOT_FOUND: Final = 'failed to check {what}: could not find v1.{kind} "{key}"'
+OUT_OF_REACH: Final = (
+    'pv "{volume}" node affinity doesn\'t match node "{node}": no matching NodeSelectorTerms'
+)
+RESET: Final = 'ClaimRef got reset for pv "{volume}"'
+NOTHING_SELECTED: Final = 'selectedNode annotation reset for PVC "{claim}"'
+NOT_PROVISIONED: Final = 'provisioning failed for PVC "{claim}"'
+
+
+class NotBoundError(BayplanError):
+    """The volumes will not be bound as planned."""
+
+
+class ClusterVolumeBinder:
+    """Carries plans out on the scheduler's cluster (`framework.volume_binder.VolumeBinder`)."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def bind(self, pod: Pod, node_name: str, plan: VolumePlan, timeout_seconds: float) -> Status | None:
+        try:
+            written = await self._write(plan)
+            await self._until_bound(pod, node_name, written, timeout_seconds)
+        except APIError as error:
+            self._context.metrics.volume_error("bind")
+            return failure(str(error))
+        except NotBoundError as error:
+            self._context.metrics.volume_error("bind")
+            return failure(f"binding volumes: {error}")
+        return None
+
+    async def _write(self, plan: VolumePlan) -> VolumePlan:
+        """One after the other. Returns everything as the server has it now."""
+        volumes: list[PersistentVolume] = []
+        for volume in plan.volumes:
+            answer = await self._context.api.update(volume)
+            assert isinstance(answer, PersistentVolume)
+            volumes.append(answer)
+        claims: list[PersistentVolumeClaim] = []
+        for claim in plan.claims:
+            changed = await self._context.api.update(claim)
+            assert isinstance(changed, PersistentVolumeClaim)
+            claims.append(changed)
+        return VolumePlan(tuple(volumes), tuple(claims))
+
+    async def _until_bound(
+        self, pod: Pod, node_name: str, written: VolumePlan, timeout_seconds: float
+    ) -> None:
+        loop = self._context.loop
+        end = loop.time() + timeout_seconds
+        look = loop.time() + LOOK_SECONDS
+        while look < end:
+            await asyncio.sleep(look - loop.time())
+            if self._are_bound(pod, node_name, written):
+                return
+            look = max(look + LOOK_SECONDS, loop.time())
+        await asyncio.sleep(max(end - loop.time(), 0.0))
+        raise NotBoundError(LATE)
+
+    def _are_bound(self, pod: Pod, node_name: str, written: VolumePlan) -> bool:
+        """Whether all has come true. Raises NotBoundError where it cannot any more."""
+        objects = self._context.cluster.objects
+        nodes = self._context.cluster.nodes
+        node = nodes.node[nodes.row_of[node_name]] if node_name in nodes.row_of else None
+        if node is None:
+            raise NotBoundError(NO_NODE.format(node=node_name))
+        latest = self._context.latest(pod)
+        if latest is None or latest.uid != pod.uid:
+            raise NotBoundError(NO_POD.format(pod=pod.name))
+        return all(_is_given(volume, objects, node) for volume in written.volumes) and all(
+            _is_provisioned(claim, objects, node) for claim in written.claims
+        )
+
+
+def _is_given(written: PersistentVolume, objects: Objects, node: Node) -> bool:
+    """Whether a volume that was there before is bound to its claim."""
+    volume = objects.of(PersistentVolume).get(written.name)
+    if volume is None:
+        raise _missing("binding", written)
+    reference = written.spec.claim_ref
+    assert reference is not None
+    claim = objects.of(PersistentVolumeClaim).get(reference.name, reference.namespace)
+    if claim is None:
+        key = f"{reference.namespace}/{reference.name}"
+        raise NotBoundError(NOT_FOUND.format(what="binding", kind=PersistentVolumeClaim.__name__, key=key))
+    if _is_older(volume, written):
+        return False
+    try:
+        _check_reach(volume, objects, node)
+    except TranslationError as error:
+        raise NotBoundError(f"failed to translate pv to csi: could not translate pv: {error}") from error
+    if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
+        raise NotBoundError(RESET.format(volume=volume.name))
+    return claim.is_fully_bound
+
+
+def _is_provisioned(written: PersistentVolumeClaim, objects: Objects, node: Node) -> bool:
+    """Whether a claim has got a volume that was made for it, and that the node can use."""
+    claim = objects.of(PersistentVolumeClaim).get(written.name, written.namespace)
+    if claim is None:
+        raise _missing("provisioning pvc", written)
+    if _is_older(claim, written):
+        return False
+    if not claim.annotations:
+        raise NotBoundError(NOTHING_SELECTED.format(claim=claim.name))
+    if claim.annotations.get(SELECTED_NODE_ANNOTATION) != node.name:
+        raise NotBoundError(NOT_PROVISIONED.format(claim=claim.name))
+    if claim.spec.volume_name:
+        volume = objects.of(PersistentVolume).get(claim.spec.volume_name)
+        if volume is None:
+            return False  # it has not been shown to us yet
+        try:
+            _check_reach(volume, objects, node)
+        except TranslationError as error:
+            raise NotBoundError(f"could not translate pv: {error}") from error
+    return claim.is_fully_bound
+
+
+def _check_reach(volume: PersistentVolume, objects: Objects, node: Node) -> None:
+    """Labels of nodes and demands of volumes may have changed since the node was chosen."""
+    required = _demands(volume, objects.of(CSINode).get(node.name))
+    if required is not None and not terms_match(reach(required), node.labels, node.name):
+        raise NotBoundError(OUT_OF_REACH.format(volume=volume.name, node=node.name))
+
+
+def _demands(volume: PersistentVolume, csi_node: CSINode | None) -> NodeSelector | None:
+    plugin = in_tree_plugin(volume.spec)
+    if plugin is not None and csi_node is not None and plugin.name in migrated_plugins(csi_node):
+        return migrated_affinity(plugin, volume)
+    affinity = volume.spec.node_affinity
+    return affinity.required if affinity is not None else None
+
+
+def _is_older(shown: Object, written: Object) -> bool:
+    """Whether the watch has not come to our own write yet."""
+    return int(shown.metadata.resource_version or 0) < int(written.metadata.resource_version or 0)
+
+
+def _missing(what: str, item: Object) -> NotBoundError:
+    return NotBoundError(NOT_FOUND.format(what=what, kind=type(item).__name__, key=item.key))
