@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from bayplan.api.pod import Pod
+from bayplan.server.memory import MemoryStore
 from tests.client.http.api_server import ApiServer, serving
 
 PATIENCE_SECONDS = 20
@@ -107,6 +109,11 @@ async def scheduling(server: ApiServer, directory: Path, *flags: str) -> AsyncIt
         started(f"--kubeconfig={kubeconfig(directory, server.access.server)}", *flags) as run,
     ):
         yield run
+
+
+def bound(store: MemoryStore) -> dict[str, str]:
+    """The node of every pod that has one."""
+    return {pod.name: pod.spec.node_name for pod in store.list(Pod) if pod.spec.node_name}
 
 
 async def until(true: Callable[[], bool], run: Run) -> None:

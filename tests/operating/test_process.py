@@ -9,18 +9,13 @@ from pathlib import Path
 import pytest
 
 from bayplan.api.event import Event
-from bayplan.api.pod import Pod
 from bayplan.client.paths import RESOURCES
 from bayplan.errors import APIError
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, Asked, refused
 
-from .running import ALONE, SECRET, scheduling, started, until
-
-
-def bound(store: MemoryStore) -> dict[str, str]:
-    return {pod.name: pod.spec.node_name for pod in store.list(Pod) if pod.spec.node_name}
+from .running import ALONE, SECRET, bound, scheduling, started, until
 
 
 def notes(store: MemoryStore) -> list[str]:

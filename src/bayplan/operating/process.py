@@ -1,10 +1,12 @@
 """The life of a scheduler as a process.
 
-    connect ─► follow the cluster ─► everything is known ─► schedule ─► told to stop:
-    no new pods, bindings under way finish, their events are written, connections close.
+    connect ─► follow the cluster ─► everything is known ─► lead ─► schedule ─┐
+                 (delayCacheUntilActive: lead first)                          │ told to stop
+    connections close ◄─ lease given back ◄─ events written ◄─ bindings end ◄─┘
 
-The exit status is 0 only where a leader was told to stop. Without leader election it is 1, as
-kube-scheduler's.
+What goes on in the background (following, holding the lease, scheduling) never ends by itself: where one of
+them breaks the whole process does. A lost lease is such a break, and nothing is waited for then: another may
+be scheduling already.
 """
 
 from __future__ import annotations
@@ -13,19 +15,22 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from bayplan import __version__
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
+from bayplan.client.leader_election import LeaderElection, lease_client, make_identity
+from bayplan.client.requests import Connections
 from bayplan.errors import BayplanError
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.settings import KUBERNETES, Settings
 from bayplan.scheduler.loop import Scheduler
 
 SETTLE_SECONDS: Final = 5.0
-"""For bindings under way and their events, once we are to stop. Kubernetes kills a pod after 30 s."""
+"""For bindings under way and their events, once we are to stop. Less than a lease, and than the 30 s after
+which Kubernetes kills a pod."""
 PATIENCE_SECONDS: Final = 10.0
 """How often we say what we are still waiting for at the beginning."""
 
@@ -36,54 +41,133 @@ class FinishedError(BayplanError):
     """The process has come to its end, and it is no success."""
 
 
+class _ToldToStopError(Exception):
+    """A signal has come: leaves whatever is being waited for."""
+
+
 class Process:
-    """One run of a scheduler, from its settings to its exit status."""
+    """One run of a scheduler, from its settings to its end."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._told_to_stop = asyncio.Event()
+        self._background: list[asyncio.Task[None]] = []
+        self._scheduling: asyncio.Task[None] | None = None
 
-    async def run(self) -> int:
+    async def run(self) -> None:
         """Goes on until a signal comes.
 
         Raises:
-            BayplanError: it cannot begin, or cannot go on.
+            BayplanError: it cannot begin or cannot go on; or it was told to stop and there is no leader
+                election, which kube-scheduler calls a failure.
         """
         self._listen_for_signals()
         log(_log, logging.INFO, "Starting Kubernetes Scheduler", version=KUBERNETES, bayplan=__version__)
-        if self._settings.config.leader_election.leader_elect:
-            log(_log, logging.WARNING, "Leader election is not built yet: run one replica only")
-        connection = self._settings.config.client_connection
-        async with KubernetesCluster(
-            self._settings.access, qps=connection.qps, burst=connection.burst
-        ) as cluster:
+        connections = Connections(self._settings.access)
+        election = self._make_election(connections)
+        cluster = self._make_cluster(connections, election)
+        async with cluster:
             scheduler = self._make_scheduler(cluster)
-            following = asyncio.ensure_future(scheduler.follow())
             try:
-                await self._schedule(scheduler, following)
+                await self._work(scheduler, election)
+            except _ToldToStopError:
+                await self._finish(scheduler, election)
             finally:
                 await scheduler.close()
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
-        if self._settings.config.leader_election.leader_elect:
-            log(_log, logging.INFO, "Requested to terminate, exiting")
-            return 0
-        raise FinishedError("finished without leader elect")
+                await _cancel(self._background)
+        if election is None:
+            raise FinishedError("finished without leader elect")
+        log(_log, logging.INFO, "Requested to terminate, exiting")
+
+    # The parts
+
+    def _make_election(self, connections: Connections) -> LeaderElection | None:
+        config = self._settings.config
+        election = self._settings.election()
+        if election is None:
+            return None
+        leases = lease_client(connections, election)
+        return LeaderElection(
+            leases,
+            election,
+            make_identity(),
+            component=config.profiles[0].scheduler_name,
+            events=leases.events(),
+        )
+
+    def _make_cluster(self, connections: Connections, election: LeaderElection | None) -> KubernetesCluster:
+        limits = self._settings.config.client_connection
+        may_write = None if election is None else election.may_write
+        return KubernetesCluster(connections, qps=limits.qps, burst=limits.burst, may_write=may_write)
 
     def _make_scheduler(self, cluster: KubernetesCluster) -> Scheduler:
-        settings = self._settings
-        connection = settings.config.client_connection
+        settings, limits = self._settings, self._settings.config.client_connection
         return Scheduler(
             cluster,
             settings.for_scheduler,
             plugins=settings.plugins,
             # A coroutine over HTTP must be a task: it enters time-outs (see tasks.py).
             eager=False,
-            events=cluster.events(qps=connection.qps, burst=connection.burst),
+            events=cluster.events(qps=limits.qps, burst=limits.burst),
             max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
         )
 
-    # Signals
+    # The stages
+
+    async def _work(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
+        """Raises _ToldToStopError in the end, or what broke."""
+        if election is not None and self._settings.config.delay_cache_until_active:
+            await self._lead(election)
+            log(_log, logging.INFO, "Starting informers and waiting for sync...")
+            await self._follow(scheduler)
+            log(_log, logging.INFO, "Sync completed")
+        else:
+            await self._follow(scheduler)
+            if election is not None:
+                await self._lead(election)
+        self._scheduling = self._start(scheduler.schedule())
+        await self._before_stop(asyncio.Event().wait())
+
+    async def _follow(self, scheduler: Scheduler) -> None:
+        self._start(scheduler.follow())
+        await self._before_stop(_synced(scheduler.informers))
+        log(_log, verbosity(3), "Handlers synced")
+
+    async def _lead(self, election: LeaderElection) -> None:
+        await self._before_stop(election.acquire())
+        self._start(election.hold())
+
+    async def _finish(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
+        """No pod is begun any more; what is under way may end, and the next leader need not wait for us."""
+        if self._scheduling is not None:
+            scheduler.stop()
+            await self._scheduling
+            if not await scheduler.settle(SETTLE_SECONDS):
+                log(_log, logging.WARNING, "Some bindings or events were not finished in time")
+        if election is not None:
+            await _cancel(self._background)
+            await election.release()
+
+    # Working in the background, and being told to stop
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.append(task)
+        return task
+
+    async def _before_stop(self, work: Coroutine[Any, Any, object]) -> None:
+        """Waits for the work. Raises _ToldToStopError, or what breaks in the background meanwhile."""
+        doing = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._told_to_stop.wait())
+        try:
+            watched: list[asyncio.Future[Any]] = [doing, *self._background, stop]
+            ended, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+            if not doing.done():
+                raise _ToldToStopError
+        finally:
+            await _cancel([doing, stop])
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -97,54 +181,27 @@ class Process:
             os._exit(1)
         self._told_to_stop.set()
 
-    # The stages
 
-    async def _schedule(self, scheduler: Scheduler, following: asyncio.Future[None]) -> None:
-        """Until we are told to stop."""
-        if not await self._before_stop(self._synced(scheduler.informers), following):
-            return
-        log(_log, verbosity(3), "Handlers synced")
-        scheduling = asyncio.ensure_future(scheduler.schedule())
-        try:
-            await self._before_stop(scheduling, following)
-            scheduler.stop()
-            await scheduling
-            if not await scheduler.settle(SETTLE_SECONDS):
-                log(_log, logging.WARNING, "Some bindings or events were not finished in time")
-        finally:
-            scheduling.cancel()
-            await asyncio.gather(scheduling, return_exceptions=True)
+async def _synced(informers: Sequence[Informer[Any]]) -> None:
+    """Waits until everything is known, and says from time to time what is not."""
+    waiting = list(informers)
+    while waiting:
+        tasks = [asyncio.ensure_future(informer.synced.wait()) for informer in waiting]
+        await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
+        await _cancel(tasks)
+        waiting = [informer for informer in waiting if not informer.synced.is_set()]
+        if waiting:
+            problems = {informer.problem for informer in waiting if informer.problem}
+            log(
+                _log,
+                logging.WARNING,
+                "No pod is scheduled before all of these have been listed",
+                waitingFor=", ".join(informer.kind.__name__ for informer in waiting),
+                err="; ".join(sorted(problems)) or "no answer yet",
+            )
 
-    async def _before_stop(self, work: Any, *others: asyncio.Future[None]) -> bool:
-        """Whether the work was done before we were told to stop. What breaks meanwhile is raised."""
-        doing = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self._told_to_stop.wait())
-        try:
-            ended, _ = await asyncio.wait((doing, stop, *others), return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
-            return bool(doing.done())
-        finally:
-            stop.cancel()
-            if work is not doing and not doing.done():
-                doing.cancel()
-                await asyncio.gather(doing, return_exceptions=True)
 
-    async def _synced(self, informers: Sequence[Informer[Any]]) -> None:
-        """Waits until everything is known, and says from time to time what is not."""
-        waiting = list(informers)
-        while waiting:
-            tasks = [asyncio.ensure_future(informer.synced.wait()) for informer in waiting]
-            await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
-            for task in tasks:
-                task.cancel()
-            waiting = [informer for informer in waiting if not informer.synced.is_set()]
-            if waiting:
-                problems = {informer.problem for informer in waiting if informer.problem}
-                log(
-                    _log,
-                    logging.WARNING,
-                    "No pod is scheduled before all of these have been listed",
-                    waitingFor=", ".join(informer.kind.__name__ for informer in waiting),
-                    err="; ".join(sorted(problems)) or "no answer yet",
-                )
+async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

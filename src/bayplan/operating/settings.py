@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from bayplan import __version__
 from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
+from bayplan.client.leader_election import ElectionSettings
 from bayplan.config import KubeSchedulerConfiguration, completed, default_config, load_config, to_yaml
 from bayplan.config.features import parse_feature_gates
 from bayplan.config.output import Wire
@@ -79,6 +80,21 @@ class Settings:
         plain = default_config(gates=self.config.gates)
         return replace(
             self.config, leader_election=plain.leader_election, client_connection=plain.client_connection
+        )
+
+    def election(self) -> ElectionSettings | None:
+        """How to become leader; None where there is nothing to lead."""
+        election = self.config.leader_election
+        if not election.leader_elect:
+            return None
+        if election.resource_lock != "leases":
+            raise ConfigError(f"couldn't create resource lock: Invalid lock-type {election.resource_lock}")
+        return ElectionSettings(
+            lease_duration=election.lease_duration.seconds,
+            renew_deadline=election.renew_deadline.seconds,
+            retry_period=election.retry_period.seconds,
+            namespace=election.resource_namespace,
+            name=election.resource_name,
         )
 
     def completed(self) -> Wire:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from bayplan.client.leader_election import LeadershipLostError
 from bayplan.errors import BayplanError
 from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import log, verbosity
@@ -36,7 +37,11 @@ def start(flags: FlagValues) -> int:
             log(_log, logging.INFO, "Wrote configuration", file=flags["write-config-to"])
             return OK
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(Process(settings).run())
+            runner.run(Process(settings).run())
+        return OK
+    except LeadershipLostError as lost:
+        log(_log, logging.ERROR, str(lost))
+        return FAILED
     except (BayplanError, OSError) as error:
         log(_log, logging.ERROR, "command failed", err=error)
         return FAILED

@@ -1,0 +1,125 @@
+"""Several replicas: one schedules, and what becomes of its lease."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from bayplan.api.lease import Lease
+from bayplan.errors import NotFoundError, ServerError
+from bayplan.server.memory import MemoryStore
+from bayplan.testing.builders import make_node, make_pod
+from tests.client.http.api_server import ApiServer, Asked, refused, serving
+
+from .running import bound, kubeconfig, scheduling, started, until
+
+QUICK = (
+    "--secure-port=0",
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=200ms",
+)
+
+
+def cluster() -> MemoryStore:
+    store = MemoryStore()
+    store.create(make_node("n", cpu="100", memory="100Gi"))
+    store.create(make_pod("first"))
+    return store
+
+
+def holder(store: MemoryStore, name: str = "kube-scheduler") -> str | None:
+    """Who holds the lease; None where there is none."""
+    try:
+        return store.get(Lease, name, "kube-system").spec.holder_identity
+    except NotFoundError:
+        return None
+
+
+def test_a_standby_takes_over_from_a_leader_that_was_told_to_stop(tmp_path: Path) -> None:
+    """Both end with status 0, the standby takes the lease at once, and nothing is left held."""
+    store = cluster()
+    server = ApiServer(store)
+
+    async def main() -> tuple[int, int]:
+        async with scheduling(server, tmp_path, *QUICK) as leader:
+            await until(lambda: "first" in bound(store), leader)
+            leading = holder(store)
+            config = kubeconfig(tmp_path, server.access.server)
+            async with started(f"--kubeconfig={config}", *QUICK) as standby:
+                await standby.says(f"standing by, {leading} leads")
+                leader.signal()
+                first = await leader.end()
+                await until(lambda: holder(store) not in (leading, ""), standby)
+                store.create(make_pod("second"))
+                await until(lambda: "second" in bound(store), standby)
+                standby.signal()
+                return first, await standby.end()
+
+    assert asyncio.run(main()) == (0, 0)
+    assert holder(store) == ""
+
+
+def test_a_standby_that_is_told_to_stop_leaves_the_lease_alone(tmp_path: Path) -> None:
+    store = cluster()
+    server = ApiServer(store)
+
+    async def main() -> int:
+        async with scheduling(server, tmp_path, *QUICK) as leader:
+            await until(lambda: bool(holder(store)), leader)
+            leading = holder(store)
+            config = kubeconfig(tmp_path, server.access.server)
+            async with started(f"--kubeconfig={config}", *QUICK) as standby:
+                await standby.says("standing by")
+                standby.signal()
+                status = await standby.end()
+            assert holder(store) == leading
+            return status
+
+    assert asyncio.run(main()) == 0
+
+
+def test_a_leader_that_cannot_renew_ends(tmp_path: Path) -> None:
+    """With status 1 and kube-scheduler's word for it, and without another write."""
+    store = cluster()
+
+    async def main() -> tuple[int, str]:
+        broken = False
+
+        async def refuse(asked: Asked) -> object:
+            return refused(ServerError("etcd is away")) if broken and "/leases" in asked.path else None
+
+        server = ApiServer(store, interfere=refuse)  # type: ignore[arg-type]  # what refused() makes
+        async with scheduling(server, tmp_path, *QUICK) as run:
+            await until(lambda: "first" in bound(store), run)
+            broken = True
+            return await run.end(), run.lines[-1]
+
+    status, last = asyncio.run(main())
+    assert status == 1
+    assert last.startswith("E")
+    assert last.endswith('"Leaderelection lost"')
+
+
+def test_a_leader_may_delay_to_look_at_the_cluster(tmp_path: Path) -> None:
+    """delayCacheUntilActive: nothing is listed before there is a lease."""
+    store = cluster()
+    config = tmp_path / "config.yaml"
+
+    async def main() -> list[str]:
+        server = ApiServer(store)
+        async with serving(server):
+            access = kubeconfig(tmp_path, server.access.server)
+            config.write_text(
+                "apiVersion: kubescheduler.config.k8s.io/v1\n"
+                "kind: KubeSchedulerConfiguration\n"
+                "delayCacheUntilActive: true\n"
+                f"clientConnection: {{kubeconfig: {access}}}\n"
+            )
+            async with started(f"--config={config}", *QUICK) as run:
+                await until(lambda: "first" in bound(store), run)
+        return [asked.path for asked in server.asked]
+
+    asked = asyncio.run(main())
+    assert "/leases" in asked[0]
+    assert asked.index("/api/v1/nodes") > 0
