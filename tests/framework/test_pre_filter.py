@@ -218,3 +218,12 @@ def test_all_plugins_count_as_asked_when_answers_are_kept() -> None:
 def test_those_behind_a_rejection_do_not_count_as_asked() -> None:
     framework = make_framework(First(unresolvable("no")), Kept(), Second())
     assert not_found(framework, make_pod()).search.pre_filtered == {"First"}
+
+
+def test_those_before_a_rejection_count_as_asked_when_answers_are_kept() -> None:
+    """They were asked for an earlier pod alike. Whoever comes after the one that says no was not."""
+    second = Second(rejects=True)
+    framework = make_framework(Kept(), second, AlsoKept())
+    not_found(framework, make_pod("a"))
+    second.answer = unresolvable("no")
+    assert not_found(framework, make_pod("b")).search.pre_filtered == {"Kept", "Second"}

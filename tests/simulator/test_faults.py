@@ -87,6 +87,30 @@ def test_a_slow_request_is_done_late_and_a_slow_answer_at_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("bound_elsewhere", "node_name"),
+    [
+        pytest.param(False, "n1", id="it is done"),
+        pytest.param(True, "n2", id="it comes too late"),
+    ],
+)
+def test_a_binding_that_is_done_when_nobody_waits_for_it(bound_elsewhere: bool, node_name: str) -> None:
+    async def main() -> str:
+        store = MemoryStore()
+        pod = store.create(make_pod("a"))
+        cluster = make_cluster(store, Fault.LATE_BIND)
+        with pytest.raises(UnknownOutcomeError):
+            await cluster.bind(pod, "n1")
+        assert not store.get(Pod, "a", "default").spec.node_name
+        if bound_elsewhere:
+            store.bind("a", "default", "n2")
+        await asyncio.sleep(4)
+        assert cluster.counts == {Fault.LATE_BIND: 1}
+        return store.get(Pod, "a", "default").spec.node_name
+
+    assert run_virtual(main()) == node_name
+
+
+@pytest.mark.parametrize(
     "read",
     [
         pytest.param(lambda cluster: cluster.list(Pod), id="a list"),

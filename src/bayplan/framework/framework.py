@@ -70,7 +70,8 @@ class Framework:
         self._asked_scores = tuple(step for step in profile.scores if not step.kept)
         self._asked_pre_filters = tuple(p for p in profile.pre_filters if p.reads is None)
         self._asked_pre_scores = tuple(p for p in profile.pre_scores if p.reads is None)
-        self._kept_pre_filters = frozenset(p.name for p in profile.pre_filters if p.reads is not None)
+        self._pre_filter_names = tuple(p.name for p in profile.pre_filters)
+        self._all_pre_filters = frozenset(self._pre_filter_names)
         self._nodes = NodeColumns(cluster)
         self._rotation: tuple[tuple[int, int], IdColumn] | None = None
 
@@ -156,22 +157,26 @@ class Framework:
                         idle.add(plugin.name)
             else:
                 answer = standing.pre_filter(plugin, self._nodes)
-            search.pre_filtered.add(plugin.name)
             if isinstance(answer, NodeNames):
                 rejected = self._narrow(search, plugin.name, answer)
                 if rejected is not None:
+                    search.pre_filtered = self._pre_filters_up_to(plugin.name)
                     return rejected
             elif answer.code is Code.UNRESOLVABLE:
+                search.pre_filtered = self._pre_filters_up_to(plugin.name)
                 return self._rejected_by_pre_filter(answer, {answer.plugin})
             elif answer.code is Code.UNSCHEDULABLE:
                 remembered = answer
-        if plugins is self._asked_pre_filters:
-            search.pre_filtered |= self._kept_pre_filters
+        search.pre_filtered = self._all_pre_filters
         if remembered is not None:
             return self._rejected_by_pre_filter(remembered, {remembered.plugin, *search.node_set_by})
         if search.node_set is None:
             standing.settle()
         return None
+
+    def _pre_filters_up_to(self, name: str) -> frozenset[str]:
+        """Whoever had their turn when this one ended it, asked now or earlier for a pod like this one."""
+        return frozenset(self._pre_filter_names[: self._pre_filter_names.index(name) + 1])
 
     def _narrow(self, search: Search, plugin: str, answer: NodeNames) -> Diagnosis | None:
         search.node_set_by.append(plugin)

@@ -69,7 +69,7 @@ class Search:
     """Plugins without Filter for this pod, besides those that the Standing skips."""
     node_set: frozenset[str] | None = None
     node_set_by: list[str] = field(default_factory=list)
-    pre_filtered: set[str] = field(default_factory=set)
+    pre_filtered: frozenset[str] = frozenset()
     """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
 
     def idle(self, rules_version: int) -> Idle:

@@ -5,15 +5,19 @@ Each check yields sentences about what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup
+from bayplan.api.requests import placed_requests
 from bayplan.api.workloads import PodDisruptionBudget
+from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler
 from bayplan.server.store import MemoryStore
+from bayplan.simulator.fault_cluster import room_of, sum_of
 
 
 def untidiness(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
@@ -24,10 +28,37 @@ def untidiness(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
     yield from nominations(scheduler)
 
 
-def oversights(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Oversight:
+    """Something that would happen if only a pod were tried again."""
+
+    text: str
+    may_be_hints: bool
+    """Whether the pod waits for other plugins' events. These are upstream's and do not cover everything:
+    the pod is then tried after five minutes. What Coscheduling makes wait, it has to wake itself."""
+
+
+def oversights(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
     """Pods that could run and do not."""
     yield from forgotten(scheduler, store)
     yield from incomplete_groups(scheduler, store)
+    yield from empty_promises(scheduler, store)
+
+
+def misplaced(scheduler: Scheduler, pod: Pod, node_name: str) -> Iterator[str]:
+    """A node that is given to a pod has room for it, by all that the scheduler knows at that moment."""
+    cluster = scheduler.context.cluster
+    row = cluster.nodes.row_of.get(node_name)
+    node = None if row is None else cluster.nodes.node[row]
+    if row is None or node is None:
+        yield f"pod {pod.key} gets {node_name}, which is not there"
+        return
+    here = [*cluster.pods_on(row), pod]
+    room, used = room_of(node), sum_of(here)
+    for name in ("pods", *placed_requests(pod)):
+        if used[name] > room.get(name, 0):
+            names = " ".join(other.name for other in here)
+            yield f"pod {pod.key} gets {node_name}: {name} {used[name]} of {room.get(name, 0)} by {names}"
 
 
 def nothing_under_way(scheduler: Scheduler) -> Iterator[str]:
@@ -110,27 +141,21 @@ def nominations(scheduler: Scheduler) -> Iterator[str]:
         yield "columns have nominations of pods that do not wait"
 
 
-def forgotten(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
+def forgotten(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
     """A pod that waits fits nowhere, and could not make room by preemption."""
     core = fresh_core(scheduler, store)
     for pod in store.list(Pod):
         if not can_be_tried(scheduler, pod) or missing_of_group(store, pod) > 0:
             continue
         decision = core.decide(pod)
-        info = scheduler.context.queue.find(pod.key)
-        where = (
-            ""
-            if info is None or info.part is None
-            else f"; it is {info.part.label}, by {set(info.rejectors)}"
-        )
         if decision.fits:
-            yield f"pod {pod.key} fits on {decision.node_name}, but waits{where}"
+            yield oversight(scheduler, f"pod {pod.key} fits on {decision.node_name}, but waits", [pod])
         elif decision.post_filter is not None and decision.post_filter.eviction is not None:
             victims = " ".join(victim.name for victim in decision.post_filter.eviction.victims)
-            yield f"pod {pod.key} could preempt {victims}, but waits{where}"
+            yield oversight(scheduler, f"pod {pod.key} could preempt {victims}, but waits", [pod])
 
 
-def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
+def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
     """A group of which too few pods run has no pods that would fit and make it complete."""
     for group in store.list(PodGroup):
         members = [pod for pod in store.list(Pod) if pod.labels.get(POD_GROUP_LABEL) == group.name]
@@ -147,10 +172,42 @@ def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]
                 core.assume(decision)
                 fitting += 1
         if running + fitting >= group.spec.min_member:
-            yield (
+            text = (
                 f"group {group.name} wants {group.spec.min_member} and has {running}, "
                 f"but {fitting} of {len(candidates)} more would fit"
             )
+            yield oversight(scheduler, text, candidates)
+
+
+def empty_promises(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
+    """Room is kept on a node only for pods that wait for somebody to leave it.
+
+    A pod that may not preempt, or is kept out of the queue, keeps what it was promised: upstream's rule.
+    """
+    nodes, queue = {node.name for node in store.list(Node)}, scheduler.context.queue
+    for pod in queue.pending_pods():
+        node_name, info = queue.nominator.node_of(pod.uid), queue.find(pod.key)
+        is_kept_out = info is None or bool(info.gating_plugin)
+        if not node_name or is_kept_out or pod.spec.preemption_policy == "Never":
+            continue
+        leaving = [
+            other for other in store.list(Pod) if other.spec.node_name == node_name and other.is_terminating
+        ]
+        if not leaving:
+            there = "" if node_name in nodes else ", which is gone"
+            text = f"pod {pod.key} is nominated to {node_name}{there}, but nobody leaves"
+            yield oversight(scheduler, text, [pod])
+
+
+def oversight(scheduler: Scheduler, text: str, pods: Sequence[Pod]) -> Oversight:
+    """The same with what the pods wait for."""
+    waiting = [info for pod in pods if (info := scheduler.context.queue.find(pod.key)) is not None]
+    plugins = set().union(*(info.rejectors for info in waiting))
+    parts = {info.part.label for info in waiting if info.part is not None}
+    return Oversight(
+        f"{text}; {' '.join(sorted(parts))}, by {' '.join(sorted(plugins)) or 'nobody'}",
+        may_be_hints=bool(plugins - {Coscheduling.name}),
+    )
 
 
 def fresh_core(scheduler: Scheduler, store: MemoryStore) -> SchedulingCore:

@@ -33,10 +33,10 @@ POD_COUNT = "pods"
 class Ledger:
     """What the scheduler did to nodes.
 
-    The scheduler answers for its own bindings only: what others put on a node, and what a scheduler's last
-    words from before its death put there, it could not know. Nor that a node has shrunk: what counts is the
-    largest that the node ever was. Where others have given a port away that is in use it is free as soon as
-    one of its users goes: upstream keeps a set.
+    The scheduler answers for its own bindings only. It could not know what others put on a node, nor what a
+    request put there of which it was told that nothing had come of it, or one sent by a scheduler that died.
+    Nor that a node has shrunk: what counts is the largest that the node ever was. Where others have given a
+    port away that is in use it is free as soon as one of its users goes: upstream keeps a set.
     """
 
     def __init__(self, store: MemoryStore) -> None:
@@ -52,14 +52,14 @@ class Ledger:
         """To be called whenever others have done something."""
         for node in self._store.list(Node):
             largest = self._largest.setdefault(node.name, {})
-            for name, amount in _room(node).items():
+            for name, amount in room_of(node).items():
                 largest[name] = max(amount, largest.get(name, 0))
         for pod in self._store.list(Pod):
             if pod.spec.node_name and pod.uid not in self._ours:
                 self._ports_of_others.update((pod.spec.node_name, port) for port in host_ports(pod))
 
     def bound(self, pod: Pod, node_name: str, *, is_late: bool) -> None:
-        """A binding of the scheduler has taken effect; late: the scheduler that asked for it is dead."""
+        """A binding of the scheduler has taken effect; late: nobody was waiting for it any more."""
         self.bindings[pod.uid] += 1
         if self.bindings[pod.uid] > 1:
             self.problems.append(f"pod {pod.key} was bound {self.bindings[pod.uid]} times")
@@ -76,7 +76,7 @@ class Ledger:
         if room is None:
             self.problems.append(f"pod {pod.key} was bound to {node_name}, which never was")
             return
-        for name, amount in _sum(here).items():
+        for name, amount in sum_of(here).items():
             if amount > room.get(name, 0):
                 names = " ".join(other.name for other in here)
                 self.problems.append(
@@ -89,11 +89,11 @@ class Ledger:
                 self.problems.append(f"pods {pod.key} and {other.key} have the same port on {node_name}")
 
 
-def _room(node: Node) -> dict[str, int]:
+def room_of(node: Node) -> dict[str, int]:
     return {name: milli_value(amount) for name, amount in node.status.allocatable.items()}
 
 
-def _sum(pods: Iterable[Pod]) -> Counter[str]:
+def sum_of(pods: Iterable[Pod]) -> Counter[str]:
     """What pods take, in thousandths."""
     total: Counter[str] = Counter()
     for pod in pods:
@@ -112,11 +112,24 @@ class WatchedCluster(MemoryCluster):
         """Whether the scheduler that this belongs to has died."""
         self._ledger = ledger
         self._tell = tell
+        self._bound: set[str] = set()
 
     async def bind(self, pod: Pod, node_name: str) -> None:
+        if self.is_dead:
+            await self.bind_late(pod, node_name)
+            return
+        if pod.uid in self._bound:
+            self._ledger.problems.append(f"pod {pod.key} is bound, and was to be bound to {node_name} again")
         await super().bind(pod, node_name)
-        self._tell(f"pod {pod.name} is bound to {node_name}{' too late' if self.is_dead else ''}")
-        self._ledger.bound(pod, node_name, is_late=self.is_dead)
+        self._bound.add(pod.uid)
+        self._tell(f"pod {pod.name} is bound to {node_name}")
+        self._ledger.bound(pod, node_name, is_late=False)
+
+    async def bind_late(self, pod: Pod, node_name: str) -> None:
+        """A binding that nobody waits for any more."""
+        await super().bind(pod, node_name)
+        self._tell(f"pod {pod.name} is bound to {node_name} too late")
+        self._ledger.bound(pod, node_name, is_late=True)
 
     async def delete_pod(self, pod: Pod) -> None:
         self._tell(f"pod {pod.name} is evicted")

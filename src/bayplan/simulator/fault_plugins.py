@@ -1,4 +1,8 @@
-"""What else can go wrong in a scheduler: plugins that fail, refuse and dawdle, and slow extenders."""
+"""What else can go wrong in a scheduler: plugins that fail, refuse and dawdle, and slow extenders.
+
+And what must not be allowed to go wrong unseen: `wake_on_anything` takes upstream's hints away, which do not
+cover everything, so that no pod has an excuse to wait.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,9 @@ from bayplan.framework.handle import Handle
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, failure, unschedulable
+from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.queue.hints import ANYTHING
+from bayplan.scheduler.loop import Scheduler
 
 LONGEST_SECONDS: Final = 4.0
 
@@ -107,6 +114,18 @@ class Hazard(Plugin):
         if self._strikes(3):
             raise MishapError("PreBind")
         return None
+
+
+def wake_on_anything(scheduler: Scheduler) -> None:
+    """Has every event bring back every pod that waits, but for those that wait for their group.
+
+    What wakes these is the plugin's own business and has no gaps to be excused.
+    """
+    hints = scheduler.context.queue.hints
+    for plugins in hints._registered.values():
+        for name in plugins:
+            if name != Coscheduling.name:
+                plugins[name] = ANYTHING
 
 
 class SlowExtender(ExtenderChain):

@@ -11,12 +11,20 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.errors import ConflictError, GoneError, NotFoundError, ServerError, UnknownOutcomeError
+from bayplan.errors import (
+    APIError,
+    ConflictError,
+    GoneError,
+    NotFoundError,
+    ServerError,
+    UnknownOutcomeError,
+)
 from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
 
 T = TypeVar("T")
@@ -45,6 +53,8 @@ class Fault(StrEnum):
     """No answer comes to a write that was not done."""
     TIMEOUT_AFTER = "timeout after"
     """No answer comes to a write that was done."""
+    LATE_BIND = "late bind"
+    """No answer comes to a binding that is done after everybody has stopped waiting for it, or never."""
     SLOW_REQUEST = "slow request"
     """A read or write is done late."""
     SLOW_ANSWER = "slow answer"
@@ -91,10 +101,16 @@ class FaultyCluster(ClusterAPI):
         seed: int,
         rates: Mapping[Fault, float],
         delay_seconds: float = 5.0,
+        bind_late: Callable[[Pod, str], Awaitable[None]] | None = None,
     ) -> None:
-        """`delay_seconds` is how long the slowest answer takes, and a time-out."""
+        """`delay_seconds` is how long the slowest answer takes, and a time-out.
+
+        `bind_late` carries out what comes too late, for clusters that tell this from other bindings.
+        """
         self._cluster = cluster
+        self._bind_late = bind_late or cluster.bind
         self._dice = Dice(seed, rates, delay_seconds)
+        self._late: set[asyncio.Task[None]] = set()
 
     @property
     def counts(self) -> Counter[Fault]:
@@ -117,6 +133,12 @@ class FaultyCluster(ClusterAPI):
         return await self._read(lambda: self._cluster.get(kind, name, namespace))
 
     async def bind(self, pod: Pod, node_name: str) -> None:
+        if self._dice.strikes(Fault.LATE_BIND):
+            await self._dice.delay()
+            late = asyncio.ensure_future(self._bind_later(pod, node_name))
+            self._late.add(late)
+            late.add_done_callback(self._late.discard)
+            raise UnknownOutcomeError(f"bind {pod.key}: {_INJECTED}")
         await self._write(f"bind {pod.key}", lambda: self._cluster.bind(pod, node_name))
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
@@ -130,6 +152,12 @@ class FaultyCluster(ClusterAPI):
 
     async def update(self, item: Object) -> Object:
         return await self._write(f"update {item.key}", lambda: self._cluster.update(item))
+
+    async def _bind_later(self, pod: Pod, node_name: str) -> None:
+        await self._dice.delay()
+        # Where it is refused by now there is nobody left to be told.
+        with suppress(APIError):
+            await self._bind_late(pod, node_name)
 
     async def _read(self, act: Callable[[], Awaitable[T]]) -> T:
         dice = self._dice
