@@ -8,6 +8,8 @@
     ├── ConfigError           the scheduler's configuration is wrong
     ├── PluginError           a plugin broke its contract or could not do its work
     └── APIError              the API server said no, or nothing
+        ├── UnauthorizedError     401: it does not know us
+        ├── ForbiddenError        403: it knows us, and we may not do that
         ├── NotFoundError         404: the object is not there
         ├── ConflictError         409: it is not as we thought
         ├── GoneError             410: the resourceVersion is too old, list again
@@ -123,6 +125,18 @@ class APIError(BayplanError):
         super().__init__(message)
         if code is not None:
             self.code = code
+
+
+class UnauthorizedError(APIError):
+    """The server does not accept who we say we are."""
+
+    code = 401
+
+
+class ForbiddenError(APIError):
+    """The server does not let us do that."""
+
+    code = 403
 
 
 class NotFoundError(APIError):

@@ -59,7 +59,8 @@ class Access:
     exec_plugin: ExecPlugin | None = None
     impersonate: tuple[tuple[str, str], ...] = ()
     """Headers that ask to be treated as somebody else."""
-    proxy: str = ""
+    proxy: str = field(default="", repr=False)
+    """Not shown: there may be a password in it."""
 
     @property
     def uses_tls(self) -> bool:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
+from typing import Final
+
+_QUERY: Final = re.compile(r'\?[^"\s]*')
+"""Of a URL: how long a watch is asked for is left to chance, and says nothing about the cause."""
 
 
 class Complaints:
@@ -17,8 +22,8 @@ class Complaints:
         self._cause = ""
 
     def about(self, problem: str, cause: str = "") -> None:
-        """Something did not work. `cause` tells causes apart where the text of the problem varies."""
-        cause = cause or problem
+        """Something did not work. `cause` tells causes apart where the problem's text does not."""
+        cause = cause or _QUERY.sub("", problem)
         self._log.log(logging.DEBUG if cause == self._cause else self._level, "%s", problem)
         self._cause = cause
 

@@ -18,7 +18,7 @@ from bayplan.client.access import Access, ExecPlugin
 from bayplan.client.exec_plugin import run_plugin
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import Headers
-from bayplan.errors import APIError
+from bayplan.errors import APIError, ConfigError
 
 TOKEN_FILE_SECONDS: Final = 50.0
 
@@ -113,7 +113,10 @@ class Credentials:
         assert self._tls is not None
         status = await run_plugin(plugin)
         if status.client_certificate_data and status.client_key_data:
-            self._tls.show(status.client_certificate_data.encode(), status.client_key_data.encode())
+            try:
+                self._tls.show(status.client_certificate_data.encode(), status.client_key_data.encode())
+            except ConfigError as error:
+                raise APIError(f"getting credentials: exec plugin {plugin.command}: {error}") from error
             self._when_shown()
         self._identify(status.token or "")
         expires = status.expiration_timestamp

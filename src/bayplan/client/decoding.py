@@ -121,7 +121,10 @@ def decode_frames(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
         if change is None:
             return _one_by_one(kind, lines)
         item = frame.object
-        events.append(WatchEvent(change, item, item.metadata.resource_version))
+        version = item.metadata.resource_version
+        if not version:
+            return _one_by_one(kind, lines)
+        events.append(WatchEvent(change, item, version))
     return Frames(events, None)
 
 
@@ -138,7 +141,12 @@ def _one_by_one(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
             if change is None:
                 _log.warning("watch of %s: unknown event %r is left out", kind.__name__, frame.type)
                 continue
-            events.append(_event(kind, change, frame.object))
+            event = _event(kind, change, frame.object)
+            if not event.resource_version:
+                # Whoever went on from there would go on from anywhere.
+                _log.error("watch of %s: %s without resourceVersion is left out", kind.__name__, frame.type)
+                continue
+            events.append(event)
         except msgspec.DecodeError as error:
             return Frames(events, _not_json(error))
     return Frames(events, None)

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from bayplan.api.meta import Object
+from bayplan.client.advice import explained
+from bayplan.client.complaints import Complaints
 from bayplan.errors import APIError, GoneError
 from bayplan.framework.cluster_api import Change, ClusterAPI, WatchEvent
 
@@ -54,13 +56,14 @@ class Informer(Generic[ObjectT]):
         self.kind = kind
         self.synced = asyncio.Event()
         self.problem = ""
-        """Why the last list or watch failed; empty while all is well."""
+        """Why the last list or watch failed, and what to do about it; empty while all is well."""
         self.resource_version = ""
         """Everything up to here has been handled."""
         self._api = api
         self._handler = handler
         self._chance = chance or random.Random(0)
         self._optional = optional
+        self._complaints = Complaints(_log, logging.WARNING)
         self._objects: dict[tuple[str, str], ObjectT] = {}
         self._labelled: dict[str, dict[tuple[str, str], dict[str, ObjectT]]] = {}
         """By label key, for keys that were asked for; then by namespace and value, and by name."""
@@ -102,14 +105,14 @@ class Informer(Generic[ObjectT]):
                 await self._wait()
 
     def _failed(self, error: APIError) -> None:
-        known, self.problem = self.problem, str(error)
+        known, self.problem = self.problem, explained(error)
         if self._optional and error.code == 404:
             self.replace((), "")
             self.synced.set()
             if known != self.problem:
                 _log.info("there is no %s here, going on without: %s", self.kind.__name__, error)
         else:
-            _log.warning("cannot list or watch %s, trying again: %s", self.kind.__name__, error)
+            self._complaints.about(f"cannot list or watch {self.kind.__name__}, trying again: {self.problem}")
 
     async def _follow(self) -> None:
         """Watches, and takes the watch up again as long as it ends without an error."""
@@ -117,7 +120,9 @@ class Informer(Generic[ObjectT]):
             started = asyncio.get_running_loop().time()
             heard = False
             async for batch in self._api.watch(self.kind, self.resource_version):
-                heard = True
+                if not heard:
+                    heard = True
+                    self._complaints.over(f"{self.kind.__name__} can be watched again")
                 self.apply(batch)
             if not heard and asyncio.get_running_loop().time() - started < 1.0:
                 raise APIError(f"watch of {self.kind.__name__} ended at once")

@@ -33,6 +33,7 @@ from msgspec.structs import replace
 from bayplan.api.event import Event
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Object, ObjectMeta, ObjectReference
+from bayplan.client.advice import explained
 from bayplan.client.complaints import Complaints
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.requests import Connections
@@ -308,7 +309,7 @@ class LeaderElection:
                 record = replace(record, lease_transitions=(self._record.lease_transitions or 0) + 1)
             await self._put(record, lease)
         except APIError as error:
-            self._complaints.about(f"cannot get hold of lease {self._lease.key}: {error}")
+            self._complaints.about(f"cannot get hold of lease {self._lease.key}: {explained(error)}")
             return False
         return self._succeeded(began)
 

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 from bayplan.client.decoding import INITIAL_EVENTS_END, Page, decode_page
 from bayplan.client.paths import Resource, resource_of
-from bayplan.client.refusals import TooLargeError
+from bayplan.client.refusals import NotServedError, TooLargeError
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.transport import LostError
 from bayplan.client.watching import IDLE_SECONDS, WatchStream, watch_target
@@ -31,8 +31,8 @@ from bayplan.framework.cluster_api import Change, ObjectT
 PAGE_SIZE: Final = 500
 STREAM_TRIES: Final = 3
 """A stream that breaks before its bookmark is begun again so often."""
-LIST_IDLE_SECONDS: Final = 60.0
-"""Between two pieces of a list."""
+LIST_SECONDS: Final = 70.0
+"""For the first piece of a list, and between two of them. A server that has much to do gives up after 60."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ async def _stream(
     )
     for tries_left in reversed(range(STREAM_TRIES)):
         started = asyncio.get_running_loop().time()
-        watch = WatchStream(kind, await requests.open(target), idle_seconds)
+        watch = WatchStream(kind, await requests.open(target, LIST_SECONDS), idle_seconds)
         try:
             return await _collect(watch)
         except _BrokenOffError as error:
@@ -166,18 +166,18 @@ async def _page(requests: Requests, kind: type[ObjectT], options: dict[str, str]
         query["fieldSelector"] = resource.field_selector
     target = f"{resource.collection()}?{urlencode(query)}"
     try:
-        stream = await requests.open(target)
+        stream = await requests.open(target, LIST_SECONDS)
     except NotFoundError as error:
         raise _not_served(resource, error) from error
     try:
-        return decode_page(kind, await stream.read_all(LIST_IDLE_SECONDS))
+        return decode_page(kind, await stream.read_all(LIST_SECONDS))
     except LostError as error:
         raise ServerError(f"listing {resource}: {error}", 0) from error
     finally:
         stream.close()
 
 
-def _not_served(resource: Resource, error: APIError) -> APIError:
-    return APIError(
-        f"the API server does not serve {resource.plural} of {resource.api_version}: {error}", code=404
+def _not_served(resource: Resource, error: APIError) -> NotServedError:
+    return NotServedError(
+        f"the API server does not serve {resource.plural} of {resource.api_version}: {error}"
     )

@@ -10,7 +10,15 @@ from typing import Final
 
 import msgspec
 
-from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
+from bayplan.errors import (
+    APIError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    ServerError,
+    UnauthorizedError,
+)
 
 _TOO_LARGE: Final = "ResourceVersionTooLarge"
 
@@ -21,7 +29,13 @@ _BY_REASON: Final[dict[str, type[APIError]]] = {
     "Expired": GoneError,
     "Gone": GoneError,
 }
-_BY_CODE: Final[dict[int, type[APIError]]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
+_BY_CODE: Final[dict[int, type[APIError]]] = {
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+}
 
 _GENERIC: Final[dict[int, str]] = {
     400: "the server rejected our request for an unknown reason",
@@ -61,6 +75,12 @@ class Status(msgspec.Struct, frozen=True):
     reason: str | None = None
     message: str | None = None
     details: StatusDetails | None = None
+
+
+class NotServedError(APIError):
+    """The server does not know the kind of object that was asked for."""
+
+    code = 404
 
 
 class TooLargeError(ServerError):

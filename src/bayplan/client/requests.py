@@ -136,13 +136,11 @@ class Requests:
         answer = await self._until_accepted(request, lambda headers: transport.send(request, headers, limit))
         return answer.body
 
-    async def open(self, target: str) -> Stream:
-        """A long answer, to be read (and closed) by the caller."""
+    async def open(self, target: str, seconds: float | None = None) -> Stream:
+        """A long answer, to be read (and closed) by the caller. `seconds` is for its beginning."""
         request = Request("GET", target)
-        streams = self.connections.streams
-        return await self._until_accepted(
-            request, lambda headers: streams.open(request, headers, self.seconds)
-        )
+        streams, limit = self.connections.streams, self.seconds if seconds is None else seconds
+        return await self._until_accepted(request, lambda headers: streams.open(request, headers, limit))
 
     async def _until_accepted(
         self, request: Request, act: Callable[[Headers], Awaitable[ResultT]]

@@ -157,4 +157,6 @@ def _cause(error: aiohttp.ClientConnectorError) -> BaseException:
 def _proxy_problem(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"proxyconnect tcp: {error.status} {error.message}".strip()
+    if isinstance(error, aiohttp.InvalidURL):
+        return "proxyconnect tcp: the URL of the proxy is invalid"  # not shown: it may hold a password
     return str(error)

@@ -2,12 +2,14 @@
 
 Given authorities replace the system's, as in Go. Files are looked at again for each new connection, so that
 rotated certificates are used without a restart; connections that are open stay as they are, but none lives
-longer than some minutes (`wire.py`, `watching.py`).
+longer than some minutes (`wire.py`, `watching.py`). Files that make no sense just now (a certificate was
+replaced and its key not yet) are looked at again when they change, and until then the old ones are used.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import ssl
 import tempfile
@@ -16,6 +18,8 @@ from dataclasses import replace
 
 from bayplan.client.access import TLSSettings
 from bayplan.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 _Stamps = tuple[tuple[int, int, int], ...]
 
@@ -42,16 +46,15 @@ class ServerTLS:
         self._context = _make(settings)
 
     def context(self) -> ssl.SSLContext:
-        """The context for a connection that is opened now.
-
-        Raises:
-            ConfigError: a file has been replaced by something that is no certificate or key.
-        """
+        """The context for a connection that is opened now."""
         if self._files:
             stamps = _stamps(self._files)
             if stamps != self._stamps:
-                self._context = _make(self._settings)
                 self._stamps = stamps
+                try:
+                    self._context = _make(self._settings)
+                except ConfigError as error:
+                    _log.warning("cannot use the new certificates, going on with the old ones: %s", error)
         return self._context
 
     def show(self, certificate: bytes, key: bytes) -> None:
@@ -64,12 +67,14 @@ class ServerTLS:
 
 
 def _stamps(paths: list[str]) -> _Stamps:
-    """What changes when a file is replaced; a file that is missing just now counts as unchanged later."""
+    """What changes when a file is replaced, or missing for a moment."""
     stamps: list[tuple[int, int, int]] = []
     for path in paths:
-        with contextlib.suppress(OSError):
+        try:
             stat = os.stat(path)
             stamps.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
+        except OSError:
+            stamps.append((0, 0, 0))
     return tuple(stamps)
 
 

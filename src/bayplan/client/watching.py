@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from typing import Final, Generic
 from urllib.parse import urlencode
 
+from bayplan.client.advice import explained
+from bayplan.client.complaints import Complaints
 from bayplan.client.decoding import decode_frames
 from bayplan.client.paths import Resource, resource_of
 from bayplan.client.requests import Requests, UnreachableError
@@ -122,7 +124,7 @@ async def open_watch(
         APIError: the server refuses (GoneError: list again).
     """
     resource = resource_of(kind)
-    backoff = FIRST_BACKOFF_SECONDS
+    backoff, complaints = FIRST_BACKOFF_SECONDS, Complaints(_log, logging.WARNING)
     while True:
         target = watch_target(resource, chance, resourceVersion=resource_version)
         try:
@@ -130,7 +132,6 @@ async def open_watch(
         except ServerError as error:
             if not isinstance(error, UnreachableError) and error.code != 429:
                 raise
-            seconds = backoff * (1 + chance.random())
-            _log.warning("cannot watch %s, trying again in %.1f s: %s", resource, seconds, error)
-        await asyncio.sleep(seconds)
+            complaints.about(f"cannot watch {resource}, trying again: {explained(error)}")
+        await asyncio.sleep(backoff * (1 + chance.random()))
         backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)

@@ -383,7 +383,7 @@ async def serving(
     """Serves on this machine, on a free port if none is given. Then `server.access` says where."""
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+    runner = web.AppRunner(app, shutdown_timeout=0.01, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     host, port = runner.addresses[0][:2]

@@ -13,11 +13,11 @@ from bayplan.api.node import Namespace, Node, NodeStatus
 from bayplan.api.pod import Pod
 from bayplan.api.storage import CSINode
 from bayplan.client.decoding import decode_frames, decode_object, decode_page
-from bayplan.errors import APIError, GoneError, ServerError
+from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
 from bayplan.framework.cluster_api import Change
 
 NULLS: dict[str, Any] = {
-    "metadata": {"name": "a", "namespace": "x", "creationTimestamp": None, "labels": None},
+    "metadata": {"name": "a", "namespace": "x", "resourceVersion": "5", "labels": None},
     "spec": {"containers": None, "tolerations": [None]},
     "status": {"conditions": [{"type": "Ready", "lastProbeTime": None}]},
 }
@@ -141,7 +141,7 @@ BOOKMARK = frame(
         pytest.param(
             frame("ADDED", fine("a")) + BOOKMARK, [("ADDED", "a", "3"), ("BOOKMARK", "", "12")], id="both"
         ),
-        pytest.param(b"\n" + frame("ADDED", NULLS), [("ADDED", "a", "")], id="nulls and an empty line"),
+        pytest.param(b"\n" + frame("ADDED", NULLS), [("ADDED", "a", "5")], id="nulls and an empty line"),
         pytest.param(
             frame("ADDED", WRONG) + frame("ADDED", fine("a")),
             [("BOOKMARK", None, "7"), ("ADDED", "a", "3")],
@@ -153,7 +153,16 @@ BOOKMARK = frame(
         pytest.param(
             frame("RENAMED", fine("a")) + frame("ADDED", fine("b")), [("ADDED", "b", "3")], id="news"
         ),
-        pytest.param(frame("ADDED", NAMELESS), [("BOOKMARK", None, "")], id="what is no object at all"),
+        pytest.param(
+            frame("ADDED", NAMELESS) + frame("ADDED", fine("a")),
+            [("ADDED", "a", "3")],
+            id="what is no object at all is left out",
+        ),
+        pytest.param(
+            frame("ADDED", {"metadata": {"name": "b"}}) + frame("ADDED", fine("a")),
+            [("ADDED", "a", "3")],
+            id="what has no version is left out: nobody could go on from there",
+        ),
     ],
 )
 def test_frames_of_a_watch(lines: bytes, expected: list[tuple[str, str | None, str]]) -> None:
@@ -179,7 +188,7 @@ def test_a_deleted_object_that_cannot_be_read_is_no_newer_version_of_what_is_kno
         pytest.param(410, "Expired", GoneError, id="too old"),
         pytest.param(410, "Gone", GoneError, id="gone"),
         pytest.param(500, "InternalError", ServerError, id="trouble"),
-        pytest.param(403, "Forbidden", APIError, id="not allowed"),
+        pytest.param(403, "Forbidden", ForbiddenError, id="not allowed"),
     ],
 )
 def test_an_error_ends_a_watch_after_what_came_before_it(

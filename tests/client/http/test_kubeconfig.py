@@ -130,7 +130,7 @@ def test_users(tmp_path: Path, user: dict[str, Any] | None, expected: dict[str, 
 
 def repr_of(access: Access, folder: Path) -> list[str]:
     """All that it says, the secret parts too, with HERE for the folder."""
-    parts = [access, access.token, access.password, access.tls.key_data, access.exec_plugin]
+    parts = [access, access.token, access.password, access.proxy, access.tls.key_data, access.exec_plugin]
     env = access.exec_plugin.env if access.exec_plugin else ()
     return [str(part).replace(str(folder), "HERE") for part in (*parts, env)]
 
@@ -196,7 +196,10 @@ def test_an_address_beats_the_file_and_its_name_in_tls(tmp_path: Path) -> None:
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
     user = {"client-certificate-data": b64("c"), "client-key-data": b64("SECRET"), "token": "SECRET"}
-    assert "SECRET" not in repr(load(tmp_path, config(user=user)))
+    cluster = {"server": SERVER, "proxy-url": "http://me:SECRET@proxy:3128"}
+    found = load(tmp_path, config(cluster, user))
+    assert found.proxy == "http://me:SECRET@proxy:3128"
+    assert "SECRET" not in repr(found)
 
 
 @pytest.mark.parametrize(

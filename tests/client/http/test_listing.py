@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -226,3 +227,16 @@ def test_kinds_without_a_selector_have_none() -> None:
     store = MemoryStore()
     store.create(make_node("n"))
     assert talk(store, act, streaming=False) == (["n"], [False, False])
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["as a stream", "in pages"])
+def test_a_list_may_take_longer_than_a_short_request(streaming: bool) -> None:
+    """A server with much to do takes its time before it begins."""
+
+    async def slowly(asked: Asked) -> None:
+        await asyncio.sleep(0.1)
+
+    listed, _ = talk(
+        store_of(5), names, streaming=streaming, interfere=slowly, options={"request_seconds": 0.02}
+    )
+    assert listed == ALL

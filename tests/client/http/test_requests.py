@@ -17,9 +17,11 @@ from bayplan.client.requests import UnreachableError, user_agent
 from bayplan.errors import (
     APIError,
     ConflictError,
+    ForbiddenError,
     GoneError,
     NotFoundError,
     ServerError,
+    UnauthorizedError,
     UnknownOutcomeError,
 )
 from bayplan.framework.cluster_api import PodStatusPatch
@@ -103,8 +105,8 @@ def ask(
         pytest.param(lambda: status(409, "Conflict"), ConflictError, 409, "why", id="conflict"),
         pytest.param(lambda: status(409, "AlreadyExists"), ConflictError, 409, "why", id="exists"),
         pytest.param(lambda: status(410, "Expired"), GoneError, 410, "why", id="gone"),
-        pytest.param(lambda: status(401, "Unauthorized"), APIError, 401, "why", id="not known"),
-        pytest.param(lambda: status(403, "Forbidden"), APIError, 403, "why", id="not allowed"),
+        pytest.param(lambda: status(401, "Unauthorized"), UnauthorizedError, 401, "why", id="not known"),
+        pytest.param(lambda: status(403, "Forbidden"), ForbiddenError, 403, "why", id="not allowed"),
         pytest.param(lambda: status(422, "Invalid"), APIError, 422, "why", id="invalid"),
         pytest.param(lambda: status(429, "TooManyRequests"), ServerError, 429, "why", id="too many"),
         pytest.param(lambda: status(500, "InternalError"), ServerError, 500, "why", id="broken"),

@@ -100,6 +100,7 @@ def test_a_certificate_from_a_program(tmp_path: Path) -> None:
 
 
 def in_files(folder: Path, pair: Pair) -> TLSSettings:
+    folder.mkdir(exist_ok=True)
     for name, content in (("ca", CLUSTER), ("cert", pair.certificate), ("key", pair.key)):
         (folder / name).write_bytes(content)
     return TLSSettings(
@@ -113,6 +114,35 @@ def test_files_that_are_replaced_are_read_again(tmp_path: Path) -> None:
     assert tls.context() is first, "nothing has changed"
     in_files(tmp_path, authority("users").issue("me again"))
     assert tls.context() is not first
+
+
+@pytest.mark.parametrize("broken", ["cert", "key", "ca"])
+def test_files_that_are_half_replaced_are_not_used_yet(
+    tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The old ones are used until all are there, and it is said once for each change."""
+    tls = ServerTLS(in_files(tmp_path, authority("users").issue("me")))
+    first = tls.context()
+    whole = in_files(tmp_path / "new", authority("users").issue("me again"))
+    for name, path in (("cert", whole.cert_file), ("key", whole.key_file), ("ca", whole.ca_file)):
+        content = Path(path).read_bytes()
+        (tmp_path / name).write_bytes(content[:100] if name == broken else content)
+    assert tls.context() is first
+    assert tls.context() is first
+    assert caplog.text.count("going on with the old ones") == 1
+    (tmp_path / broken).unlink()
+    assert tls.context() is first
+    (tmp_path / broken).write_bytes(Path(getattr(whole, f"{broken}_file")).read_bytes())
+    assert tls.context() is not first
+
+
+def test_a_certificate_of_a_program_that_is_none(tmp_path: Path) -> None:
+    status = {"clientCertificateData": "x", "clientKeyData": "y"}
+    asked = plugin(tmp_path, {"apiVersion": V1, "status": status})
+    users, said = users_seen(Access("", tls=TLSSettings(ca_data=CLUSTER), exec_plugin=asked))
+    assert users == set()
+    assert said.startswith("getting credentials: exec plugin ")
+    assert "cannot use the client certificate" in said
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from bayplan.client import watching
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.paths import resource_of
 from bayplan.client.watching import LineCutter, watch_target
-from bayplan.errors import APIError, GoneError, ServerError
+from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
 from bayplan.framework.cluster_api import WatchEvent
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
@@ -102,7 +102,9 @@ def test_the_stream_of_a_list_is_the_watch_that_follows() -> None:
 
 def test_events_that_came_with_the_end_of_a_list_are_not_lost() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
-        server.after_bookmark = [{"type": "ADDED", "object": {"metadata": {"name": "x"}}}]
+        server.after_bookmark = [
+            {"type": "ADDED", "object": {"metadata": {"name": "x", "resourceVersion": "1"}}}
+        ]
         _, version = await cluster.list(Pod)
         server.store.create(make_pod("a"))
         return [name for _, name, _ in await collect(cluster.watch(Pod, version), 2)]
@@ -190,7 +192,7 @@ def test_a_watch_ends_when_the_server_says() -> None:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        pytest.param(APIError("no", code=403), APIError, id="not allowed"),
+        pytest.param(APIError("no", code=403), ForbiddenError, id="not allowed"),
         pytest.param(ServerError("broken", code=500), ServerError, id="broken"),
         pytest.param(GoneError("old"), GoneError, id="too old"),
     ],

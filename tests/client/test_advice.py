@@ -1,0 +1,74 @@
+"""What whoever reads the log is told to do, and that it is told once."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from bayplan.client.advice import (
+    ANONYMOUS,
+    FORBIDDEN,
+    NOT_SERVED,
+    NOT_THERE,
+    NOT_TRUSTED,
+    UNAUTHORIZED,
+    explained,
+)
+from bayplan.client.complaints import Complaints
+from bayplan.client.refusals import NotServedError
+from bayplan.client.requests import UnreachableError
+from bayplan.errors import APIError, ForbiddenError, ServerError, UnauthorizedError
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        pytest.param(UnauthorizedError("Unauthorized"), UNAUTHORIZED, id="an expired token"),
+        pytest.param(
+            ForbiddenError('pods is forbidden: User "me" cannot list resource "pods"'),
+            FORBIDDEN,
+            id="a missing role",
+        ),
+        pytest.param(
+            ForbiddenError('pods is forbidden: User "system:anonymous" cannot list resource "pods"'),
+            ANONYMOUS,
+            id="no credentials",
+        ),
+        pytest.param(
+            NotServedError("the API server does not serve x of y"), NOT_SERVED, id="an unknown kind"
+        ),
+        pytest.param(
+            UnreachableError('Get "https://a/b": dial tcp a:443: connect: connection refused'),
+            NOT_THERE,
+            id="nobody there",
+        ),
+        pytest.param(
+            UnreachableError('Get "https://a/b": tls: failed to verify certificate: unknown authority'),
+            NOT_TRUSTED,
+            id="another authority",
+        ),
+        pytest.param(ServerError("etcdserver: leader changed"), "", id="trouble that passes"),
+    ],
+)
+def test_what_to_do_about(error: APIError, advice: str) -> None:
+    assert explained(error) == (f"{error}. {advice}" if advice else str(error))
+
+
+def test_each_cause_is_told_when_it_comes_up(caplog: pytest.LogCaptureFixture) -> None:
+    """How long a watch was asked for is no cause."""
+    complaints = Complaints(logging.getLogger("somewhere"))
+    with caplog.at_level("INFO"):
+        complaints.over("fine")
+        for seconds in (310, 450, 599):
+            complaints.about(f'Get "https://a/pods?timeoutSeconds={seconds}": connection refused')
+        complaints.about("Unauthorized")
+        complaints.over("fine again")
+        complaints.over("fine again")
+        complaints.about("Unauthorized")
+    assert caplog.messages == [
+        'Get "https://a/pods?timeoutSeconds=310": connection refused',
+        "Unauthorized",
+        "fine again",
+        "Unauthorized",
+    ]
