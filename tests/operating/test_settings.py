@@ -1,0 +1,283 @@
+"""Flags and configuration file together: which of them counts, and what is said where they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bayplan.cli.main import main
+from bayplan.errors import BayplanError
+from bayplan.framework.duration import Duration
+from bayplan.operating.command_line import parse
+from bayplan.operating.settings import Settings, make_settings
+
+from .running import kubeconfig
+
+HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
+    """Settings from a configuration file (None: without) and flags, relative to a directory of the test."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBERNETES_MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    kubeconfig(tmp_path, "https://from-kubeconfig:6443")
+
+    def make(config: dict[str, Any] | None, *flags: str) -> Settings:
+        if config is None:
+            return make_settings(parse(flags, "bayplan run"))
+        Path("config.yaml").write_text(yaml.safe_dump({**HEAD, **config}))
+        return make_settings(parse(["--config=config.yaml", *flags], "bayplan run"))
+
+    return make
+
+
+CONNECTED = {"clientConnection": {"kubeconfig": "kubeconfig", "qps": 7, "burst": 9}}
+
+PRECEDENCE: list[Any] = [
+    pytest.param(
+        None,
+        ["--kubeconfig=kubeconfig"],
+        lambda s: s.access.server,
+        "https://from-kubeconfig:6443",
+        id="a kubeconfig by flag",
+    ),
+    pytest.param(
+        CONNECTED,
+        [],
+        lambda s: s.access.server,
+        "https://from-kubeconfig:6443",
+        id="a kubeconfig by the file",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--kubeconfig=nowhere"],
+        lambda s: s.access.server,
+        "https://from-kubeconfig:6443",
+        id="with a file the flag is ignored",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--master=http://flag:1"],
+        lambda s: s.access.server,
+        "http://flag:1",
+        id="--master beats the kubeconfig of the file",
+    ),
+    pytest.param(
+        None,
+        ["--kubeconfig=kubeconfig", "--master=http://flag:1"],
+        lambda s: s.access.server,
+        "http://flag:1",
+        id="--master beats the kubeconfig of the flag",
+    ),
+    pytest.param(
+        None,
+        ["--master=http://x:1", "--kube-api-qps=3", "--kube-api-burst=4"],
+        lambda s: (s.config.client_connection.qps, s.config.client_connection.burst),
+        (3.0, 4),
+        id="limits by flag",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--kube-api-qps=3", "--kube-api-burst=4"],
+        lambda s: (s.config.client_connection.qps, s.config.client_connection.burst),
+        (7.0, 9),
+        id="limits by the file",
+    ),
+    pytest.param(
+        None,
+        ["--master=http://x:1", "--profiling=false"],
+        lambda s: s.config.enable_profiling,
+        False,
+        id="profiling by flag",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--profiling=false"],
+        lambda s: s.config.enable_profiling,
+        True,
+        id="profiling by the file",
+    ),
+    pytest.param(
+        {
+            **CONNECTED,
+            "leaderElection": {"leaderElect": True, "resourceName": "mine", "leaseDuration": "40s"},
+        },
+        ["--leader-elect-resource-name=yours"],
+        lambda s: (s.config.leader_election.resource_name, s.config.leader_election.lease_duration),
+        ("yours", Duration.of(40)),
+        id="leader election by flag beats the file, one by one",
+    ),
+    pytest.param(
+        {**CONNECTED, "leaderElection": {"leaderElect": True}},
+        ["--leader-elect=false"],
+        lambda s: s.election(),
+        None,
+        id="no leader election by flag",
+    ),
+    pytest.param(
+        {**CONNECTED, "leaderElection": {"leaderElect": False}},
+        [],
+        lambda s: s.election(),
+        None,
+        id="a flag that is not given does not count",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--feature-gates=SchedulerPopFromBackoffQ=false"],
+        lambda s: "SchedulerPopFromBackoffQ" in s.for_scheduler.gates,
+        False,
+        id="a gate is turned off",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--plugin=bayplan.plugins.coscheduling:Coscheduling"],
+        lambda s: [plugin.name for plugin in s.plugins],
+        ["Coscheduling"],
+        id="a plugin by flag",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--plugin=bayplan.plugins.coscheduling:Coscheduling"],
+        lambda s: s.completed()["profiles"][0]["plugins"]["multiPoint"]["enabled"][-1],
+        {"name": "Coscheduling", "weight": 0},
+        id="a plugin by flag is enabled",
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "flags", "read", "value"), PRECEDENCE)
+def test_which_counts(
+    settings: Callable[..., Settings],
+    config: dict[str, Any] | None,
+    flags: list[str],
+    read: Callable[[Settings], Any],
+    value: Any,
+) -> None:
+    assert read(settings(config, *flags)) == value
+
+
+WRONG: list[Any] = [
+    pytest.param(
+        None,
+        [],
+        "invalid configuration: no configuration has been provided, "
+        "try setting KUBERNETES_MASTER environment variable",
+        id="nothing to go by",
+    ),
+    pytest.param(
+        None, ["--kubeconfig=nowhere"], "stat nowhere: no such file or directory", id="no such kubeconfig"
+    ),
+    pytest.param(
+        None, ["--config=nowhere.yaml"], "nowhere.yaml: no such file or directory", id="no such file"
+    ),
+    pytest.param({"parallelism": "x"}, [], "config.yaml:3: parallelism:", id="a file that cannot be read"),
+    pytest.param(
+        {"podInitialBackoffSeconds": 0, "podMaxBackoffSeconds": -1},
+        [],
+        "[podInitialBackoffSeconds: Invalid value: 0: must be greater than 0, podMaxBackoffSeconds: Invalid",
+        id="a file that makes no sense",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--leader-elect-lease-duration=5s"],
+        'leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`',
+        id="a flag that makes no sense with the file",
+    ),
+    pytest.param(
+        CONNECTED,
+        ["--leader-elect-resource-name="],
+        "leaderElection.resourceName: Required value",
+        id="a flag that takes something away",
+    ),
+    pytest.param(
+        None,
+        ["--secure-port=70000"],
+        "--secure-port 70000 must be between 1 and 65535, inclusive. It cannot be turned off with 0",
+        id="too large a port",
+    ),
+    pytest.param(
+        None,
+        ["--secure-port=-1"],
+        "--secure-port -1 must be between 0 and 65535, inclusive. 0 for turning off secure port",
+        id="a negative port",
+    ),
+    pytest.param(
+        None,
+        ["--secure-port=-1", "--emulated-version=kube:1.30"],
+        "[--emulated-version kube:1.30: only 1.36 is built into bayplan, --secure-port -1 must be",
+        id="several at once",
+    ),
+    pytest.param(
+        None, ["--feature-gates=Foo=true"], "unrecognized feature gate: Foo", id="a gate that does not exist"
+    ),
+    pytest.param(
+        None,
+        ["--feature-gates=GangScheduling=true"],
+        "cannot turn on feature gate GangScheduling: not built into bayplan yet",
+        id="a gate that is not built",
+    ),
+    pytest.param(
+        None, ["--plugin=nowhere.py:X"], "plugin nowhere.py:X: there is no file nowhere.py", id="no plugin"
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "flags", "message"), WRONG)
+def test_what_is_wrong(
+    settings: Callable[..., Settings], config: dict[str, Any] | None, flags: list[str], message: str
+) -> None:
+    with pytest.raises(BayplanError) as caught:
+        settings(config, *flags)
+    assert str(caught.value).startswith(message)
+
+
+UNCHECKED: list[Any] = [
+    pytest.param(
+        ["--leader-elect-lease-duration=5s"],
+        "couldn't create leader elector: leaseDuration must be greater than renewDeadline",
+        id="a lease that is too short",
+    ),
+    pytest.param(
+        ["--leader-elect-renew-deadline=2s"],
+        "couldn't create leader elector: renewDeadline must be greater than retryPeriod*JitterFactor",
+        id="too little time to renew",
+    ),
+    pytest.param(
+        ["--leader-elect-resource-lock=foo"],
+        "couldn't create resource lock: Invalid lock-type foo",
+        id="another kind of lock",
+    ),
+    pytest.param(
+        ["--kube-api-burst=0"],
+        "burst is required to be greater than 0 when RateLimiter is not set and QPS is set to greater than 0",
+        id="a burst of none",
+    ),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), UNCHECKED)
+def test_flags_without_a_file_fail_where_they_are_used(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--master=http://127.0.0.1:1", "--secure-port=0", *flags]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f'] "command failed" err="{message}"')
+
+
+def test_the_configuration_is_written_and_can_be_read_again(
+    settings: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = settings({**CONNECTED, "percentageOfNodesToScore": 42}, "--leader-elect-resource-name=mine")
+    flags = ["--config=config.yaml", "--leader-elect-resource-name=mine", "--write-config-to=whole.yaml"]
+    assert main(["run", *flags]) == 0
+    written = yaml.safe_load(Path("whole.yaml").read_text())
+    assert written == first.completed()
+    assert written["leaderElection"]["resourceName"] == "mine"
+    again = make_settings(parse(["--config=whole.yaml"], "bayplan run"))
+    assert again.completed() == written
+    assert 'Wrote configuration" file="whole.yaml"' in capsys.readouterr().err
