@@ -1,0 +1,156 @@
+"""The manifests fit together: with each other, with the command line, and with what is served."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayplan import __version__
+from bayplan.config import build_profiles
+from bayplan.config.load import parse_config
+from bayplan.operating.command_line import FlagValues, parse
+
+from .manifests import DEPLOY, OPTIONAL, REPLACE, SECOND, Manifest, granted, objects, pod_spec, the
+
+ALL = [
+    pytest.param(item, id=f"{item['kind']} {item.get('metadata', {}).get('name', '')}")
+    for item in objects(SECOND, OPTIONAL, REPLACE)
+]
+RUNNING = [pytest.param("Deployment", SECOND, id="second"), pytest.param("Pod", REPLACE, id="replacing")]
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+def container(kind: str, place: Path) -> Manifest:
+    (found,) = pod_spec(the(kind, place))["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def flags(kind: str, place: Path) -> FlagValues:
+    return parse(container(kind, place)["args"], "bayplan run")
+
+
+def test_kustomization_has_every_file() -> None:
+    there = {file.name for file in SECOND.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(the("Kustomization", SECOND)["resources"]) == there
+
+
+@pytest.mark.parametrize("item", ALL)
+def test_every_object_is_one(item: Manifest) -> None:
+    if item["kind"] != "Kustomization":
+        assert item["metadata"]["name"]
+        assert re.fullmatch(r"v1|[a-z.0-9]+/v[0-9a-z]+", item["apiVersion"])
+
+
+def test_all_that_selects_the_pods_does() -> None:
+    template = the("Deployment", SECOND)["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    (spread,) = template["spec"]["topologySpreadConstraints"]
+    selectors = [
+        the("Deployment", SECOND)["spec"]["selector"]["matchLabels"],
+        the("PodDisruptionBudget", SECOND)["spec"]["selector"]["matchLabels"],
+        the("Service", SECOND)["spec"]["selector"],
+        spread["labelSelector"]["matchLabels"],
+    ]
+    assert [selector for selector in selectors if not selector.items() <= labels.items()] == []
+    monitored = the("ServiceMonitor", OPTIONAL)["spec"]["selector"]["matchLabels"]
+    assert monitored.items() <= the("Service", SECOND)["metadata"]["labels"].items()
+
+
+def test_roles_are_bound_to_the_account_of_the_pods() -> None:
+    account = the("ServiceAccount", SECOND)["metadata"]
+    assert pod_spec(the("Deployment", SECOND))["serviceAccountName"] == account["name"]
+    bindings = [item for item in objects(SECOND, OPTIONAL) if item["kind"].endswith("RoleBinding")]
+    roles = {
+        (item["kind"], item["metadata"]["name"])
+        for item in objects(SECOND, OPTIONAL)
+        if item["kind"].endswith("Role")
+    }
+    assert len(bindings) == 3
+    for binding in bindings:
+        (subject,) = binding["subjects"]
+        assert (subject["kind"], subject["name"], subject["namespace"]) == (
+            "ServiceAccount",
+            account["name"],
+            account["namespace"],
+        )
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in roles
+
+
+def test_the_configuration_is_one_that_a_scheduler_can_run_with() -> None:
+    """And its lease is the one that the role is about."""
+    data = the("ConfigMap", SECOND)["data"]
+    path = Path(flags("Deployment", SECOND)["config"])
+    spec = pod_spec(the("Deployment", SECOND))
+    (volume,), (mount,) = spec["volumes"], container("Deployment", SECOND)["volumeMounts"]
+    assert (volume["name"], volume["configMap"]["name"]) == (mount["name"], "bayplan")
+    assert str(path.parent) == mount["mountPath"]
+    config = parse_config(data[path.name], path.name)
+    (plan,) = build_profiles(config)
+    election = config.leader_election
+    assert plan.scheduler_name == "bayplan"
+    assert election.leader_elect
+    leases = {item.name for item in granted(SECOND) if (item.resource, item.verb) == ("leases", "update")}
+    assert (leases, election.resource_namespace) == ({election.resource_name}, "kube-system")
+
+
+@pytest.mark.parametrize(("kind", "place"), RUNNING)
+def test_ports_are_those_that_are_served(kind: str, place: Path) -> None:
+    (port,) = container(kind, place)["ports"]
+    assert port["containerPort"] == flags(kind, place)["secure-port"]
+    for probe in PROBES:
+        asked = container(kind, place)[probe]["httpGet"]
+        assert (asked["port"], asked["scheme"]) == (port["name"], "HTTPS")
+    if place is SECOND:
+        (served,) = the("Service", SECOND)["spec"]["ports"]
+        assert served["targetPort"] == port["name"]
+        assert {end["port"] for end in the("ServiceMonitor", OPTIONAL)["spec"]["endpoints"]} == {
+            served["name"]
+        }
+
+
+@pytest.mark.parametrize(("kind", "place"), RUNNING)
+def test_probes_may_ask_without_a_token(kind: str, place: Path) -> None:
+    open_to_all = flags(kind, place)["authorization-always-allow-paths"]
+    asked = {container(kind, place)[probe]["httpGet"]["path"] for probe in PROBES}
+    assert asked == {"/livez", "/readyz"}
+    assert asked <= set(open_to_all)
+
+
+def test_the_replacement_has_the_flags_that_kubeadm_gives() -> None:
+    given = flags("Pod", REPLACE)
+    (mount,) = container("Pod", REPLACE)["volumeMounts"]
+    names = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+    assert {given[name] for name in names} == {mount["mountPath"]}
+    assert given["leader-elect-resource-name"] == "kube-scheduler"
+
+
+@pytest.mark.parametrize(("kind", "place"), RUNNING)
+def test_images_are_of_this_version(kind: str, place: Path) -> None:
+    assert container(kind, place)["image"] == f"bayplan:{__version__}"
+
+
+def test_pods_of_the_deployment_have_no_rights_on_their_node() -> None:
+    spec = pod_spec(the("Deployment", SECOND))
+    allowed: dict[str, Any] = container("Deployment", SECOND)["securityContext"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert allowed["readOnlyRootFilesystem"]
+    assert not allowed["allowPrivilegeEscalation"]
+    assert allowed["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_image_runs_a_scheduler_and_not_as_root() -> None:
+    """What its instructions say: building it takes a container engine."""
+    lines = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    last = max(i for i, (word, _) in enumerate(steps) if word == "FROM")
+    final = dict(steps[last:])
+    assert int(final["USER"].split(":")[0]) > 0
+    assert final["ENTRYPOINT"] == '["bayplan", "run"]'
+    assert [base for word, base in steps if word == "FROM" and "/" in shlex.split(base)[0]] == []
+    copied = {source for word, rest in steps[:last] if word == "COPY" for source in rest.split()[:-1]}
+    assert [source for source in copied if not (DEPLOY.parent / source).exists()] == []

@@ -1,0 +1,145 @@
+"""Roles and requests: the manifests grant what a scheduler asks for, all of it and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from bayplan.api.pod import Pod
+from bayplan.api.pod_group import PodGroup
+from bayplan.client.http import KubernetesCluster
+from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
+from bayplan.operating.permissions import (
+    Permission,
+    election_permissions,
+    scheduling_permissions,
+    serving_permissions,
+    watching_permissions,
+)
+from bayplan.scheduler.loop import Scheduler
+from bayplan.server.memory import MemoryStore
+from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
+from tests.client.http.api_server import BREAK, ApiServer, Asked
+from tests.client.http.clients import talk, until
+
+from .manifests import OPTIONAL, SECOND, granted
+
+LEASE = "bayplan"
+
+READ = ("get", "list", "watch")
+UPSTREAM: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+    ("", ("events",), ("create", "patch", "update")),
+    ("events.k8s.io", ("events",), ("create", "patch", "update")),
+    ("", ("nodes", "namespaces", "services", "replicationcontrollers"), READ),
+    ("", ("persistentvolumes", "persistentvolumeclaims"), (*READ, "update", "patch")),
+    ("", ("pods",), (*READ, "delete")),
+    ("", ("pods/binding", "bindings"), ("create",)),
+    ("", ("pods/status",), ("patch", "update")),
+    ("apps", ("replicasets", "statefulsets"), READ),
+    ("policy", ("poddisruptionbudgets",), READ),
+    ("storage.k8s.io", ("csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"), READ),
+    ("storage.k8s.io", ("storageclasses",), READ),
+    ("authentication.k8s.io", ("tokenreviews",), ("create",)),
+    ("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
+]
+"""What `system:kube-scheduler` and `system:volume-scheduler` allow in v1.36, as far as it concerns us."""
+
+
+def test_the_manifests_grant_what_is_asked_for() -> None:
+    wanted = scheduling_permissions() | serving_permissions() | election_permissions("kube-system", LEASE)
+    assert granted(SECOND) == wanted
+
+
+def test_the_optional_manifest_grants_what_coscheduling_asks_for() -> None:
+    assert granted(OPTIONAL / "coscheduling-rbac.yaml") == watching_permissions(PodGroup)
+
+
+def test_kube_schedulers_own_roles_suffice() -> None:
+    """So that bayplan can take its place under its identity."""
+    allowed = {
+        Permission(group, resource, verb)
+        for group, resources, verbs in UPSTREAM
+        for resource in resources
+        for verb in verbs
+    }
+    wanted = {item for item in scheduling_permissions() | serving_permissions() if not item.namespace}
+    assert wanted - allowed == set()
+
+
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/v[^/]+"
+    r"(?:/namespaces/(?P<namespace>[^/]+)(?=/))?"
+    r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<part>[^/]+))?)?"
+)
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def permission_for(asked: Asked) -> Permission | None:
+    """What a request needs; None for what everybody may (discovery)."""
+    found = _PATH.fullmatch(asked.path)
+    if found is None:
+        assert re.fullmatch(r"/apis/[^/]+/v[^/]+", asked.path), asked.path
+        return None
+    resource = found["resource"] + (f"/{found['part']}" if found["part"] else "")
+    verb = _VERBS.get(asked.method) or ("watch" if asked.is_watch else "get" if found["name"] else "list")
+    if resource != "leases":
+        return Permission(found["group"] or "", resource, verb)
+    name = "" if verb == "create" else found["name"]
+    return Permission(found["group"] or "", resource, verb, found["namespace"], name)
+
+
+def life(*, streaming: bool) -> set[Permission]:
+    """What is asked for in a life with everything in it.
+
+    Pods are bound, refused, preempting and with volumes; an answer is lost; a lease is held and released.
+    """
+    store = MemoryStore()
+    store.create(make_node("n", cpu="2", memory="4Gi"))
+    store.create(make_storage_class("fast"))
+    store.create(make_pv("disk", storage_class="fast"))
+    store.create(make_pvc("static", storage_class="fast"))
+    store.create(make_pvc("made-on-demand", storage_class="fast", storage="100Gi"))
+    victim = store.create(make_pod("victim", requests={"cpu": "2"}, priority=0))
+    store.bind(victim.name, victim.namespace, "n")
+    lost = False
+
+    async def lose(asked: Asked) -> str | None:
+        nonlocal lost
+        first = not lost and asked.path.endswith("/pods/important/binding")
+        lost = lost or first
+        return BREAK if first else None
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> set[Permission]:
+        settings = ElectionSettings(name=LEASE)
+        leases = lease_client(cluster.connections, settings)
+        election = LeaderElection(leases, settings, "me", events=leases.events())
+        await election.acquire()
+        running = asyncio.ensure_future(Scheduler(cluster, eager=False, events=cluster.events()).run())
+        try:
+            store.create(make_pod("important", requests={"cpu": "1"}, priority=100))
+            await until(lambda: bool(store.get(Pod, "important", "default").spec.node_name))
+            store.create(make_pod("with-disk", claims=["static", "made-on-demand"]))
+            await until(lambda: bool(server.of("PATCH", "/persistentvolumes/disk")))
+            await until(lambda: bool(server.of("PATCH", "/persistentvolumeclaims/made-on-demand")))
+            await until(lambda: bool(server.of("POST", "/apis/events.k8s.io/v1/namespaces/default/events")))
+            await election.release()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        return {permission for asked in server.asked if (permission := permission_for(asked)) is not None}
+
+    return talk(store, act, interfere=lose, streaming=streaming)
+
+
+RARE = {
+    Permission("events.k8s.io", "events", "patch"),
+    Permission("", "events", "patch"),
+}
+"""For events that are repeated; tests/client/http has them."""
+
+
+def test_what_is_asked_for_is_what_is_listed() -> None:
+    """Neither is anything forgotten in the list, nor does it have what nobody asks for."""
+    asked = life(streaming=True) | life(streaming=False)
+    listed = scheduling_permissions() | election_permissions("kube-system", LEASE)
+    assert asked | RARE == listed
