@@ -17,14 +17,14 @@ from bayplan.simulator.virtual_time import quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 
 
-def make_history(size: int, events: int) -> History[Node]:
-    history: History[Node] = History(size)
+def make_history(size: int, events: int) -> History[WatchEvent[Node]]:
+    history: History[WatchEvent[Node]] = History(size)
     for version in range(1, events + 1):
         history.append(WatchEvent(Change.ADDED, make_node(f"n{version}"), str(version)))
     return history
 
 
-def watch(history: History[Node], version: int) -> Watch[Node]:
+def watch(history: History[WatchEvent[Node]], version: int) -> Watch[Node]:
     return Watch(history, str(version), lambda text: history.position_after(int(text)))
 
 

@@ -69,6 +69,33 @@ def milli_value(quantity: Quantity | None) -> int:
     return milli_units(parse_quantity(quantity))
 
 
+@lru_cache(maxsize=65536)
+def canonical_quantity(quantity: Quantity) -> str:
+    """The quantity as an API server writes it: no fraction, and the largest suffix of its family.
+
+    Raises:
+        QuantityError: the text is no quantity.
+    """
+    text = str(quantity).strip()
+    nano = parse_quantity(text)
+    if text.endswith("i") and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
+        return _with_suffix(nano // NANO, 1024, ("", *_BINARY_EXPONENTS))
+    exponents = tuple(_DECIMAL_EXPONENTS.values())
+    if "e" in text.lower() and not text.endswith("E"):
+        return _with_suffix(nano, 1000, tuple(f"e{power}" if power else "" for power in exponents))
+    return _with_suffix(nano, 1000, tuple(_DECIMAL_EXPONENTS))
+
+
+def _with_suffix(number: int, base: int, suffixes: tuple[str, ...]) -> str:
+    if not number:
+        return "0"
+    step = 0
+    while number % base == 0 and step < len(suffixes) - 1:
+        number //= base
+        step += 1
+    return f"{number}{suffixes[step]}"
+
+
 def whole_units(nano: int) -> int:
     """Nano units as whole units, rounded away from zero, cut to 64 bits."""
     return _away_from_zero(nano, NANO)

@@ -13,13 +13,23 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Generic
+from typing import Generic, Protocol, TypeVar
 
 from bayplan.framework.cluster_api import ObjectT, WatchEvent
 from bayplan.server import refusals
 
 
-class History(Generic[ObjectT]):
+class Versioned(Protocol):
+    """Something that happened at a resourceVersion."""
+
+    @property
+    def resource_version(self) -> str: ...
+
+
+EventT = TypeVar("EventT", bound=Versioned)
+
+
+class History(Generic[EventT]):
     """The events of one kind, oldest first, in the order of their resourceVersions."""
 
     compacted: int
@@ -28,11 +38,11 @@ class History(Generic[ObjectT]):
     def __init__(self, size: int, compacted: int = 0) -> None:
         self.compacted = compacted
         self._size = size
-        self._events: list[WatchEvent[ObjectT]] = []
+        self._events: list[EventT] = []
         self._forgotten = 0
         self._waiting: list[asyncio.Future[None]] = []
 
-    def append(self, event: WatchEvent[ObjectT]) -> None:
+    def append(self, event: EventT) -> None:
         events = self._events
         events.append(event)
         if self._waiting:
@@ -41,7 +51,7 @@ class History(Generic[ObjectT]):
             self._forget(self._size)
 
     @property
-    def last(self) -> WatchEvent[ObjectT] | None:
+    def last(self) -> EventT | None:
         return self._events[-1] if self._events else None
 
     def compact(self, version: int) -> None:
@@ -59,7 +69,7 @@ class History(Generic[ObjectT]):
             raise refusals.too_old(str(version), self.compacted)
         return self._forgotten + bisect_right(self._events, version, key=_version_of)
 
-    def read(self, cursor: int) -> Sequence[WatchEvent[ObjectT]] | None:
+    def read(self, cursor: int) -> Sequence[EventT] | None:
         """All events from the cursor on; None where some of them have been forgotten."""
         index = cursor - self._forgotten
         return self._events[index:] if index >= 0 else None
@@ -87,7 +97,7 @@ class History(Generic[ObjectT]):
             del self._events[:count]
 
 
-def _version_of(event: WatchEvent[ObjectT]) -> int:
+def _version_of(event: Versioned) -> int:
     return int(event.resource_version)
 
 
@@ -95,7 +105,7 @@ class Watch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):
     """One watcher's way through a history. It never ends by itself."""
 
     def __init__(
-        self, history: History[ObjectT], resource_version: str, position: Callable[[str], int]
+        self, history: History[WatchEvent[ObjectT]], resource_version: str, position: Callable[[str], int]
     ) -> None:
         self._history = history
         self._version = resource_version

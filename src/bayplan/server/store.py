@@ -51,7 +51,7 @@ class _Table(Generic[ObjectT]):
 
     __slots__ = ("history", "kind", "objects")
 
-    def __init__(self, kind: type[ObjectT], history: History[ObjectT]) -> None:
+    def __init__(self, kind: type[ObjectT], history: History[WatchEvent[ObjectT]]) -> None:
         self.kind = kind
         self.objects: dict[tuple[str, str], ObjectT] = {}
         self.history = history

@@ -1,0 +1,263 @@
+"""The objects of the embedded server as JSON, their versions, and what happened to them.
+
+A document is kept as the bytes that go over the wire: a list or a watch event is then a matter of joining
+them, fields that bayplan's records do not know survive, and an object takes a tenth of the memory that it
+takes as dictionaries. Who needs the fields parses it; the scheduler's typed record is made once and kept.
+
+This knows keys, versions and order, and nothing of what an object means: `objects.py` does. What is written
+here reaches the disk through a `Journal` (`sqlite.py`), which may be absent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
+
+from bayplan.api.meta import Object
+from bayplan.framework.cluster_api import Change
+from bayplan.server import statuses
+from bayplan.server.history import History
+from bayplan.server.kinds import Resource
+
+Content = dict[str, Any]
+"""An object as plain values: what its JSON says."""
+
+HISTORY: Final = 10_000
+"""Changes that are remembered for each resource, at least; a watcher further behind has to list again."""
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Content).decode
+_AFTER_SLASH: Final = "0"
+"""The character that follows "/", so that `ns/` to `ns0` are the keys of a namespace."""
+
+
+class Document:
+    """One version of one object. It never changes."""
+
+    __slots__ = ("_facts", "_record", "_views", "body", "key", "version")
+
+    def __init__(self, key: str, version: int, body: bytes) -> None:
+        self.key = key
+        self.version = version
+        self.body = body
+        self._facts: Facts | None = None
+        self._record: Object | None = None
+        self._views: dict[str, bytes] | None = None
+
+    def parse(self) -> Content:
+        """The object's fields, for the caller to change as it likes."""
+        return _decode(self.body)
+
+    def facts(self, selectable: Sequence[str]) -> Facts:
+        """What selectors ask about: labels, and the fields that may be selected."""
+        if self._facts is None:
+            content = self.parse()
+            labels = content["metadata"].get("labels") or {}
+            self._facts = Facts(labels, {path: field_text(content, path) for path in selectable})
+        return self._facts
+
+    def record(self, kind: type[ObjectT]) -> ObjectT:
+        """The object as a typed record; always the same one."""
+        if self._record is None:
+            self._record = decode_record(kind, self.body)
+        return cast(ObjectT, self._record)
+
+    def at_version(self, version: int) -> Document:
+        """The same object with another version."""
+        content = self.parse()
+        content["metadata"]["resourceVersion"] = str(version)
+        return Document(self.key, version, _encode(content))
+
+    def view(self, name: str, convert: Any) -> bytes:
+        """The body in another form (another API group's), converted once."""
+        if self._views is None:
+            self._views = {}
+        body = self._views.get(name)
+        if body is None:
+            body = self._views[name] = _encode(convert(self.parse()))
+        return body
+
+
+class Facts(NamedTuple):
+    labels: dict[str, str]
+    fields: dict[str, str]
+
+
+class Entry(NamedTuple):
+    """One change of one object. A deleted one is given as it was last, with the version of its deletion."""
+
+    change: Change
+    document: Document
+    previous: Document | None
+    resource_version: str
+
+
+class Journal(Protocol):
+    """Where writes are made durable."""
+
+    def record(self, resource: Resource, document: Document, *, removed: bool) -> None:
+        """Takes a write; it will be on the disk soon."""
+
+    @property
+    def committed(self) -> int:
+        """All writes up to this version are on the disk."""
+
+    async def wait(self, version: int) -> None:
+        """Waits until everything up to a version is on the disk."""
+
+
+class Table:
+    """The objects of one resource by key, in the order of their keys, and what happened to them."""
+
+    __slots__ = ("documents", "history", "keys", "resource")
+
+    def __init__(self, resource: Resource, history: History[Entry]) -> None:
+        self.resource = resource
+        self.documents: dict[str, Document] = {}
+        self.keys: list[str] = []
+        self.history = history
+
+    def __iter__(self) -> Iterator[Document]:
+        documents = self.documents
+        return (documents[key] for key in self.keys)
+
+    def of_namespace(self, namespace: str) -> Iterator[Document]:
+        """The objects of a namespace; of all namespaces where it is empty."""
+        if not namespace:
+            return iter(self)
+        keys, documents = self.keys, self.documents
+        first, last = bisect_left(keys, f"{namespace}/"), bisect_left(keys, f"{namespace}{_AFTER_SLASH}")
+        return (documents[key] for key in keys[first:last])
+
+
+class DocumentStore:
+    """All documents. Every write gets the next version; versions never go back, not even after a crash."""
+
+    def __init__(self, *, journal: Journal | None = None, history: int = HISTORY) -> None:
+        self.version = 0
+        self._journal = journal
+        self._history = history
+        self._compacted = 0
+        self._tables: dict[Resource, Table] = {}
+
+    def restore(self, documents: Iterable[tuple[Resource, Document]], version: int) -> None:
+        """Takes over what a journal has kept. What happened before is forgotten: who watched lists again."""
+        self.version = self._compacted = version
+        for resource, document in documents:
+            self.table(resource).documents[document.key] = document
+        for table in self._tables.values():
+            table.keys = sorted(table.documents)
+            table.history.compacted = version
+
+    def table(self, resource: Resource) -> Table:
+        table = self._tables.get(resource)
+        if table is None:
+            table = Table(resource, History(self._history, self._compacted))
+            self._tables[resource] = table
+        return table
+
+    def drop(self, resource: Resource) -> None:
+        """Forgets a resource whose definition is gone; its objects have been removed before."""
+        self._tables.pop(resource, None)
+
+    # Reading
+
+    def find(self, resource: Resource, key: str) -> Document | None:
+        return self.table(resource).documents.get(key)
+
+    def position(self, resource: Resource, version: int) -> int:
+        """Where in its history a watcher starts who knows everything up to a version.
+
+        Raises:
+            GoneError: what followed has been forgotten.
+        """
+        if version > self.version:
+            raise statuses.too_new(version, self.version)
+        return self.table(resource).history.position_after(version)
+
+    # Writing
+
+    def put(self, resource: Resource, key: str, content: Content) -> Document:
+        """Creates or replaces an object. Its resourceVersion is written into `content`."""
+        document = self._versioned(key, content)
+        table = self.table(resource)
+        previous = table.documents.get(key)
+        table.documents[key] = document
+        if previous is None:
+            insort(table.keys, key)
+        change = Change.ADDED if previous is None else Change.MODIFIED
+        self._tell(table, Entry(change, document, previous, str(document.version)))
+        return document
+
+    def remove(self, resource: Resource, key: str, content: Content) -> Document:
+        """Removes an object; `content` is how it looked at the end."""
+        table = self.table(resource)
+        previous = table.documents.pop(key)
+        del table.keys[bisect_left(table.keys, key)]
+        document = self._versioned(key, content)
+        self._tell(table, Entry(Change.DELETED, document, previous, str(document.version)))
+        return document
+
+    def compact(self) -> None:
+        """Forgets all history: who is up to date goes on watching, everyone else must list."""
+        self._compacted = self.version
+        for table in self._tables.values():
+            table.history.compact(self.version)
+
+    # Durability
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything written so far would survive a crash."""
+        return self._journal is None or self._journal.committed >= self.version
+
+    async def durable(self, version: int | None = None) -> None:
+        """Waits until everything up to a version (by default: up to now) would survive a crash."""
+        if self._journal is not None:
+            version = self.version if version is None else version
+            if self._journal.committed < version:
+                await self._journal.wait(version)
+
+    def _versioned(self, key: str, content: Content) -> Document:
+        self.version += 1
+        content["metadata"]["resourceVersion"] = str(self.version)
+        return Document(key, self.version, _encode(content))
+
+    def _tell(self, table: Table, entry: Entry) -> None:
+        if self._journal is not None:
+            removed = entry.change is Change.DELETED
+            self._journal.record(table.resource, entry.document, removed=removed)
+        table.history.append(entry)
+
+
+def field_text(content: Content, path: str) -> str:
+    """The field at `spec.nodeName`, as text: what a field selector compares with."""
+    found: Any = content
+    for name in path.split("."):
+        if not isinstance(found, dict):
+            return ""
+        found = found.get(name)
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    return "" if found is None else str(found)
+
+
+def decode_record(kind: type[ObjectT], body: bytes) -> ObjectT:
+    """The typed record of a document. A null that stands for "absent" is left out first."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        return msgspec.convert(without_nulls(_decode(body)), kind)
+
+
+def without_nulls(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: without_nulls(part) for key, part in content.items() if part is not None}
+    if isinstance(content, list):
+        return [without_nulls(part) for part in content if part is not None]
+    return content

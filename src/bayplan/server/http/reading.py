@@ -1,0 +1,177 @@
+"""GET of one object, and of lists: pages, selectors, tables."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from bayplan.server import statuses
+from bayplan.server.documents import Document
+from bayplan.server.http.answers import answer, is_for_people, pieces
+from bayplan.server.http.requests import JSON, Form, Target, integer
+from bayplan.server.kinds import Resource
+from bayplan.server.objects import ObjectAPI
+from bayplan.server.printing import Printer
+from bayplan.server.selecting import Selection, parse_selection
+from bayplan.server.statuses import bad_request
+from bayplan.server.views import from_storage
+
+_MOST_OPEN_LISTS: Final = 200
+"""Lists that clients read page by page at the same time; the oldest is forgotten."""
+_STREAMED: Final = 1024 * 1024
+"""Lists larger than this are written piece by piece."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _OpenList:
+    """The rest of a list of which a client has read some pages: all pages show the same moment."""
+
+    def __init__(self, documents: Sequence[Document], version: int) -> None:
+        self.documents = documents
+        self.version = version
+
+
+class Reader:
+    """Answers GET requests for objects."""
+
+    def __init__(self, api: ObjectAPI, printer: Printer) -> None:
+        self._api = api
+        self._printer = printer
+        self._open: OrderedDict[str, _OpenList] = OrderedDict()
+        self._tokens = itertools.count()
+
+    def get(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
+        resource = target.resource
+        document = self._api.document(resource, target.name, target.namespace)
+        if form.kind == "Table":
+            table = self._printer.table(resource, [document], request.query.get("includeObject", "Metadata"))
+            return answer(request, table)
+        if form.kind == "PartialObjectMetadata":
+            return answer(request, metadata_only(document.parse()))
+        return answer(request, body_of(resource, document), as_yaml=form.yaml)
+
+    async def list(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
+        resource = target.resource
+        self._check(request)
+        documents, version, continue_, remaining = self._page(request, target)
+        meta: dict[str, Any] = {"resourceVersion": str(version)}
+        if continue_:
+            meta["continue"] = continue_
+            if remaining is not None:
+                meta["remainingItemCount"] = remaining
+        if form.kind == "Table":
+            table = self._printer.table(resource, documents, request.query.get("includeObject", "Metadata"))
+            return answer(request, {**table, "metadata": meta})
+        if form.kind == "PartialObjectMetadataList":
+            items = [metadata_only(document.parse()) for document in documents]
+            kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+            return answer(request, {**kind, "metadata": meta, "items": items})
+        head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta}
+        parts = _list_parts(_encode(head), (body_of(resource, document) for document in documents))
+        size = sum(len(document.body) for document in documents)
+        if size < _STREAMED or form.yaml or is_for_people(request):
+            return answer(request, b"".join(parts), as_yaml=form.yaml)
+        response = web.StreamResponse()
+        response.content_type = JSON
+        await response.prepare(request)
+        for piece in pieces(parts):
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+    def _check(self, request: web.BaseRequest) -> None:
+        query = request.query
+        if "sendInitialEvents" in query:
+            problem = statuses.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
+            raise statuses.invalid_options("ListOptions", [problem])
+        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        if version and not version.isdecimal():
+            raise statuses.not_a_version(version)
+        current = self._api.store.version
+        if version and int(version) > current:
+            raise statuses.too_new(int(version), current)
+        if match == "Exact" and version and int(version) != current:
+            raise statuses.too_old(version, current)
+
+    def _page(
+        self, request: web.BaseRequest, target: Target
+    ) -> tuple[Sequence[Document], int, str, int | None]:
+        """The objects of this page, the version they are of, where it goes on, and how many are left."""
+        limit = integer(request, "limit") or 0
+        token = request.query.get("continue", "")
+        if token:
+            found = self._open.pop(_read_token(token), None)
+            if found is None:
+                raise statuses.expired_continue()
+        else:
+            documents = select(self._api, target.resource, selection_of(request, target))
+            found = _OpenList(documents, self._api.store.version)
+        if not limit or len(found.documents) <= limit:
+            return found.documents, found.version, "", None
+        rest = found.documents[limit:]
+        key = f"{next(self._tokens)}"
+        self._open[key] = _OpenList(rest, found.version)
+        if len(self._open) > _MOST_OPEN_LISTS:
+            self._open.popitem(last=False)
+        return found.documents[:limit], found.version, _make_token(key, found.version), len(rest)
+
+
+def selection_of(request: web.BaseRequest, target: Target) -> Selection:
+    query = request.query
+    return parse_selection(
+        target.resource, query.get("labelSelector", ""), query.get("fieldSelector", ""), target.namespace
+    )
+
+
+def select(api: ObjectAPI, resource: Resource, selection: Selection) -> list[Document]:
+    documents = api.documents(resource, selection.namespace)
+    if selection.is_everything:
+        return list(documents)
+    return [document for document in documents if selection.matches(document)]
+
+
+def body_of(resource: Resource, document: Document) -> bytes:
+    """An object's JSON in the form of the resource it is asked for as."""
+    if resource.stored_as is None:
+        return document.body
+    convert: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: from_storage(resource, content)  # noqa: E731
+    return document.view(resource.api_version, convert)
+
+
+def metadata_only(content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": content["metadata"],
+    }
+
+
+def _list_parts(head: bytes, bodies: Iterator[bytes]) -> Iterator[bytes]:
+    yield head[:-1] + b',"items":['
+    separator = b""
+    for body in bodies:
+        yield separator + body
+        separator = b","
+    yield b"]}"
+
+
+def _make_token(key: str, version: int) -> str:
+    """Opaque to clients. The version makes tokens of an earlier life of this server recognisable."""
+    return base64.urlsafe_b64encode(f"bayplan:{version}:{key}".encode()).decode()
+
+
+def _read_token(token: str) -> str:
+    try:
+        name, _, key = base64.urlsafe_b64decode(token.encode()).decode().split(":")
+    except ValueError as error:
+        raise bad_request(f"continue key is not valid: {error}") from error
+    if name != "bayplan":
+        raise bad_request("continue key is not valid: it is not one of ours")
+    return key

@@ -1,0 +1,175 @@
+"""What a request asks for: which resource, which object, in which form the answer is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from bayplan.api.documents import parse_documents
+from bayplan.errors import DecodeError
+from bayplan.server import statuses
+from bayplan.server.kinds import Catalog, Resource, Subresource
+from bayplan.server.statuses import RefusalError, bad_request
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+LARGEST_BODY: Final = 3 * 1024 * 1024
+
+_ACCEPTED: Final = f"accepted media types include: {JSON}, {YAML}"
+_AVAILABLE: Final = (
+    f"406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {JSON};stream=watch "
+    "(this server speaks no protobuf: set the client's content type to application/json)"
+)
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path under /api or /apis means."""
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: Subresource | None = None
+
+    @property
+    def subresource_name(self) -> str:
+        return "" if self.subresource is None else self.subresource.name
+
+
+def find_target(catalog: Catalog, steps: list[str]) -> Target | None:
+    """The target of a path, split at its slashes, without `api` and with a group: [group, version, …]."""
+    group, version, *rest = steps
+    namespace = ""
+    if (
+        len(rest) >= 3
+        and rest[0] == "namespaces"
+        and not _belongs_to_namespace(catalog, version, group, rest)
+    ):
+        namespace = rest[1]
+        rest = rest[2:]
+    if not 1 <= len(rest) <= 3:
+        return None
+    resource = catalog.find(group, version, rest[0])
+    if resource is None or (namespace and not resource.namespaced):
+        return None
+    target = Target(resource, namespace, rest[1] if len(rest) > 1 else "")
+    if resource.namespaced and target.name and not namespace:
+        return None
+    if len(rest) < 3:
+        return target
+    subresource = resource.subresource(rest[2])
+    return None if subresource is None else replace(target, subresource=subresource)
+
+
+def _belongs_to_namespace(catalog: Catalog, version: str, group: str, rest: list[str]) -> bool:
+    """Whether `namespaces/NAME/WORD` is a part of the namespace itself, not of what is in it."""
+    namespaces = catalog.find(group, version, "namespaces")
+    return len(rest) == 3 and namespaces is not None and namespaces.subresource(rest[2]) is not None
+
+
+class Form(NamedTuple):
+    """The form in which an answer is wanted."""
+
+    kind: str = ""
+    """Table, PartialObjectMetadata(List) or APIGroupDiscoveryList; empty for the object itself."""
+    yaml: bool = False
+
+
+def wanted_form(accept: str) -> Form:
+    """The first form in an Accept header that this server has.
+
+    Raises:
+        RefusalError: there is none; 406.
+    """
+    if not accept:
+        return Form()
+    for part in accept.split(","):
+        media, *parameters = (word.strip() for word in part.split(";"))
+        options = dict(word.partition("=")[::2] for word in parameters)
+        kind = options.get("as", "")
+        if media not in (JSON, YAML, "*/*", "application/*"):
+            continue
+        if kind and options.get("v") not in ("v1", "v2"):
+            continue
+        return Form(kind, media == YAML)
+    raise RefusalError(_AVAILABLE, 406, reason="NotAcceptable", details={})
+
+
+def flag(request: web.BaseRequest, name: str) -> bool:
+    return request.query.get(name, "") in _TRUE
+
+
+def integer(request: web.BaseRequest, name: str) -> int | None:
+    """A parameter that is a number.
+
+    Raises:
+        RefusalError: it is none; 400.
+    """
+    text = request.query.get(name, "")
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        message = f'strconv.ParseInt: parsing "{text}": invalid syntax'
+        raise bad_request(message) from None
+
+
+def is_dry_run(request: web.BaseRequest, kind: str) -> bool:
+    """Whether nothing is to be written. `kind` is the kind of the options, for messages."""
+    given = request.query.getall("dryRun", [])
+    if not given:
+        return False
+    if given != ["All"]:
+        raise statuses.invalid_options(kind, [statuses.unsupported("dryRun", given, ["All"])])
+    return True
+
+
+async def read_body(request: web.BaseRequest) -> bytes:
+    """The whole body.
+
+    Raises:
+        RefusalError: it is too large; 413.
+    """
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        message = f"Request entity too large: limit is {LARGEST_BODY}"
+        raise RefusalError(message, 413, reason="RequestEntityTooLarge", details={}) from error
+
+
+def decode_body(body: bytes, content_type: str, what: str) -> Any:
+    """The value in a body of JSON or YAML; `what` begins the message where it is neither.
+
+    Raises:
+        RefusalError: it is broken (400), or in a form that this server does not read (415).
+    """
+    if content_type in (JSON, "", "application/octet-stream"):
+        try:
+            return msgspec.json.decode(body)
+        except msgspec.DecodeError as error:
+            raise bad_request(f"{what}json parse error: {error} ({_excerpt(body)})") from error
+        except RecursionError as error:
+            raise bad_request(f"{what}json parse error: it is nested too deeply") from error
+    if content_type.removesuffix("+yaml") in (YAML, "application/apply-patch"):
+        try:
+            documents = list(parse_documents(body))
+        except DecodeError as error:
+            raise bad_request(f"{what}yaml: {error}") from error
+        if len(documents) != 1:
+            raise bad_request(f"{what}yaml: expected one document, got {len(documents)}")
+        return documents[0].content
+    message = f"the body of the request was in an unknown format - {_ACCEPTED}"
+    if content_type == PROTOBUF:
+        message += "; this server speaks no protobuf: set the client's content type to application/json"
+    raise RefusalError(message, 415, reason="UnsupportedMediaType")
+
+
+def _excerpt(body: bytes) -> str:
+    text = body[:30].decode(errors="replace")
+    return text if len(body) <= 30 else f"{text} ..."

@@ -1,0 +1,37 @@
+"""Who am I, and may I: here the answers are short, for who has the token may do everything."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bayplan.server.kinds import Resource
+
+USER: Final = "kubernetes-admin"
+GROUPS: Final = ("system:masters", "system:authenticated")
+
+
+def review(resource: Resource, content: dict[str, Any], tokens: frozenset[str]) -> dict[str, Any]:
+    """The answer to a review: what was asked, and a status."""
+    user = {"username": USER, "groups": list(GROUPS)}
+    status: dict[str, Any]
+    if resource.kind == "SelfSubjectReview":
+        status = {"userInfo": user}
+    elif resource.kind == "TokenReview":
+        known = (content.get("spec") or {}).get("token") in tokens
+        status = {"authenticated": True, "user": user} if known else {"user": {}}
+    elif resource.kind == "SelfSubjectRulesReview":
+        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+        status = {
+            "resourceRules": [everything],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": False,
+        }
+    else:
+        status = {"allowed": True}
+    return {
+        "metadata": {},
+        **content,
+        "kind": resource.kind,
+        "apiVersion": resource.api_version,
+        "status": status,
+    }

@@ -1,0 +1,282 @@
+"""What the embedded server serves: one table of resources, and the catalog that custom resources join.
+
+Everything that has to know which kinds there are (routing, discovery, OpenAPI, printing, the store) reads
+this. A kind that is not here is answered with 404, a verb that a resource does not have with 405.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bayplan.errors import BayplanError
+
+READ: Final = ("get", "list", "watch")
+ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+"""The verbs of an ordinary resource, as discovery lists them."""
+STATUS_VERBS: Final = ("get", "patch", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A part of an object, or an action on it, with a path of its own."""
+
+    name: str
+    kind: str = ""
+    """The kind of what is sent and answered; empty for that of the object."""
+    group: str = ""
+    version: str = ""
+    verbs: tuple[str, ...] = STATUS_VERBS
+
+
+STATUS: Final = Subresource("status")
+SCALE: Final = Subresource("scale", kind="Scale", group="autoscaling", version="v1")
+BINDING: Final = Subresource("binding", kind="Binding", verbs=("create",))
+EVICTION: Final = Subresource("eviction", kind="Eviction", group="policy", version="v1", verbs=("create",))
+FINALIZE: Final = Subresource("finalize", verbs=("update",))
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of object as the API serves it. Equal if group, version and plural are."""
+
+    plural: str
+    kind: str
+    group: str = ""
+    version: str = "v1"
+    namespaced: bool = field(default=True, compare=False)
+    short_names: tuple[str, ...] = field(default=(), compare=False)
+    categories: tuple[str, ...] = field(default=(), compare=False)
+    subresources: tuple[Subresource, ...] = field(default=(), compare=False)
+    verbs: tuple[str, ...] = field(default=ALL_VERBS, compare=False)
+    selectable: tuple[str, ...] = field(default=(), compare=False)
+    """Fields that a field selector may name, besides metadata.name and metadata.namespace."""
+    counts_generations: bool = field(default=False, compare=False)
+    """Whether metadata.generation counts the changes of the spec."""
+    stored_as: Resource | None = field(default=None, compare=False)
+    """The resource whose objects these are in another form; None for those that are stored."""
+    singular_name: str = field(default="", compare=False)
+    list_kind_name: str = field(default="", compare=False)
+    schema: Mapping[str, Any] | None = field(default=None, compare=False)
+    """A custom resource's own schema (OpenAPI v3); None for built-in kinds."""
+    columns: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+    """A custom resource's additionalPrinterColumns."""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """The path under which the group and version are served."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def full_name(self) -> str:
+        """`pods`, `deployments.apps`: how messages name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def full_kind(self) -> str:
+        """`Pod`, `Deployment.apps`: how messages about invalid objects name it."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
+    def singular(self) -> str:
+        return self.singular_name or self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        return self.list_kind_name or f"{self.kind}List"
+
+    @property
+    def storage(self) -> Resource:
+        return self.stored_as or self
+
+    def subresource(self, name: str) -> Subresource | None:
+        return next((sub for sub in self.subresources if sub.name == name), None)
+
+    def key(self, name: str, namespace: str = "") -> str:
+        """How the store finds an object."""
+        return f"{namespace}/{name}" if self.namespaced else name
+
+
+def _with_status(*more: Subresource) -> tuple[Subresource, ...]:
+    return (*more, STATUS)
+
+
+_EVENT_FIELDS: Final = (
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
+_POD_FIELDS: Final = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_NAMESPACE_VERBS: Final = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
+_ALL: Final = ("all",)
+_STORAGE: Final = "storage.k8s.io"
+_DEVICES: Final = "resource.k8s.io"
+
+PODS: Final = Resource(
+    "pods", "Pod", short_names=("po",), categories=_ALL, selectable=_POD_FIELDS, counts_generations=True,
+    subresources=_with_status(BINDING, EVICTION),
+)  # fmt: skip
+NODES: Final = Resource(
+    "nodes", "Node", namespaced=False, short_names=("no",), selectable=("spec.unschedulable",),
+    subresources=_with_status(),
+)  # fmt: skip
+NAMESPACES: Final = Resource(
+    "namespaces", "Namespace", namespaced=False, short_names=("ns",), selectable=("status.phase",),
+    subresources=_with_status(FINALIZE), verbs=_NAMESPACE_VERBS,
+)  # fmt: skip
+EVENTS: Final = Resource("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS)
+NEW_EVENTS: Final = Resource(
+    "events", "Event", group="events.k8s.io", short_names=("ev",), stored_as=EVENTS,
+    selectable=tuple(name.replace("involvedObject", "regarding") for name in _EVENT_FIELDS),
+)  # fmt: skip
+CONFIG_MAPS: Final = Resource("configmaps", "ConfigMap", short_names=("cm",))
+SECRETS: Final = Resource("secrets", "Secret", selectable=("type",))
+SERVICE_ACCOUNTS: Final = Resource("serviceaccounts", "ServiceAccount", short_names=("sa",))
+SERVICES: Final = Resource(
+    "services", "Service", short_names=("svc",), categories=_ALL, subresources=_with_status()
+)
+REPLICATION_CONTROLLERS: Final = Resource(
+    "replicationcontrollers", "ReplicationController", short_names=("rc",), categories=_ALL,
+    subresources=_with_status(SCALE), selectable=("status.replicas",), counts_generations=True,
+)  # fmt: skip
+PERSISTENT_VOLUMES: Final = Resource(
+    "persistentvolumes", "PersistentVolume", namespaced=False, short_names=("pv",),
+    subresources=_with_status(),
+)  # fmt: skip
+PERSISTENT_VOLUME_CLAIMS: Final = Resource(
+    "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=_with_status()
+)
+REPLICA_SETS: Final = Resource(
+    "replicasets", "ReplicaSet", group="apps", short_names=("rs",), categories=_ALL,
+    subresources=_with_status(SCALE), selectable=("status.replicas",), counts_generations=True,
+)  # fmt: skip
+DEPLOYMENTS: Final = Resource(
+    "deployments", "Deployment", group="apps", short_names=("deploy",), categories=_ALL,
+    subresources=_with_status(SCALE), counts_generations=True,
+)  # fmt: skip
+STATEFUL_SETS: Final = Resource(
+    "statefulsets", "StatefulSet", group="apps", short_names=("sts",), categories=_ALL,
+    subresources=_with_status(SCALE), counts_generations=True,
+)  # fmt: skip
+DAEMON_SETS: Final = Resource(
+    "daemonsets", "DaemonSet", group="apps", short_names=("ds",), categories=_ALL,
+    subresources=_with_status(), counts_generations=True,
+)  # fmt: skip
+CONTROLLER_REVISIONS: Final = Resource("controllerrevisions", "ControllerRevision", group="apps")
+JOBS: Final = Resource(
+    "jobs", "Job", group="batch", categories=_ALL, subresources=_with_status(),
+    selectable=("status.successful",), counts_generations=True,
+)  # fmt: skip
+POD_DISRUPTION_BUDGETS: Final = Resource(
+    "poddisruptionbudgets", "PodDisruptionBudget", group="policy", short_names=("pdb",),
+    subresources=_with_status(), counts_generations=True,
+)  # fmt: skip
+PRIORITY_CLASSES: Final = Resource(
+    "priorityclasses", "PriorityClass", group="scheduling.k8s.io", namespaced=False, short_names=("pc",),
+    counts_generations=True,
+)  # fmt: skip
+LEASES: Final = Resource("leases", "Lease", group="coordination.k8s.io")
+STORAGE_CLASSES: Final = Resource(
+    "storageclasses", "StorageClass", group=_STORAGE, namespaced=False, short_names=("sc",)
+)
+CSI_NODES: Final = Resource("csinodes", "CSINode", group=_STORAGE, namespaced=False)
+CSI_DRIVERS: Final = Resource("csidrivers", "CSIDriver", group=_STORAGE, namespaced=False)
+CSI_STORAGE_CAPACITIES: Final = Resource("csistoragecapacities", "CSIStorageCapacity", group=_STORAGE)
+VOLUME_ATTACHMENTS: Final = Resource(
+    "volumeattachments", "VolumeAttachment", group=_STORAGE, namespaced=False, subresources=_with_status()
+)
+RESOURCE_CLAIMS: Final = Resource(
+    "resourceclaims", "ResourceClaim", group=_DEVICES, subresources=_with_status()
+)
+RESOURCE_CLAIM_TEMPLATES: Final = Resource("resourceclaimtemplates", "ResourceClaimTemplate", group=_DEVICES)
+RESOURCE_SLICES: Final = Resource(
+    "resourceslices", "ResourceSlice", group=_DEVICES, namespaced=False,
+    selectable=("spec.nodeName", "spec.driver"), counts_generations=True,
+)  # fmt: skip
+DEVICE_CLASSES: Final = Resource(
+    "deviceclasses", "DeviceClass", group=_DEVICES, namespaced=False, counts_generations=True
+)
+CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
+    "customresourcedefinitions", "CustomResourceDefinition", group="apiextensions.k8s.io", namespaced=False,
+    short_names=("crd", "crds"), categories=("api-extensions",), subresources=_with_status(),
+    counts_generations=True,
+)  # fmt: skip
+
+BUILT_IN: Final = (
+    CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS,
+    REPLICATION_CONTROLLERS, SECRETS, SERVICE_ACCOUNTS, SERVICES,
+    CONTROLLER_REVISIONS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS,
+    NEW_EVENTS, JOBS, POD_DISRUPTION_BUDGETS,
+    CSI_DRIVERS, CSI_NODES, CSI_STORAGE_CAPACITIES, STORAGE_CLASSES, VOLUME_ATTACHMENTS,
+    PRIORITY_CLASSES, LEASES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+)  # fmt: skip
+"""In the order in which discovery lists them."""
+
+
+class UnknownKindError(BayplanError):
+    """Somebody in this process asked for a kind that is not served."""
+
+
+class Catalog:
+    """The resources that are served now: the built-in ones, and those of CustomResourceDefinitions."""
+
+    def __init__(self, resources: Iterable[Resource] = BUILT_IN) -> None:
+        self._by_path: dict[tuple[str, str, str], Resource] = {}
+        for resource in resources:
+            self.add(resource)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(tuple(self._by_path.values()))
+
+    def add(self, resource: Resource) -> None:
+        self._by_path[resource.group, resource.version, resource.plural] = resource
+
+    def remove(self, resource: Resource) -> None:
+        self._by_path.pop((resource.group, resource.version, resource.plural), None)
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_path.get((group, version, plural))
+
+    def of_kind(self, api_version: str, kind: str) -> Resource:
+        """The resource of a kind, as a manifest or an ownerReference names it.
+
+        Raises:
+            UnknownKindError: it is not served.
+        """
+        group, _, version = api_version.rpartition("/")
+        for resource in self._by_path.values():
+            if (resource.group, resource.version, resource.kind) == (group, version, kind):
+                return resource
+        raise UnknownKindError(f"no kind {kind} is served in {api_version or 'an empty apiVersion'}")
+
+    def groups(self) -> dict[str, list[str]]:
+        """The versions of each group, in the order in which they were added."""
+        found: dict[str, list[str]] = {}
+        for group, version, _ in self._by_path:
+            versions = found.setdefault(group, [])
+            if version not in versions:
+                versions.append(version)
+        return found

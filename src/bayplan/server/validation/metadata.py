@@ -1,0 +1,114 @@
+"""Names, labels, annotations, owners and finalizers: the rules of all kinds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from bayplan.api.names import (
+    dns_label_problems,
+    dns_subdomain_problems,
+    label_key_problems,
+    label_value_problems,
+)
+from bayplan.server import kinds
+from bayplan.server.kinds import Resource
+from bayplan.server.statuses import FieldProblem, forbidden_field, invalid_field, required
+
+Content = dict[str, Any]
+
+_MOST_ANNOTATIONS: Final = 256 * 1024
+_is_dns_1035_label = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII).fullmatch
+_DNS_1035_RULE: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
+    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
+    "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+
+
+def metadata_problems(resource: Resource, content: Content) -> list[FieldProblem]:
+    meta = content["metadata"]
+    problems = []
+    name = meta.get("name", "")
+    if not name:
+        problems.append(required("metadata.name", "name or generateName is required"))
+    else:
+        problems += [invalid_field("metadata.name", name, why) for why in name_problems(resource, name)]
+    problems += label_problems(meta.get("labels"), "metadata.labels")
+    problems += _annotation_problems(meta.get("annotations"))
+    problems += _owner_problems(meta.get("ownerReferences") or ())
+    for finalizer in meta.get("finalizers") or ():
+        for why in label_key_problems(finalizer):
+            problems.append(invalid_field("metadata.finalizers", finalizer, why))
+    return problems
+
+
+def name_problems(resource: Resource, name: str) -> list[str]:
+    """What is wrong with the name of an object."""
+    if resource == kinds.NAMESPACES:
+        return dns_label_problems(name)
+    if resource == kinds.SERVICES:
+        problems = [] if _is_dns_1035_label(name) else [_DNS_1035_RULE]
+        return [*(["must be no more than 63 bytes"] if len(name) > 63 else []), *problems]
+    return dns_subdomain_problems(name)
+
+
+def label_problems(labels: dict[str, str] | None, path: str) -> list[FieldProblem]:
+    problems = []
+    for key, label in (labels or {}).items():
+        problems += [invalid_field(path, key, why) for why in label_key_problems(key)]
+        problems += [invalid_field(path, label, why) for why in label_value_problems(label)]
+    return problems
+
+
+def _annotation_problems(annotations: dict[str, str] | None) -> list[FieldProblem]:
+    problems = []
+    size = 0
+    for key, text in (annotations or {}).items():
+        problems += [
+            invalid_field("metadata.annotations", key, why) for why in label_key_problems(key.lower())
+        ]
+        size += len(key) + len(text)
+    if size > _MOST_ANNOTATIONS:
+        problems.append(
+            FieldProblem(
+                "metadata.annotations",
+                f"Too long: may not be more than {_MOST_ANNOTATIONS} bytes",
+                "FieldValueTooLong",
+            )
+        )
+    return problems
+
+
+def _owner_problems(owners: Any) -> list[FieldProblem]:
+    problems = []
+    controllers = []
+    for i, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{i}]"
+        for field, word in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
+            if not owner.get(field):
+                problems.append(invalid_field(f"{path}.{field}", "", f"{word} must not be empty"))
+        if owner.get("controller"):
+            controllers.append(f"{owner.get('kind', '')}/{owner.get('name', '')}")
+    if len(controllers) > 1:
+        problems.append(
+            invalid_field(
+                "metadata.ownerReferences",
+                list(owners),
+                'Only one reference can have Controller set to true. Found "true" in references for '
+                f"{controllers[0]} and {controllers[1]}",
+            )
+        )
+    return problems
+
+
+def metadata_update_problems(content: Content, old: Content) -> list[FieldProblem]:
+    """What cannot change: an object that is being deleted gets no new finalizers."""
+    meta, known = content["metadata"], old["metadata"]
+    if "deletionTimestamp" not in known:
+        return []
+    added = [name for name in meta.get("finalizers") or () if name not in (known.get("finalizers") or ())]
+    if not added:
+        return []
+    detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+    return [forbidden_field("metadata.finalizers", detail.replace("'", '"'))]

@@ -1,0 +1,386 @@
+"""Requests over a real socket: what is answered to whom."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from .serving import APPLY, CONFIG_MAPS, MERGE, PODS, Body, Caller, Reply, binding, config_map, pod, serve
+
+
+def test_an_object_lives_from_create_to_delete() -> None:
+    """Created, read, replaced, patched and deleted; each time with a newer resourceVersion."""
+
+    async def scenario(call: Caller) -> None:
+        created = await call("POST", CONFIG_MAPS, config_map(a="1"))
+        assert (created.status, created.body["data"]) == (201, {"a": "1"})
+        meta = created.body["metadata"]
+        assert meta["namespace"] == "default"
+        assert meta["uid"]
+        assert meta["creationTimestamp"]
+
+        path = f"{CONFIG_MAPS}/settings"
+        assert (await call("GET", path)).body == created.body
+        created.body["data"]["b"] = "2"
+        updated = await call("PUT", path, created.body)
+        patched = await call("PATCH", path, {"data": {"a": None}}, MERGE)
+        assert patched.body["data"] == {"b": "2"}
+        versions = [int(reply.body["metadata"]["resourceVersion"]) for reply in (created, updated, patched)]
+        assert versions == sorted(set(versions))
+
+        deleted = await call("DELETE", path)
+        assert (deleted.status, deleted.body["status"]) == (200, "Success")
+        assert (await call("GET", path)).status == 404
+
+    serve(scenario)
+
+
+def test_a_pod_is_bound_once() -> None:
+    """The condition is written, the zone of the node becomes a label, and a second binding is a conflict."""
+
+    async def scenario(call: Caller) -> None:
+        zone = {"topology.kubernetes.io/zone": "eu-a"}
+        await call("POST", "/api/v1/nodes", {"metadata": {"name": "n1", "labels": zone}})
+        await call("POST", PODS, pod())
+        bound = await call("POST", f"{PODS}/web/binding", binding())
+        assert (bound.status, bound.body["status"]) == (201, "Success")
+        stored = (await call("GET", f"{PODS}/web")).body
+        assert stored["spec"]["nodeName"] == "n1"
+        assert stored["metadata"]["labels"] == zone
+        (condition,) = stored["status"]["conditions"]
+        assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
+        again = await call("POST", f"{PODS}/web/binding", binding(node="n2"))
+        assert (again.status, again.reason) == (409, "Conflict")
+        assert again.message == (
+            'Operation cannot be fulfilled on pods/binding "web": pod web is already assigned to node "n1"'
+        )
+
+    serve(scenario)
+
+
+def test_a_new_pod_has_what_a_server_fills_in() -> None:
+    """As a real server answers to the same request."""
+
+    async def scenario(call: Caller) -> Reply:
+        return await call("POST", PODS, pod())
+
+    body = serve(scenario).body
+    assert body["spec"] == {
+        "containers": [
+            {
+                "name": "c",
+                "image": "nginx:1",
+                "resources": {},
+                "terminationMessagePath": "/dev/termination-log",
+                "terminationMessagePolicy": "File",
+                "imagePullPolicy": "IfNotPresent",
+            }
+        ],
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "securityContext": {},
+        "schedulerName": "default-scheduler",
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        ],
+        "priority": 0,
+        "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    assert body["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    assert body["metadata"]["generation"] == 1
+
+
+NOT_THERE = "the server could not find the requested resource"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "content_type", "status", "reason", "message"),
+    [
+        pytest.param("GET", f"{PODS}/zz", None, "", 404, "NotFound", 'pods "zz" not found', id="no such pod"),
+        pytest.param(
+            "GET", "/api/v1/foos", None, "", 404, "NotFound", NOT_THERE, id="no such resource"
+        ),
+        pytest.param("GET", "/apis/x/v1/y", None, "", 404, "NotFound", NOT_THERE, id="no such group"),
+        pytest.param(
+            "POST", f"{PODS}/a", pod(), "", 405, "MethodNotAllowed",
+            "the server does not allow this method on the requested resource", id="a verb that is not there",
+        ),
+        pytest.param(
+            "POST", PODS, b"{bad", "application/json", 400, "BadRequest",
+            "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; …",
+            id="broken JSON",
+        ),
+        pytest.param(
+            "POST", PODS, b"\x00", "application/vnd.kubernetes.protobuf+x", 415, "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: …",
+            id="unknown format",
+        ),
+        pytest.param(
+            "POST", PODS, b" " * (3 * 1024 * 1024 + 1), "application/json", 413, "RequestEntityTooLarge",
+            "Request entity too large: limit is 3145728", id="a body that is too large",
+        ),
+        pytest.param(
+            "POST", "/api/v1/namespaces/nope/pods", pod(), "", 404, "NotFound",
+            'namespaces "nope" not found',
+            id="no such namespace",
+        ),
+        pytest.param(
+            "POST", f"{PODS}?fieldValidation=Strict", {**pod(), "foo": 1}, "", 400, "BadRequest",
+            'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "foo"',
+            id="an unknown field where that is an error",
+        ),
+        pytest.param(
+            "POST", PODS, {"metadata": {"name": 1}}, "", 400, "BadRequest",
+            'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal number into Go struct '
+            "field ObjectMeta.metadata.name of type string",
+            id="a field of the wrong type",
+        ),
+        pytest.param(
+            "POST", PODS, {"kind": "Node", "apiVersion": "v1"}, "", 400, "BadRequest",
+            'Node in version "v1" cannot be handled as a Pod: …', id="another kind",
+        ),
+        pytest.param(
+            "PUT", f"{CONFIG_MAPS}/settings", config_map("other"), "", 400, "BadRequest",
+            "the name of the object (other) does not match the name on the URL (settings)",
+            id="another name",
+        ),
+        pytest.param(
+            "PUT", f"{CONFIG_MAPS}/settings", {"metadata": {"name": "settings", "resourceVersion": "1"}}, "",
+            409, "Conflict",
+            'Operation cannot be fulfilled on configmaps "settings": the object has been modified; …',
+            id="an older version",
+        ),
+        pytest.param(
+            "POST", CONFIG_MAPS, config_map(), "", 409, "AlreadyExists",
+            'configmaps "settings" already exists',
+            id="a name that is taken",
+        ),
+        pytest.param(
+            "DELETE", f"{CONFIG_MAPS}/settings", {"preconditions": {"uid": "x"}}, "", 409, "Conflict",
+            'Operation cannot be fulfilled on ConfigMap "settings": the UID in the precondition (x) …',
+            id="a deletion that means another object",
+        ),
+        pytest.param(
+            "PATCH", f"{CONFIG_MAPS}/settings", {"data": {}}, "application/json", 415, "UnsupportedMediaType",
+            "415: Unsupported Media Type",
+            id="a patch of no kind",
+        ),
+        pytest.param(
+            "PATCH", f"{CONFIG_MAPS}/x", {"apiVersion": "v1", "kind": "ConfigMap"}, APPLY, 422, "Invalid",
+            'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required …',
+            id="apply without a manager",
+        ),
+        pytest.param(
+            "GET", f"{PODS}?labelSelector=a%20b", None, "", 400, "BadRequest",
+            "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            id="no label selector",
+        ),
+        pytest.param(
+            "GET", f"{PODS}?fieldSelector=spec.foo=1", None, "", 400, "BadRequest",
+            "field label not supported: spec.foo", id="a field that cannot be selected",
+        ),
+        pytest.param(
+            "GET", f"{PODS}?resourceVersion=abc", None, "", 400, "BadRequest",
+            'invalid resource version: resourceVersion: Invalid value: "abc": …', id="no resourceVersion",
+        ),
+        pytest.param(
+            "GET", f"{PODS}?resourceVersion=999999", None, "", 504, "Timeout",
+            "Timeout: Too large resource version: 999999, current: …", id="a resourceVersion of the future",
+        ),
+        pytest.param(
+            "DELETE", "/api/v1/namespaces/default", None, "", 403, "Forbidden",
+            'namespaces "default" is forbidden: this namespace may not be deleted',
+            id="the default namespace",
+        ),
+        pytest.param(
+            "POST", f"{PODS}/web/binding", binding("other"), "", 400, "BadRequest",
+            "name in URL does not match name in Binding object", id="a binding of another pod",
+        ),
+        pytest.param(
+            "DELETE", f"{CONFIG_MAPS}/settings?dryRun=Bad", None, "", 422, "Invalid",
+            'DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Bad"]: supported …',
+            id="no dry run",
+        ),
+    ],
+)  # fmt: skip
+def test_refuses_as_a_real_server_does(
+    method: str, path: str, body: Body, content_type: str, status: int, reason: str, message: str
+) -> None:
+    """Code, reason and message; `…` at the end stands for anything."""
+
+    async def scenario(call: Caller) -> Reply:
+        await call("POST", CONFIG_MAPS, config_map())
+        return await call(method, path, body, content_type or "application/json")
+
+    reply = serve(scenario)
+    assert (reply.status, reply.reason) == (status, reason), reply.body
+    assert reply.body["kind"] == "Status"
+    start, cut, _ = message.partition("…")
+    assert reply.message == message if not cut else reply.message.startswith(start), reply.message
+
+
+@pytest.mark.parametrize(
+    ("authorization", "path", "status"),
+    [
+        pytest.param("", PODS, 401, id="nobody"),
+        pytest.param("Bearer wrong", PODS, 401, id="a wrong token"),
+        pytest.param("Basic x", "/apis", 401, id="another scheme"),
+        pytest.param("", "/readyz", 200, id="anybody may ask how it is"),
+        pytest.param("", "/version", 200, id="and what it is"),
+    ],
+)
+def test_asks_for_the_token(authorization: str, path: str, status: int) -> None:
+    """Without it nothing is told but health and version."""
+
+    async def scenario(call: Caller) -> Reply:
+        return await call("GET", path, Authorization=authorization)
+
+    reply = serve(scenario)
+    assert reply.status == status
+    assert status != 401 or reply.reason == "Unauthorized"
+
+
+def test_protobuf_is_not_answered() -> None:
+    """A client that accepts nothing else is told what to do."""
+
+    async def scenario(call: Caller) -> Reply:
+        return await call("GET", PODS, Accept="application/vnd.kubernetes.protobuf")
+
+    reply = serve(scenario)
+    assert (reply.status, reply.reason) == (406, "NotAcceptable")
+    assert "application/json" in reply.message
+
+
+def test_an_unknown_field_is_a_warning() -> None:
+    """It is left out, and the client is told."""
+
+    async def scenario(call: Caller) -> Reply:
+        return await call("POST", CONFIG_MAPS, {**config_map(), "foo": {"bar": 1}})
+
+    reply = serve(scenario)
+    assert (reply.status, "foo" in reply.body) == (201, False)
+    assert reply.headers["Warning"] == '299 - "unknown field \\"foo\\""'
+
+
+def test_pages_show_one_moment() -> None:
+    """What is created while a list is read page by page does not appear in it."""
+
+    async def scenario(call: Caller) -> list[str]:
+        for name in "abcde":
+            await call("POST", CONFIG_MAPS, config_map(name))
+        names: list[str] = []
+        page = (await call("GET", f"{CONFIG_MAPS}?limit=2")).body
+        versions = {page["metadata"]["resourceVersion"]}
+        assert page["metadata"]["remainingItemCount"] == 3
+        await call("POST", CONFIG_MAPS, config_map("cc"))
+        await call("DELETE", f"{CONFIG_MAPS}/d")
+        while True:
+            names += [item["metadata"]["name"] for item in page["items"]]
+            versions.add(page["metadata"]["resourceVersion"])
+            token = page["metadata"].get("continue")
+            if not token:
+                break
+            page = (await call("GET", f"{CONFIG_MAPS}?limit=2&continue={token}")).body
+        assert len(versions) == 1
+        return names
+
+    assert serve(scenario) == list("abcde")
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        pytest.param("", ["a", "b", "c"], id="everything"),
+        pytest.param("labelSelector=app=web", ["a", "b"], id="equality"),
+        pytest.param("labelSelector=app!=web", ["c"], id="inequality"),
+        pytest.param("labelSelector=tier+in+(front,back),app", ["a", "b"], id="a set and existence"),
+        pytest.param("labelSelector=!app", ["c"], id="absence"),
+        pytest.param("labelSelector=tier+notin+(front)", ["b", "c"], id="not in a set"),
+        pytest.param("fieldSelector=spec.nodeName=n1", ["b"], id="a field"),
+        pytest.param("fieldSelector=spec.nodeName!=n1,metadata.name!=c", ["a"], id="fields that differ"),
+        pytest.param("fieldSelector=metadata.name=c", ["c"], id="a name"),
+        pytest.param("fieldSelector=status.phase=Pending&labelSelector=tier=back", ["b"], id="both"),
+    ],
+)
+def test_selectors_choose(query: str, names: list[str]) -> None:
+    """Labels and fields, in lists."""
+
+    async def scenario(call: Caller) -> list[str]:
+        for name, labels in (
+            ("a", {"app": "web", "tier": "front"}),
+            ("b", {"app": "web", "tier": "back"}),
+            ("c", {}),
+        ):
+            made = pod(name)
+            made["metadata"]["labels"] = labels
+            await call("POST", PODS, made)
+        await call("POST", f"{PODS}/b/binding", binding("b"))
+        listed = await call("GET", f"{PODS}?{query}")
+        return [item["metadata"]["name"] for item in listed.body["items"]]
+
+    assert serve(scenario) == names
+
+
+def test_a_watch_tells_what_happens() -> None:
+    """From where the list ended, in order; an object that leaves the selection is deleted for the watcher."""
+
+    async def scenario(call: Caller) -> list[tuple[str, str]]:
+        version = (await call("GET", PODS)).body["metadata"]["resourceVersion"]
+        seen = []
+        path = f"{PODS}?watch=1&resourceVersion={version}&fieldSelector=spec.nodeName="
+        async with call.watch(path) as following:
+            await call("POST", PODS, pod("a"))
+            await call("POST", PODS, pod("b"))
+            await call("POST", f"{PODS}/a/binding", binding("a"))
+            await call("PATCH", f"{PODS}/b", {"metadata": {"labels": {"x": "y"}}}, MERGE)
+            await call("DELETE", f"{PODS}/b")
+            for _ in range(5):
+                event = await following()
+                seen.append((event["type"], event["object"]["metadata"]["name"]))
+        return seen
+
+    expected = [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a"), ("MODIFIED", "b"), ("DELETED", "b")]
+    assert serve(scenario) == expected
+
+
+def test_a_streaming_list_ends_with_a_bookmark() -> None:
+    """All objects as ADDED, a bookmark that says so, and then what happens."""
+
+    async def scenario(call: Caller) -> list[str]:
+        await call("POST", PODS, pod("a"))
+        options = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        async with call.watch(f"{PODS}?{options}") as following:
+            first, mark = await following(), await following()
+            await call("DELETE", f"{PODS}/a")
+            last = await following()
+        assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        assert int(mark["object"]["metadata"]["resourceVersion"]) < int(
+            last["object"]["metadata"]["resourceVersion"]
+        )
+        return [event["type"] for event in (first, mark, last)]
+
+    assert serve(scenario) == ["ADDED", "BOOKMARK", "DELETED"]
+
+
+def test_a_watch_of_what_is_forgotten_is_gone() -> None:
+    """410 as an answer where it begins there, as an ERROR event where it falls behind."""
+
+    async def scenario(call: Caller) -> tuple[int, dict[str, object]]:
+        store = call.server.api.store
+        async with call.watch(f"{PODS}?watch=1&resourceVersion={store.version}") as following:
+            await asyncio.sleep(0)
+            old = store.version
+            await call("POST", CONFIG_MAPS, config_map())
+            store.compact()
+            begun = await call("GET", f"{PODS}?watch=1&resourceVersion={old}")
+            await call("POST", PODS, pod())
+            event = await following()
+        assert event["type"] == "ADDED"
+        return begun.status, begun.body
+
+    status, body = serve(scenario)
+    assert (status, body["reason"]) == (410, "Expired")
