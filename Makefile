@@ -4,9 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check bench faults conformance install clean
+.PHONY: run test check bench faults conformance differential install clean
 
 SEEDS ?= 1000
+SCENARIOS ?= 20
+FIRST_SEED ?= 1
 
 run: $(STAMP)
 	@echo '$$ bayplan decide examples/cluster.yaml'
@@ -33,6 +35,10 @@ faults: $(STAMP)
 # The real kube-apiserver, kube-scheduler and kubectl, built with Go and kept in ~/.cache/bayplan/conformance.
 conformance: $(STAMP)
 	$(BIN)/python -m conformance
+
+# Scenarios from seeds, given to the real kube-scheduler and to bayplan.
+differential: $(STAMP)
+	$(BIN)/python -m conformance.differential --scenarios $(SCENARIOS) --first-seed $(FIRST_SEED)
 
 install: $(STAMP)
 

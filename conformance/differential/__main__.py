@@ -1,0 +1,97 @@
+"""Looks for a scenario that tells bayplan from kube-scheduler."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from bayplan.cli.replay import first_difference
+from bayplan.simulator.replay import replay
+from conformance.differential.playing import record
+from conformance.differential.scenarios import Raw, Scenario
+from conformance.harness.admin import Admin
+from conformance.harness.control_plane import ADMIN, ControlPlane
+from conformance.harness.process import Process
+from conformance.harness.programs import MissingError, obtain
+
+OPTIONS = ("--disable-admission-plugins", "StorageObjectInUseProtection")
+"""For the API server: claims and volumes are to be gone when they are deleted, and nobody takes finalizers off."""
+
+KINDS = (
+    "Pod",
+    "Node",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "PodDisruptionBudget",
+    "ReplicaSet",
+    "Service",
+)
+
+
+async def recorded(plane: ControlPlane, scenario: Raw) -> Raw:
+    """What kube-scheduler makes of a scenario, on a cluster that is empty before and after."""
+    config = {**scenario["config"], "clientConnection": {"kubeconfig": str(plane.kubeconfig(ADMIN))}}
+    path = plane.directory / "scheduler.json"
+    path.write_text(json.dumps(config))
+    async with Admin(plane.access()) as admin:
+        await admin.clear(*KINDS)
+        for name, labels in scenario["namespaces"].items():
+            item = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+            if await admin.find("Namespace", name) is None:
+                await admin.create(item)
+        command: list[str | Path] = [
+            plane.programs.kube_scheduler,
+            "--config",
+            path,
+            "--secure-port",
+            "0",
+            "-v",
+            "2",
+        ]
+        with Process("kube-scheduler", command, plane.directory / "kube-scheduler.log"):
+            await asyncio.sleep(2.0)
+            try:
+                return await record(admin, scenario)
+            finally:
+                await admin.clear(*KINDS)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance.differential", description=__doc__)
+    parser.add_argument("--scenarios", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=90)
+    parser.add_argument("--keep", type=Path, help="folder for the runs that came out differently")
+    options = parser.parse_args()
+    try:
+        programs = obtain()
+    except MissingError as error:
+        print(error)
+        return 0
+    different = pods = 0
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ControlPlane(programs, Path(directory), options=OPTIONS) as plane,
+    ):
+        for seed in range(options.first_seed, options.first_seed + options.scenarios):
+            run = asyncio.run(recorded(plane, Scenario(seed, steps=options.steps).make()))
+            pods += sum(step["op"] == "schedule" for step in run["steps"])
+            difference = first_difference(run, replay(run))
+            if difference is None:
+                continue
+            different += 1
+            print(f"seed {seed}: {difference}", flush=True)
+            if options.keep is not None:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                (options.keep / f"{seed}.jsonl").write_text(json.dumps(run) + "\n")
+    print(f"{options.scenarios} scenarios, {pods} pods: {different} came out differently")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

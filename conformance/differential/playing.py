@@ -1,0 +1,171 @@
+"""Playing a scenario on a real API server, and writing down what the scheduler there does.
+
+The result is a recorded run as `bayplan replay` plays it: objects as the API server defaulted them, and with
+each pod what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from bayplan.api.pod import Pod
+from bayplan.errors import APIError
+from conformance.differential.scenarios import Raw
+from conformance.harness.admin import Admin, path_of
+
+SETTLING_SECONDS: Final = 0.06
+"""For a change to reach the scheduler: watches of different kinds do not keep their order."""
+LONGEST_WAIT_SECONDS: Final = 30.0
+
+_NOT_RECORDED: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
+
+
+async def record(admin: Admin, scenario: Mapping[str, Any]) -> Raw:
+    """Plays all steps, and returns the run with outcomes. What the API server refuses is left out."""
+    steps: list[Raw] = []
+    watched = WatchedPods(admin)
+    watching = asyncio.ensure_future(watched.run())
+    try:
+        for step in scenario["steps"]:
+            try:
+                done = await _play(admin, watched, step)
+            except APIError as error:
+                if error.code not in (400, 403, 422):
+                    raise
+                continue
+            if done is not None:
+                steps.append(done)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    return {**scenario, "steps": steps}
+
+
+class WatchedPods:
+    """What the API server tells of pods. A nomination may be over before anybody asks for it."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._changed = asyncio.Event()
+        self.pods: dict[str, Pod] = {}
+        self.nominations: dict[str, tuple[str, str]] = {}
+        """By uid, the first node that the pod was nominated to, and what it was told."""
+
+    async def run(self) -> None:
+        _, version = await self._admin.cluster.list(Pod)
+        async for batch in self._admin.cluster.watch(Pod, version):
+            for event in batch:
+                if event.object is not None:
+                    self._take(event.object)
+            self._changed.set()
+
+    def _take(self, pod: Pod) -> None:
+        self.pods[pod.uid] = pod
+        refused = _refusal(pod)
+        if pod.status.nominated_node_name and refused is not None:
+            self.nominations.setdefault(pod.uid, (pod.status.nominated_node_name, refused))
+
+    async def outcome(self, uid: str) -> Pod:
+        """Waits until a pod is bound, or found unschedulable without hope."""
+        async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+            while True:
+                self._changed.clear()
+                pod = self.pods.get(uid)
+                if pod is not None:
+                    hopeless = _refusal(pod) is not None and not pod.status.nominated_node_name
+                    if pod.spec.node_name or hopeless:
+                        return pod
+                await self._changed.wait()
+
+
+def _refusal(pod: Pod) -> str | None:
+    """Why it could not be scheduled."""
+    return next(
+        (
+            one.message
+            for one in pod.status.conditions
+            if one.type == "PodScheduled" and one.status == "False"
+        ),
+        None,
+    )
+
+
+async def _play(admin: Admin, watched: WatchedPods, step: Raw) -> Raw | None:
+    match step["op"]:
+        case "create":
+            step = {"op": "create", "object": _as_recorded(await admin.create(step["object"]))}
+        case "update":
+            step = {"op": "update", "object": _as_recorded(await _update(admin, step["object"]))}
+        case "delete":
+            await admin.delete(step["kind"], step["name"], step.get("namespace", ""))
+        case "delete-some-pod":
+            pods = sorted((await admin.list("Pod")), key=lambda pod: str(pod["metadata"]["name"]))
+            if not pods:
+                return None
+            meta = pods[int(step["choice"] * len(pods))]["metadata"]
+            await admin.delete("Pod", meta["name"], meta["namespace"])
+            step = {"op": "delete", "kind": "Pod", "name": meta["name"], "namespace": meta["namespace"]}
+        case "schedule":
+            return await _schedule(admin, watched, step["pod"])
+    await asyncio.sleep(SETTLING_SECONDS)
+    return step
+
+
+async def _update(admin: Admin, item: Raw) -> Raw:
+    meta = item["metadata"]
+    current = await admin.get(item["kind"], meta["name"], meta.get("namespace", ""))
+    version = {"resourceVersion": current["metadata"]["resourceVersion"]}
+    stored = await admin.send("PUT", path_of(item), {**item, "metadata": {**meta, **version}})
+    if stored.get("status") != item.get("status"):
+        stored["status"] = item["status"]
+        stored = await admin.send("PUT", f"{path_of(item)}/status", stored)
+    return stored
+
+
+async def _schedule(admin: Admin, watched: WatchedPods, pod: Raw) -> Raw:
+    before = {_key(other) for other in await admin.list("Pod")}
+    created = await admin.create(pod)
+    uid = created["metadata"]["uid"]
+    step: Raw = {"op": "schedule", "pod": _as_recorded(created)}
+    found = await watched.outcome(uid)
+    if uid in watched.nominations:
+        step["nominated"], step["message"] = watched.nominations[uid]
+    if found.spec.node_name:
+        step["node"] = found.spec.node_name
+        step["started"] = await _start(admin, created)
+    else:
+        condition = next(one for one in found.status.conditions if one.type == "PodScheduled")
+        step["unschedulable"], step["reason"] = condition.message, condition.reason
+        await admin.delete("Pod", found.name, found.namespace)
+    await asyncio.sleep(SETTLING_SECONDS)
+    victims = sorted(before - {_key(other) for other in await admin.list("Pod")})
+    if victims:
+        step["victims"] = victims
+    return step
+
+
+async def _start(admin: Admin, pod: Raw) -> str:
+    """Says for a kubelet when the pod was started: which pods preemption evicts depends on it."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    minutes = zlib.crc32(name.encode()) % 1000
+    started = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    current = await admin.get("Pod", name, namespace)
+    current["status"] |= {"phase": "Running", "startTime": started}
+    await admin.send("PUT", f"{path_of(current)}/status", current)
+    return started
+
+
+def _key(pod: Raw) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _as_recorded(item: Raw) -> Raw:
+    meta = {name: value for name, value in item["metadata"].items() if name not in _NOT_RECORDED}
+    recorded = {**item, "metadata": meta}
+    if item["kind"] == "Pod":
+        recorded.pop("status", None)
+    return recorded

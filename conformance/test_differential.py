@@ -1,0 +1,27 @@
+"""A few of the scenarios that `make differential` looks for differences with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from bayplan.cli.replay import first_difference
+from bayplan.simulator.replay import replay
+from conformance.differential.__main__ import OPTIONS, recorded
+from conformance.differential.scenarios import Scenario
+from conformance.harness.control_plane import ControlPlane
+from conformance.harness.programs import Programs
+
+
+@pytest.fixture(scope="module")
+def plane(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(programs, tmp_path_factory.mktemp("plane"), options=OPTIONS) as plane:
+        yield plane
+
+
+@pytest.mark.parametrize("seed", range(1, 4), ids="seed {}".format)
+def test_both_schedulers_do_the_same(plane: ControlPlane, seed: int) -> None:
+    run = asyncio.run(recorded(plane, Scenario(seed, steps=60).make()))
+    assert first_difference(run, replay(run)) is None
