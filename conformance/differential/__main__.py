@@ -19,7 +19,7 @@ from conformance.harness.process import Process
 from conformance.harness.programs import MissingError, obtain
 
 OPTIONS = ("--disable-admission-plugins", "StorageObjectInUseProtection")
-"""For the API server: claims and volumes are to be gone when they are deleted, and nobody takes finalizers off."""
+"""For the API server: deleted claims and volumes are to be gone, and nobody takes finalizers off them."""
 
 KINDS = (
     "Pod",
