@@ -31,11 +31,12 @@ from bayplan.plugins.coscheduling import (
     Coscheduling,
 )
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import PODS_BETWEEN_YIELDS, Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.builders import make_node, make_pod, make_toleration
 
 
 def make_group(name: str = "g", wanted: int = 3, timeout: int | None = None) -> PodGroup:
@@ -80,11 +81,14 @@ class Gangs(MemoryCluster):
         self.announcing: dict[str, float] = {}
         """How many seconds it takes to write a pod's status, by name."""
         self.attempts = 0
+        self.on_attempt: dict[str, Callable[[], None]] = {}
+        """What happens when it is first decided about a pod."""
         self.add(*objects)
         self.scheduler = Scheduler(self, config, plugins=[Breaks, Coscheduling], on_decision=self._decided)
 
-    def _decided(self, decision: object) -> None:
+    def _decided(self, decision: Decision) -> None:
         self.attempts += 1
+        self.on_attempt.pop(decision.pod.name, lambda: None)()
 
     def add(self, *objects: Object) -> None:
         for item in objects:
@@ -445,6 +449,33 @@ async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed(
         cluster.delete("g-0")
         await after(5)
         assert cluster.bound() == 2
+
+
+@virtual
+async def test_members_that_were_sent_back_when_others_bind_the_one_that_was_refused() -> None:
+    tolerant = make_member(1, tolerations=[make_toleration("k")])
+    async with gangs(make_node("m", taints=["k:NoSchedule"]), make_group(wanted=2)) as cluster:
+        cluster.add(make_member(0), tolerant)
+        await after(60)
+        assert (BACKS_OFF.format(name="g") in cluster.reason("g-1"), cluster.bound()) == (True, 0)
+        cluster.store.bind("g-0", "default", "m")
+        await after(2 * LONGEST_BACKOFF_SECONDS)
+        assert cluster.bound() == 2
+
+
+@virtual
+async def test_a_member_that_was_refused_and_sent_back_is_tried_again() -> None:
+    """Room comes up for it just before another is refused, who would not fit there."""
+    async with gangs(
+        make_node("n", cpu=1), make_pod("full", cpu="1", priority=3), make_group(wanted=1)
+    ) as cluster:
+        cluster.on_attempt["g-0"] = lambda: cluster.delete("full")
+        between = [make_pod(f"p{number}", cpu="64", priority=1) for number in range(PODS_BETWEEN_YIELDS)]
+        cluster.add(make_member(0, priority=2), *between, make_member(1, cpu="2"))
+        await quiescent()
+        assert BACKS_OFF.format(name="g") in cluster.reason("g-0")
+        await after(LONGEST_BACKOFF_SECONDS)
+        assert cluster.bound() == 1
 
 
 # Groups among each other

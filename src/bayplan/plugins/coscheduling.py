@@ -89,6 +89,8 @@ class Progress:
     """Orders groups: the smaller goes first."""
     refused: set[str] = field(default_factory=set)
     """Members that found no room since the first of the group began to wait."""
+    refused_before: set[str] = field(default_factory=set)
+    """Members that found no room at some time: something else than the group has to help them."""
     holds: bool = False
     """Whether some of its members wait for the others."""
     placed: int = 0
@@ -158,7 +160,10 @@ class Coscheduling(Plugin):
         if not obstacle:
             return SKIP
         if group is not None:
-            self._progress_of(self.handle, group, pod).sent_back[pod.uid] = pod
+            progress = self._progress_of(self.handle, group, pod)
+            # One that was refused has been woken by what may help it, and nothing would tell it so again.
+            back = progress.kept_out if pod.uid in progress.refused_before else progress.sent_back
+            back[pod.uid] = pod
         return unresolvable(obstacle)
 
     def _obstacle(self, handle: Handle, pod: Pod, name: str, group: PodGroup | None) -> str:
@@ -196,6 +201,7 @@ class Coscheduling(Plugin):
     def _refused(self, handle: Handle, group: PodGroup, pod: Pod, outcome: FilterOutcome) -> None:
         progress = self._progress_of(handle, group, pod)
         progress.refused.add(pod.uid)
+        progress.refused_before.add(pod.uid)
         left = [one for one in _members(handle, pod, group.name) if one.uid not in progress.refused]
         if _possible(left, pod) >= group.spec.min_member:
             return
@@ -212,7 +218,7 @@ class Coscheduling(Plugin):
                 # What they held may be enough. Their going wakes the pod, as any pod's would.
                 return
         progress.failures += 1
-        self._let_go(handle, progress, is_refused=True)
+        self._let_go(handle, progress, because_of=frozenset(progress.refused))
 
     # A node was found
 
@@ -281,11 +287,13 @@ class Coscheduling(Plugin):
 
     # Letting go, and trying again
 
-    def _let_go(self, handle: Handle, progress: Progress, *, is_refused: bool = False) -> None:
+    def _let_go(
+        self, handle: Handle, progress: Progress, *, because_of: frozenset[str] = frozenset()
+    ) -> None:
         """Rejects all members that wait, and keeps the group out of the queue for a while.
 
-        Where a member was refused, it is for what helps that one to bring the others back; otherwise nothing
-        else would, and they are all tried when the pause is over.
+        Where members were refused, it is for what helps these to bring back the others, as long as they are
+        there and wait; otherwise nothing else would, and all are tried when the pause is over.
         """
         namespace, name = progress.key
         for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
@@ -305,12 +313,16 @@ class Coscheduling(Plugin):
         pause = progress.pauses
 
         def over() -> None:
-            if progress.pauses == pause:
-                progress.is_paused = False
-                if not is_refused:
-                    progress.kept_out.update(progress.sent_back)
-                    progress.sent_back.clear()
-                self._try_kept_out(handle, progress)
+            if progress.pauses != pause:
+                return
+            progress.is_paused = False
+            if not _some_wait(handle, progress.key, because_of):
+                progress.kept_out.update(progress.sent_back)
+                progress.sent_back.clear()
+            elif progress.sent_back:
+                # They may be deleted, or bound by somebody else. Being told would cost more than looking.
+                handle.call_later(LONGEST_BACKOFF_SECONDS, over)
+            self._try_kept_out(handle, progress)
 
         handle.call_later(seconds * (1 + handle.random.random() / 2), over)
 
@@ -342,6 +354,15 @@ def _is_leaving(handle: Handle, member: Pod) -> bool:
     """Whether it stands on a node but has been turned away: a slow API server can lie in between."""
     waiting = handle.waiting_pod(member.uid)
     return waiting is not None and waiting.is_turned_away
+
+
+def _some_wait(handle: Handle, group: tuple[str, str], uids: Collection[str]) -> bool:
+    """Whether one of these members is still there, and without a node."""
+    namespace, name = group
+    return any(
+        member.uid in uids and not member.is_terminating and handle.cluster.placed_pod(member.uid) is None
+        for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name)
+    )
 
 
 def _possible(members: Collection[Pod], pod: Pod) -> int:

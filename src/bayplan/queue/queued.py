@@ -58,9 +58,11 @@ class QueuedPod:
     sort_key: Any = field(default=None, init=False)
     """Its rank by the QueueSort plugin; follows from pod and timestamp."""
     written_nomination: str | None = field(default=None, init=False)
-    """The nomination that was last written into its status, until a version of the pod shows it."""
+    """The nomination last sent to be written into its status, until a version of the pod shows it."""
+    is_nomination_written: bool = field(default=False, init=False)
+    """Whether the API server has said that it is."""
     outdated_nomination: str | None = field(default=None, init=False)
-    """The one written before that: a version of the pod that shows it is of the past."""
+    """The one sent before that: a version of the pod that shows it is of the past."""
     part: Part | None = field(default=None, init=False)
     """Where it waits; None while it is being tried, and once it has left."""
     ticket: int = field(default=0, init=False)
@@ -88,8 +90,14 @@ class QueuedPod:
     def writes_nomination(self, node_name: str) -> None:
         """A nomination is on its way into the pod's status; "" clears it."""
         self.outdated_nomination, self.written_nomination = self.written_nomination, node_name
+        self.is_nomination_written = False
+
+    def nomination_written(self, node_name: str) -> None:
+        """It has arrived."""
+        if node_name == self.written_nomination:
+            self.is_nomination_written = True
 
     def seen_nominated(self, node_name: str) -> None:
-        """A version of the pod shows this nomination."""
-        if node_name == self.written_nomination:
+        """A version of the pod shows this nomination. One from before it was written proves nothing."""
+        if self.is_nomination_written and node_name == self.written_nomination:
             self.outdated_nomination = self.written_nomination = None

@@ -161,6 +161,8 @@ class Bindings:
             )
         except APIError as error:
             _log.warning("cannot announce the node of pod %s: %s", attempt.pod.key, error)
+            return
+        attempt.info.nomination_written(attempt.node_name)
 
     async def _wait(self, attempt: Attempt) -> None:
         context, waiting = self._context, attempt.waiting

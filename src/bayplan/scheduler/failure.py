@@ -31,7 +31,7 @@ class Failures:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._patching: dict[str, list[tuple[Pod, PodStatusPatch]]] = {}
+        self._patching: dict[str, list[tuple[QueuedPod, Pod, PodStatusPatch]]] = {}
 
     def handle(
         self,
@@ -71,28 +71,31 @@ class Failures:
         patch = status_patch(pod, reason, message, nomination, unsure=info.written_nomination is not None)
         if patch is not None and patch.nominated_node_name is not None:
             info.writes_nomination(patch.nominated_node_name)
-        self._patch(pod, patch)
+        self._patch(info, pod, patch)
 
-    def _patch(self, pod: Pod, patch: PodStatusPatch | None) -> None:
+    def _patch(self, info: QueuedPod, pod: Pod, patch: PodStatusPatch | None) -> None:
         """Patches of one pod are written one after the other, in the order in which they were made."""
         if patch is None:
             return
         waiting = self._patching.get(pod.uid)
         if waiting is not None:
-            waiting.append((pod, patch))
+            waiting.append((info, pod, patch))
             return
-        self._patching[pod.uid] = [(pod, patch)]
+        self._patching[pod.uid] = [(info, pod, patch)]
         self._context.tasks.start(self._write(pod.uid), f"status of pod {pod.key}")
 
     async def _write(self, uid: str) -> None:
         waiting = self._patching[uid]
         try:
             while waiting:
-                pod, patch = waiting[0]
+                info, pod, patch = waiting[0]
                 try:
                     await patch_status(self._context, pod, patch)
                 except APIError as error:
                     _log.warning("cannot write the status of pod %s: %s", pod.key, error)
+                else:
+                    if patch.nominated_node_name is not None:
+                        info.nomination_written(patch.nominated_node_name)
                 waiting.pop(0)
         finally:
             del self._patching[uid]
