@@ -45,6 +45,7 @@ class ControlPlane:
         directory: for data, certificates, tokens, kubeconfigs and logs; empty at first.
         users: who may log in besides those above, with their groups.
         audit: whether each request is written down (`requests`). It costs the server time.
+        etcd: another one than the plain one.
         options: further flags of kube-apiserver.
     """
 
@@ -55,6 +56,7 @@ class ControlPlane:
         *,
         users: dict[str, Sequence[str]] | None = None,
         audit: bool = False,
+        etcd: Path | None = None,
         options: Sequence[str] = (),
     ) -> None:
         self.programs = programs
@@ -62,6 +64,7 @@ class ControlPlane:
         self.audit_log = directory / "audit.jsonl" if audit else None
         self._users = {ADMIN: ("system:masters",), KUBE_SCHEDULER: (), NOBODY: (), **(users or {})}
         self._options = options
+        self._etcd_program = programs.etcd if etcd is None else etcd
         self._client_port, self._peer_port, self.port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
         self.etcd: Process | None = None
@@ -72,6 +75,7 @@ class ControlPlane:
         try:
             self.start_etcd()
             self.start_apiserver()
+            self.wait_until_ready()
         except BaseException:
             self.stop()
             raise
@@ -110,7 +114,7 @@ class ControlPlane:
         self.etcd = Process(
             "etcd",
             [
-                self.programs.etcd,
+                self._etcd_program,
                 "--data-dir", self.directory / "etcd",
                 "--listen-client-urls", client,
                 "--advertise-client-urls", client,
@@ -122,7 +126,7 @@ class ControlPlane:
         )  # fmt: skip
 
     def start_apiserver(self) -> None:
-        """Starts it and waits until it is ready; about three seconds."""
+        """Starts it, from the main thread; it is ready about three seconds later."""
         key = self.directory / "accounts.key"
         audit: list[str | Path] = []
         if self.audit_log is not None:
@@ -149,7 +153,9 @@ class ControlPlane:
             ],
             self.directory / "kube-apiserver.log",
         )  # fmt: skip
-        wait_until(self._is_ready, "kube-apiserver ready")
+
+    def wait_until_ready(self) -> None:
+        wait_until(self._is_ready, "kube-apiserver is ready")
 
     def stop_apiserver(self) -> None:
         if self.apiserver is not None:

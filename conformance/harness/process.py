@@ -27,6 +27,8 @@ class EndedError(Exception):
 class Process:
     """A program. Leaving the `with` block stops it; the kernel kills it if we die before that.
 
+    To the kernel «we» are the thread that starts it, so that has to be one that stays.
+
     Args:
         name: for messages.
         command: program and arguments.

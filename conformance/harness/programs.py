@@ -1,7 +1,8 @@
-"""The programs that bayplan is compared with: built from `conformance/go.mod`, kept outside the tree.
+"""The programs that bayplan is compared with: built from go.mod files of ours, kept outside the tree.
 
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
-        bin/     kube-apiserver, kube-scheduler and kubectl of the version that go.mod pins
+        bin/     kube-apiserver, kube-scheduler and kubectl of the version that go.mod pins, and the etcd of
+                 etcd/go.mod
         etcd/    Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
 `python -m conformance.harness.programs` builds what is missing and says where it is. A cold build takes
@@ -23,10 +24,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-MODULE: Final = Path(__file__).parents[1]
-"""Where go.mod is."""
-BUILT: Final = ("kube-apiserver", "kube-scheduler", "kubectl")
+HERE: Final = Path(__file__).parents[1]
 NICE: Final = ("nice", "-n", "10")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A go.mod of ours, and what is built from it: name of the program, package."""
+
+    directory: Path
+    built: dict[str, str]
+    flags: str = "-s -w"
+    """The linker's: no symbols, which nobody looks at here."""
+
+    def fingerprint(self) -> str:
+        files = [(self.directory / name).read_bytes() for name in ("go.mod", "go.sum", "tools.go")]
+        return hashlib.sha256(b"\0".join([*files, self.flags.encode()])).hexdigest()
 
 
 class MissingError(Exception):
@@ -41,6 +54,8 @@ class Programs:
     kube_scheduler: Path
     kubectl: Path
     etcd: Path
+    streaming_etcd: Path
+    """A newer one, with which the API server offers lists as streams."""
 
 
 def cache_directory() -> Path:
@@ -50,7 +65,7 @@ def cache_directory() -> Path:
 
 def kubernetes_version() -> str:
     """The version that go.mod pins, as `v1.36.4`."""
-    found = re.search(r"^require k8s\.io/kubernetes (v\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    found = re.search(r"^require k8s\.io/kubernetes (v\S+)$", (HERE / "go.mod").read_text(), re.MULTILINE)
     assert found is not None, "go.mod requires k8s.io/kubernetes"
     return found[1]
 
@@ -64,11 +79,24 @@ def obtain() -> Programs:
     """
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
+    kubernetes, etcd = _modules()
     with _only_one_builds(cache / "lock"):
-        binaries = _build(cache / "bin")
-        etcd = _etcd(cache / "etcd")
-    apiserver, scheduler, kubectl = (binaries / name for name in BUILT)
-    return Programs(apiserver, scheduler, kubectl, etcd)
+        for module in (kubernetes, etcd):
+            _build(module, cache / "bin")
+        plain_etcd = _debian_etcd(cache / "etcd")
+    built = [cache / "bin" / name for name in (*kubernetes.built, *etcd.built)]
+    apiserver, scheduler, kubectl, streaming_etcd = built
+    return Programs(apiserver, scheduler, kubectl, plain_etcd, streaming_etcd)
+
+
+def _modules() -> tuple[Module, Module]:
+    """Kubernetes, told its version, which a module build does not know; and etcd."""
+    version = kubernetes_version()
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    flags = " ".join(["-s", "-w", *(f"-X {package}.gitVersion={version}" for package in packages)])
+    names = ("kube-apiserver", "kube-scheduler", "kubectl")
+    kubernetes = Module(HERE, {name: f"k8s.io/kubernetes/cmd/{name}" for name in names}, flags)
+    return kubernetes, Module(HERE / "etcd", {"etcd": "go.etcd.io/etcd/server/v3"})
 
 
 @contextmanager
@@ -78,35 +106,33 @@ def _only_one_builds(lock: Path) -> Iterator[None]:
         yield
 
 
-def _build(directory: Path) -> Path:
-    stamp, wanted = directory / "built-from", _fingerprint()
-    if stamp.exists() and stamp.read_text() == wanted and all((directory / name).exists() for name in BUILT):
-        return directory
+def _build(module: Module, directory: Path) -> None:
+    stamp, wanted = directory / f".{'-'.join(module.built)}", module.fingerprint()
+    built = [directory / name for name in module.built]
+    if stamp.exists() and stamp.read_text() == wanted and all(program.exists() for program in built):
+        return
     go = shutil.which("go")
     if go is None:
         raise MissingError("there is no Go on the PATH, so kube-apiserver cannot be built")
-    version = kubernetes_version()
-    print(f"building {', '.join(BUILT)} {version} (minutes when nothing is cached)", flush=True)
     directory.mkdir(parents=True, exist_ok=True)
-    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in BUILT]
-    command = [*NICE, go, "build", "-buildvcs=false", "-ldflags", _linked(version), "-o", f"{directory}/"]
-    subprocess.run([*command, *packages], cwd=MODULE, check=True)
+    for program, package in zip(built, module.built.values(), strict=True):
+        print(f"building {program.name} (minutes when nothing is cached)", flush=True)
+        command: list[str | Path] = [
+            *NICE,
+            go,
+            "build",
+            "-buildvcs=false",
+            "-ldflags",
+            module.flags,
+            "-o",
+            program,
+            package,
+        ]
+        subprocess.run(command, cwd=module.directory, check=True)
     stamp.write_text(wanted)
-    return directory
 
 
-def _linked(version: str) -> str:
-    """No symbols, which nobody looks at here; and the version that a module build does not know."""
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(["-s", "-w", *(f"-X {package}.gitVersion={version}" for package in packages)])
-
-
-def _fingerprint() -> str:
-    parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum", "tools.go")]
-    return hashlib.sha256(b"\0".join([*parts, _linked(kubernetes_version()).encode()])).hexdigest()
-
-
-def _etcd(directory: Path) -> Path:
+def _debian_etcd(directory: Path) -> Path:
     installed = shutil.which("etcd")
     if installed is not None:
         return Path(installed)

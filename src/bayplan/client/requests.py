@@ -24,7 +24,7 @@ from bayplan import __version__
 from bayplan.client.access import Access
 from bayplan.client.credentials import Credentials
 from bayplan.client.rate_limit import TokenBucket
-from bayplan.client.refusals import refusal
+from bayplan.client.refusals import TooLargeError, refusal
 from bayplan.client.streams import Stream, Streams
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import Answer, Headers, LostError, NotSentError, Request, Transport
@@ -169,8 +169,10 @@ class Requests:
                 renewed = True
                 continue
             wait = _retry_seconds(request, result.status, result.retry_after)
-            if wait is None or retries >= MOST_RETRIES:
-                raise refusal(result.status, body, f"{request.method.lower()} {request.target}")
+            refused = refusal(result.status, body, f"{request.method.lower()} {request.target}")
+            # A version of the future is no nearer in a second; whoever asked can ask without it.
+            if wait is None or retries >= MOST_RETRIES or isinstance(refused, TooLargeError):
+                raise refused
             retries += 1
             _log.debug("%s %s: %d, again in %d s", request.method, request.target, result.status, wait)
             await asyncio.sleep(wait)

@@ -13,6 +13,7 @@ from aiohttp import web
 from bayplan.api.pod import Pod
 from bayplan.client.access import Access, TLSSettings
 from bayplan.client.http import KubernetesCluster
+from bayplan.client.refusals import TooLargeError
 from bayplan.client.requests import UnreachableError, user_agent
 from bayplan.errors import (
     APIError,
@@ -195,6 +196,13 @@ def test_after_an_error_only_what_does_no_harm_is_sent_again(verb: Verb, times: 
 def test_without_a_number_of_seconds_nothing_is_sent_again(verb: Verb, retry_after: str) -> None:
     error, server = ask(verb, [plain(429, "", Retry_After=retry_after)])
     assert (type(error), len(server.asked)) == (ServerError, 1)
+
+
+def test_a_version_of_the_future_is_not_asked_for_again() -> None:
+    """Whatever the server says of trying again: it takes seconds each time, and will not come soon."""
+    future = ServerError("Too large resource version: 9", 504)
+    error, server = ask(get, [lambda: refused(future, {"Retry-After": "0"})])
+    assert (type(error), len(server.asked)) == (TooLargeError, 1)
 
 
 @pytest.mark.parametrize("act_first", [False, True], ids=["before it is done", "after it was done"])

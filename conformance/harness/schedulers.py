@@ -1,0 +1,67 @@
+"""Schedulers as processes, each given the same configuration: kube-scheduler, and bayplan in its place."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
+from conformance.harness.process import Process, wait_until
+
+Config = dict[str, Any]
+Start = Callable[..., Process]
+
+HANDLERS_SYNCED: Final = "Handlers synced"
+"""What both log, from -v 3 on, when they know everything and begin."""
+
+
+def configuration(plane: ControlPlane, *, user: str = KUBE_SCHEDULER, qps: int = 5000, **more: Any) -> Config:
+    """A KubeSchedulerConfiguration for this control plane: no leader election unless `more` says so."""
+    connection = {"kubeconfig": str(plane.kubeconfig(user)), "qps": qps, "burst": qps}
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": connection,
+        "leaderElection": {"leaderElect": False},
+        **more,
+    }
+
+
+def start_kube_scheduler(
+    plane: ControlPlane, config: Config, *, flags: Sequence[str] = (), name: str = "kube-scheduler"
+) -> Process:
+    return _start(plane, name, [plane.programs.kube_scheduler], config, flags)
+
+
+def start_bayplan(
+    plane: ControlPlane, config: Config, *, flags: Sequence[str] = (), name: str = "bayplan"
+) -> Process:
+    return _start(plane, name, [sys.executable, "-m", "bayplan.cli.main", "run"], config, flags)
+
+
+SCHEDULERS: Final[dict[str, Start]] = {"kube-scheduler": start_kube_scheduler, "bayplan": start_bayplan}
+
+
+def _start(
+    plane: ControlPlane, name: str, command: Sequence[str | Path], config: Config, flags: Sequence[str]
+) -> Process:
+    file = plane.directory / f"{name}.config.json"
+    file.write_text(json.dumps(config))
+    log = plane.directory / f"{name}.log"
+    log.unlink(missing_ok=True)
+    given = [flag.partition("=")[0] for flag in flags]
+    usual = [flag for flag in ("--secure-port=0", "--v=3") if flag.partition("=")[0] not in given]
+    return Process(name, [*command, "--config", file, *usual, *flags], log)
+
+
+def wait_until_synced(scheduler: Process) -> None:
+    """Until it knows everything, so that what is created from now on comes in the order of its creation."""
+
+    def synced() -> bool:
+        scheduler.check()
+        return HANDLERS_SYNCED in scheduler.log.read_text(errors="replace")
+
+    wait_until(synced, f"{scheduler.name} knows the cluster")
