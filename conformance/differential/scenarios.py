@@ -2,6 +2,8 @@
 
 A scenario is a run (`conformance/runs/README.md`) without outcomes. What goes in are objects as a user would
 write them; the API server defaults and checks them when they are played. One it refuses is left out.
+
+No node has images: how many nodes have one is counted differently on purpose (`docs/differences.md`).
 """
 
 from __future__ import annotations
@@ -137,10 +139,6 @@ class Scenario:
             node["spec"]["taints"] = self._some(TAINTS, 2)
         if self._maybe(0.06):
             node["spec"]["unschedulable"] = True
-        if self._maybe(0.5):
-            node["status"]["images"] = [
-                {"names": [image], "sizeBytes": draw.randint(10, 3000) << 20} for image in self._some(IMAGES)
-            ]
         self._nodes[name] = node
         return node
 
