@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from bayplan import __version__
-from bayplan.config import build_profiles
-from bayplan.config.load import parse_config
+from bayplan.config import build_profiles, load_config
 from bayplan.operating.command_line import FlagValues, parse
 
-from .manifests import DEPLOY, OPTIONAL, REPLACE, SECOND, Manifest, granted, objects, pod_spec, the
+from .manifests import CONFIG, DEPLOY, OPTIONAL, REPLACE, SECOND, Manifest, granted, objects, pod_spec, the
 
 ALL = [
     pytest.param(item, id=f"{item['kind']} {item.get('metadata', {}).get('name', '')}")
@@ -36,7 +35,9 @@ def flags(kind: str, place: Path) -> FlagValues:
 
 def test_kustomization_has_every_file() -> None:
     there = {file.name for file in SECOND.glob("*.yaml")} - {"kustomization.yaml"}
-    assert set(the("Kustomization", SECOND)["resources"]) == there
+    kustomization = the("Kustomization", SECOND)
+    (config,) = kustomization["configMapGenerator"]
+    assert {*kustomization["resources"], *config["files"]} == there
 
 
 @pytest.mark.parametrize("item", ALL)
@@ -83,13 +84,13 @@ def test_roles_are_bound_to_the_account_of_the_pods() -> None:
 
 def test_the_configuration_is_one_that_a_scheduler_can_run_with() -> None:
     """And its lease is the one that the role is about."""
-    data = the("ConfigMap", SECOND)["data"]
+    (config_map,) = the("Kustomization", SECOND)["configMapGenerator"]
     path = Path(flags("Deployment", SECOND)["config"])
     spec = pod_spec(the("Deployment", SECOND))
     (volume,), (mount,) = spec["volumes"], container("Deployment", SECOND)["volumeMounts"]
-    assert (volume["name"], volume["configMap"]["name"]) == (mount["name"], "bayplan")
-    assert str(path.parent) == mount["mountPath"]
-    config = parse_config(data[path.name], path.name)
+    assert (volume["name"], volume["configMap"]["name"]) == (mount["name"], config_map["name"])
+    assert (str(path.parent), [path.name]) == (mount["mountPath"], config_map["files"])
+    config = load_config(CONFIG)
     (plan,) = build_profiles(config)
     election = config.leader_election
     assert plan.scheduler_name == "bayplan"

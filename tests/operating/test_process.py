@@ -43,6 +43,7 @@ def test_it_schedules_and_tells(tmp_path: Path) -> None:
 
     log = asyncio.run(main())
     assert "Successfully assigned default/p0 to n" in notes(store)
+    assert '"Event occurred" object="default/p0" type="Normal" reason="Scheduled"' in log
     assert '"Starting Kubernetes Scheduler" version="v1.36.4"' in log
     assert SECRET not in log
 

@@ -64,6 +64,9 @@ MOST_WRITERS: Final = 16
 _Key = tuple[object, ...]
 """What equal events have in common."""
 
+_TOLD: Final = logging.INFO - 2
+"""The level at which events are logged, too: `-v=2`."""
+
 _log = logging.getLogger("bayplan.events")
 
 
@@ -173,6 +176,9 @@ class EventRecorder:
         related: ObjectReference | None = None,
     ) -> None:
         """Tells of something; returns at once."""
+        if _log.isEnabledFor(_TOLD):
+            facts = {"object": _key(regarding), "type": event_type, "reason": reason, "note": note}
+            _log.log(_TOLD, "Event occurred", extra={"fields": facts})
         key = (regarding, event_type, reason, action, controller, related)
         known = self._remembered.get(key)
         if known is not None and known.count > 1:
@@ -358,6 +364,10 @@ def reference(pod: Pod) -> ObjectReference:
         uid=meta.uid,
         resource_version=meta.resource_version,
     )
+
+
+def _key(regarding: ObjectReference) -> str:
+    return f"{regarding.namespace}/{regarding.name}" if regarding.namespace else regarding.name
 
 
 def truncated(note: str) -> str:
