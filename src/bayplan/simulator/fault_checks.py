@@ -32,6 +32,8 @@ def untidiness(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
 class Oversight:
     """Something that would happen if only a pod were tried again."""
 
+    subject: str
+    """The pod or group that waits."""
     text: str
     may_be_hints: bool
     """Whether the pod waits for other plugins' events. These are upstream's and do not cover everything:
@@ -149,10 +151,10 @@ def forgotten(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
             continue
         decision = core.decide(pod)
         if decision.fits:
-            yield oversight(scheduler, f"pod {pod.key} fits on {decision.node_name}, but waits", [pod])
+            yield oversight(scheduler, pod.key, f"fits on {decision.node_name}, but waits", [pod])
         elif decision.post_filter is not None and decision.post_filter.eviction is not None:
             victims = " ".join(victim.name for victim in decision.post_filter.eviction.victims)
-            yield oversight(scheduler, f"pod {pod.key} could preempt {victims}, but waits", [pod])
+            yield oversight(scheduler, pod.key, f"could preempt {victims}, but waits", [pod])
 
 
 def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
@@ -173,10 +175,10 @@ def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[Over
                 fitting += 1
         if running + fitting >= group.spec.min_member:
             text = (
-                f"group {group.name} wants {group.spec.min_member} and has {running}, "
+                f"wants {group.spec.min_member} and has {running}, "
                 f"but {fitting} of {len(candidates)} more would fit"
             )
-            yield oversight(scheduler, text, candidates)
+            yield oversight(scheduler, f"group {group.name}", text, candidates)
 
 
 def empty_promises(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
@@ -195,17 +197,19 @@ def empty_promises(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversig
         ]
         if not leaving:
             there = "" if node_name in nodes else ", which is gone"
-            text = f"pod {pod.key} is nominated to {node_name}{there}, but nobody leaves"
-            yield oversight(scheduler, text, [pod])
+            yield oversight(
+                scheduler, pod.key, f"is nominated to {node_name}{there}, but nobody leaves", [pod]
+            )
 
 
-def oversight(scheduler: Scheduler, text: str, pods: Sequence[Pod]) -> Oversight:
+def oversight(scheduler: Scheduler, subject: str, text: str, pods: Sequence[Pod]) -> Oversight:
     """The same with what the pods wait for."""
     waiting = [info for pod in pods if (info := scheduler.context.queue.find(pod.key)) is not None]
     plugins = set().union(*(info.rejectors for info in waiting))
     parts = {info.part.label for info in waiting if info.part is not None}
     return Oversight(
-        f"{text}; {' '.join(sorted(parts))}, by {' '.join(sorted(plugins)) or 'nobody'}",
+        subject,
+        f"{subject} {text}; {' '.join(sorted(parts))}, by {' '.join(sorted(plugins)) or 'nobody'}",
         may_be_hints=bool(plugins - {Coscheduling.name}),
     )
 

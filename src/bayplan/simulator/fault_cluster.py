@@ -118,7 +118,7 @@ class WatchedCluster(MemoryCluster):
         if self.is_dead:
             await self.bind_late(pod, node_name)
             return
-        if pod.uid in self._bound:
+        if pod.uid in self._bound and any(other.uid == pod.uid for other in self.store.list(Pod)):
             self._ledger.problems.append(f"pod {pod.key} is bound, and was to be bound to {node_name} again")
         await super().bind(pod, node_name)
         self._bound.add(pod.uid)

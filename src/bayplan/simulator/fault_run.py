@@ -19,7 +19,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,7 +29,7 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.server.kubelet import end_after_grace_period
 from bayplan.server.store import MemoryStore
-from bayplan.simulator.fault_checks import misplaced, oversights, untidiness
+from bayplan.simulator.fault_checks import Oversight, misplaced, oversights, untidiness
 from bayplan.simulator.fault_cluster import LastingClient, Ledger, WatchedCluster
 from bayplan.simulator.fault_plugins import Hazard, SlowExtender, wake_on_anything
 from bayplan.simulator.fault_workload import World
@@ -37,10 +37,13 @@ from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
 
 QUIET_SECONDS: Final = 170.0
-"""After so long everything has come to rest: no backoff, permit, pause or grace period is longer. A pod that
-was forgotten has not been found yet: that happens after five minutes."""
+"""After so long everything has come to rest: no backoff, permit, pause or grace period is longer."""
 
-FLUSH_SECONDS: Final = 230.0
+PAUSE_SECONDS: Final = 60.0
+"""Unless groups compete, which never rest. But after so long again each has been tried, and a pod that was
+forgotten has not been found yet: that happens after five minutes."""
+
+FLUSH_SECONDS: Final = 170.0
 """After so long again it has. What may help a pod is said by hints, which are upstream's and do not cover
 everything. Such pods are late, but not lost."""
 
@@ -77,7 +80,9 @@ def play(seed: int) -> Report:
     logger.propagate = False
     logger.setLevel(logging.ERROR)
     try:
-        run_virtual(_Run(report).main(), limit=2 * (LONGEST_SECONDS + QUIET_SECONDS + FLUSH_SECONDS))
+        run_virtual(
+            _Run(report).main(), limit=2 * (LONGEST_SECONDS + QUIET_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS)
+        )
     except VirtualTimeError as error:
         report.problems.append(f"it never ends: {error}")
     finally:
@@ -148,17 +153,29 @@ class _Run:
         if self._running.done():
             self._report.problems.append("the scheduler has ended")
         self._report.problems.extend(untidiness(self._scheduler, self._store))
-        for oversight in oversights(self._scheduler, self._store):
-            excused = self._with_hints and oversight.may_be_hints
-            (self._report.late if excused else self._report.problems).append(oversight.text)
-        if self._report.late:
-            await asyncio.sleep(FLUSH_SECONDS)
-            await loop.quiescent()
-            remaining = oversights(self._scheduler, self._store)
-            self._report.problems.extend(f"{oversight.text}, and that for good" for oversight in remaining)
+        await self._look_for_oversights()
         self._report.bindings = self._ledger.bindings.total()
         self._report.faults += self._faulty.counts
         await self._stop(self._running)
+
+    async def _look_for_oversights(self) -> None:
+        """Pods that could run and do not: for a while, until they are found late, or for good."""
+        report = self._report
+        waiting = {oversight.subject for oversight in oversights(self._scheduler, self._store)}
+        if not waiting:
+            return
+        for oversight in await self._oversights_after(PAUSE_SECONDS, waiting):
+            excused = self._with_hints and oversight.may_be_hints
+            (report.late if excused else report.problems).append(oversight.text)
+        if report.late:
+            remaining = await self._oversights_after(FLUSH_SECONDS, waiting)
+            report.problems.extend(f"{oversight.text}, and that for good" for oversight in remaining)
+
+    async def _oversights_after(self, seconds: float, known: Collection[str]) -> list[Oversight]:
+        await asyncio.sleep(seconds)
+        await self._loop.quiescent()
+        found = oversights(self._scheduler, self._store)
+        return [oversight for oversight in found if oversight.subject in known]
 
     def _draw_rates(self) -> dict[Fault, float]:
         """Nothing, a few faults, all of them, or an API server that only takes its time."""
