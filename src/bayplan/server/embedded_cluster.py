@@ -19,7 +19,7 @@ from bayplan.server import pods, statuses
 from bayplan.server.documents import Content, Document, Entry, decode_record
 from bayplan.server.kinds import NEW_EVENTS, PODS, Resource
 from bayplan.server.objects import ObjectAPI
-from bayplan.server.patches import difference
+from bayplan.server.patching.plain import difference
 from bayplan.server.store import is_hidden
 from bayplan.server.views import from_storage
 

@@ -244,6 +244,8 @@ class Catalog:
     """The resources that are served now: the built-in ones, and those of CustomResourceDefinitions."""
 
     def __init__(self, resources: Iterable[Resource] = BUILT_IN) -> None:
+        self.revision = 0
+        """Counts the changes, for those who keep something that follows from it."""
         self._by_path: dict[tuple[str, str, str], Resource] = {}
         for resource in resources:
             self.add(resource)
@@ -253,9 +255,11 @@ class Catalog:
 
     def add(self, resource: Resource) -> None:
         self._by_path[resource.group, resource.version, resource.plural] = resource
+        self.revision += 1
 
     def remove(self, resource: Resource) -> None:
         self._by_path.pop((resource.group, resource.version, resource.plural), None)
+        self.revision += 1
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._by_path.get((group, version, plural))

@@ -28,7 +28,7 @@ from bayplan.server.defaults import apply_defaults
 from bayplan.server.deletion import DeleteOptions, is_over, mark
 from bayplan.server.documents import Content, Document, DocumentStore
 from bayplan.server.kinds import Catalog, Resource
-from bayplan.server.patches import Patch, merge_patch
+from bayplan.server.patching.plain import Patch, merge_patch
 from bayplan.server.preparation import prepare_new
 from bayplan.server.validation import new_problems, update_problems
 from bayplan.server.views import from_storage, to_storage

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bayplan.errors import APIError
 from bayplan.server import scale
-from bayplan.server.http import discovery
+from bayplan.server.http import discovery, openapi
 from bayplan.server.http.answers import answer, refusal_answer
 from bayplan.server.http.reading import Reader
 from bayplan.server.http.requests import (
@@ -34,8 +34,8 @@ from bayplan.server.http.reviews import review
 from bayplan.server.http.watching import Watcher
 from bayplan.server.http.writing import Writer
 from bayplan.server.objects import ObjectAPI
-from bayplan.server.printing import Printer
 from bayplan.server.statuses import RefusalError, bad_request, method_not_allowed, no_such_path
+from bayplan.server.tables.printer import Printer
 
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _OPEN_TO_ALL: Final = frozenset((*HEALTH, "/version"))
@@ -54,6 +54,7 @@ class Application:
         self._reader = Reader(api, self._printer)
         self._watcher = watcher or Watcher(api, self._printer)
         self._writer = Writer(api)
+        self._openapi = openapi.Documents(api.catalog)
 
     def server(self) -> web.Server:
         """For aiohttp's runners."""
@@ -103,13 +104,25 @@ class Application:
                 return await self._answer_about(request, steps[1:])
             case ["api" | "apis", *_]:
                 return self._discover(request, steps)
+            case ["openapi", *rest]:
+                return self._describe(request, rest)
             case ["version"]:
                 return answer(request, discovery.VERSION)
             case [("healthz" | "livez" | "readyz"), *_]:
                 return web.Response(text="ok")
             case []:
-                paths = ["/api", "/api/v1", "/apis", *HEALTH, "/openapi/v2", "/openapi/v3", "/version"]
+                paths = ["/api", "/api/v1", "/apis", *HEALTH, "/openapi/v3", "/version"]
                 return answer(request, {"paths": paths})
+        raise no_such_path()
+
+    def _describe(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
+        """OpenAPI, version 3 only; clients that ask for version 2 have asked for 3 before."""
+        if steps == ["v3"]:
+            return answer(request, self._openapi.index())
+        if steps and steps[0] == "v3":
+            found = self._openapi.find("/".join(steps[1:]))
+            if found is not None:
+                return answer(request, found)
         raise no_such_path()
 
     def _discover(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:

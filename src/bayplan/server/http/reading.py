@@ -17,9 +17,9 @@ from bayplan.server.http.answers import answer, is_for_people, pieces
 from bayplan.server.http.requests import JSON, Form, Target, integer
 from bayplan.server.kinds import Resource
 from bayplan.server.objects import ObjectAPI
-from bayplan.server.printing import Printer
 from bayplan.server.selecting import Selection, parse_selection
 from bayplan.server.statuses import bad_request
+from bayplan.server.tables.printer import Printer
 from bayplan.server.views import from_storage
 
 _MOST_OPEN_LISTS: Final = 200

@@ -12,6 +12,7 @@ from bayplan.api.documents import parse_documents
 from bayplan.errors import DecodeError
 from bayplan.server import statuses
 from bayplan.server.kinds import Catalog, Resource, Subresource
+from bayplan.server.schema.protobuf import ProtobufError, decode_protobuf
 from bayplan.server.statuses import RefusalError, bad_request
 
 JSON: Final = "application/json"
@@ -19,10 +20,10 @@ YAML: Final = "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 LARGEST_BODY: Final = 3 * 1024 * 1024
 
-_ACCEPTED: Final = f"accepted media types include: {JSON}, {YAML}"
+_ACCEPTED: Final = f"accepted media types include: {JSON}, {YAML}, {PROTOBUF}"
 _AVAILABLE: Final = (
     f"406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {JSON};stream=watch "
-    "(this server speaks no protobuf: set the client's content type to application/json)"
+    "(this server answers no protobuf: set the client's content type to application/json)"
 )
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
@@ -144,7 +145,7 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 
 def decode_body(body: bytes, content_type: str, what: str) -> Any:
-    """The value in a body of JSON or YAML; `what` begins the message where it is neither.
+    """The value in a body of JSON, YAML or protobuf; `what` begins the message where it is none of them.
 
     Raises:
         RefusalError: it is broken (400), or in a form that this server does not read (415).
@@ -164,9 +165,12 @@ def decode_body(body: bytes, content_type: str, what: str) -> Any:
         if len(documents) != 1:
             raise bad_request(f"{what}yaml: expected one document, got {len(documents)}")
         return documents[0].content
-    message = f"the body of the request was in an unknown format - {_ACCEPTED}"
     if content_type == PROTOBUF:
-        message += "; this server speaks no protobuf: set the client's content type to application/json"
+        try:
+            return decode_protobuf(body)
+        except ProtobufError as error:
+            raise bad_request(f"{what}{error}") from error
+    message = f"the body of the request was in an unknown format - {_ACCEPTED}"
     raise RefusalError(message, 415, reason="UnsupportedMediaType")
 
 

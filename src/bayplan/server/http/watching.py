@@ -23,8 +23,8 @@ from bayplan.server.http.reading import body_of, metadata_only, select, selectio
 from bayplan.server.http.requests import JSON, Form, Target, flag, integer
 from bayplan.server.kinds import Resource
 from bayplan.server.objects import ObjectAPI
-from bayplan.server.printing import Printer
 from bayplan.server.selecting import Selection
+from bayplan.server.tables.printer import Printer
 
 BOOKMARK_SECONDS: Final = 30.0
 """How often a watcher to which nothing happens is told how far it is."""

@@ -8,17 +8,17 @@ import msgspec
 from aiohttp import web
 
 from bayplan.server import kinds, pods, scale, statuses
-from bayplan.server.apply import apply_patch
 from bayplan.server.deletion import BACKGROUND, FOREGROUND, ORPHAN, DeleteOptions
 from bayplan.server.http.answers import answer
 from bayplan.server.http.reading import select, selection_of
 from bayplan.server.http.requests import Form, Target, decode_body, flag, is_dry_run, read_body
 from bayplan.server.kinds import Resource
 from bayplan.server.objects import ObjectAPI
-from bayplan.server.patches import Content, Patch, json_patch, merge_patch
-from bayplan.server.schema import TypeMismatchError, clean, type_of
+from bayplan.server.patching.apply import apply_patch
+from bayplan.server.patching.plain import Content, Patch, json_patch, merge_patch
+from bayplan.server.patching.strategic import strategic_merge_patch
+from bayplan.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.server.statuses import RefusalError, bad_request
-from bayplan.server.strategic import strategic_merge_patch
 
 _APPLY: Final = ("application/apply-patch+yaml", "application/apply-patch+json")
 _RETURNS_DELETED: Final = frozenset(

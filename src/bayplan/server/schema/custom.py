@@ -1,4 +1,4 @@
-"""Types (`schema.py`) from the schemas of CustomResourceDefinitions."""
+"""Types (`types.py`) from the schemas of CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayplan.server.kinds import Resource
-from bayplan.server.schema import ANYTHING, Field, Type, named_type
+from bayplan.server.schema.types import ANYTHING, Field, Type, named_type
 
 
 def custom_type(resource: Resource) -> Type:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bayplan.server.patches import Patch
-from bayplan.server.schema import ANYTHING, Field, Type
+from bayplan.server.patching.plain import Patch
+from bayplan.server.schema.types import ANYTHING, Field, Type
 from bayplan.server.statuses import bad_request
 
 Content = dict[str, Any]

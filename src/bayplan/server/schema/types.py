@@ -1,8 +1,8 @@
 """The fields of built-in kinds, from `fields.txt`: what there is, of which type, and how lists are merged.
 
-One description serves four readers: decoding (`clean`: unknown fields, wrong types, canonical quantities),
-strategic merge patches, server-side apply, and OpenAPI. Types of custom resources are made from their own
-schemas (`custom_types.py`).
+One description serves five readers: decoding (`clean`: unknown fields, wrong types, canonical quantities),
+protobuf, strategic merge patches, server-side apply, and OpenAPI. Types of custom resources are made from
+their own schemas (`custom.py`).
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class Field:
     """A field of a struct, and how patches treat it."""
 
     type: Type
+    number: tuple[int, ...] = ()
+    """Its number in protobuf; with the numbers of the messages around it that JSON does without."""
+    optional: bool = False
+    """Whether absent and zero are not the same."""
     required: bool = False
     keys: tuple[str, ...] = ()
     """What tells the entries of a list apart in server-side apply."""
@@ -88,6 +92,8 @@ def _field(text: str, words: list[str], types: Mapping[str, Type]) -> Field:
     options = dict(word.partition("=")[::2] for word in words)
     return Field(
         _type(text, types),
+        number=tuple(int(step) for word in words if word[0] == "#" for step in word[1:].split(".")),
+        optional="optional" in options,
         required="required" in options,
         keys=tuple(options["keys"].split(",")) if "keys" in options else (),
         is_set="set" in options,
@@ -123,7 +129,7 @@ def type_of(resource: Resource, kind: str = "") -> Type:
     if kind:
         return named_type(kind)
     if resource.schema is not None:
-        from bayplan.server.custom_types import custom_type
+        from bayplan.server.schema.custom import custom_type
 
         return custom_type(resource)
     return named_type(type_name(resource))

@@ -1,0 +1,72 @@
+"""What a kind's table is made of, and small parts that many cells share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from bayplan.api.meta import LabelSelector
+from bayplan.api.selectors import compile_selector
+
+Content = dict[str, Any]
+Row = list[Any]
+
+NONE: Final = "<none>"
+UNSET: Final = "<unset>"
+UNKNOWN: Final = "<unknown>"
+
+
+class Rows(NamedTuple):
+    """The columns of a kind, and what stands in them for an object at a time."""
+
+    columns: list[dict[str, Any]]
+    cells: Callable[[Content, float], Row]
+
+
+def columns(*names: str) -> list[dict[str, Any]]:
+    """Column definitions. `Name*` is shown only with `-o wide`, `Name:integer` says its type."""
+    made = []
+    for text in names:
+        name, _, kind = text.partition(":")
+        wide = name.endswith("*")
+        name = name.removesuffix("*")
+        made.append(
+            {
+                "name": name,
+                "type": kind or "string",
+                "format": "name" if name == "Name" else "",
+                "description": "",
+                "priority": int(wide),
+            }
+        )
+    return made
+
+
+def joined(texts: Iterable[str], empty: str = NONE) -> str:
+    return ",".join(texts) or empty
+
+
+def selector_text(selector: Any) -> str:
+    """A label selector in one line."""
+    if not isinstance(selector, dict):
+        return NONE
+    if "matchLabels" not in selector and "matchExpressions" not in selector and selector:
+        return labels_text(selector)
+    text = str(compile_selector(msgspec.convert(selector, LabelSelector)))
+    return {"<everything>": NONE}.get(text, text)
+
+
+def labels_text(labels: Any) -> str:
+    return joined(f"{key}={text}" for key, text in sorted((labels or {}).items()))
+
+
+def access_modes(modes: Any) -> str:
+    short = {
+        "ReadWriteOnce": "RWO",
+        "ReadOnlyMany": "ROX",
+        "ReadWriteMany": "RWX",
+        "ReadWriteOncePod": "RWOP",
+    }
+    return ",".join(short[mode] for mode in short if mode in (modes or ()))
