@@ -25,7 +25,7 @@ from bayplan.client.requests import UnreachableError
 from bayplan.errors import GoneError, UnknownOutcomeError
 from bayplan.framework.cluster_api import Change, PodStatusPatch
 from bayplan.scheduler.loop import OTHER_KINDS
-from conformance.harness.admin import Admin
+from conformance.harness.admin import Admin, Raw
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 from conformance.harness.objects import node, pod
 from conformance.harness.programs import Programs
@@ -166,6 +166,35 @@ def test_a_watch_tells_all_that_happens(plane: ControlPlane) -> None:
         (Change.DELETED, "goes"),
         (Change.ADDED, "last"),
     ]
+
+
+def test_a_quiet_watch_has_a_bookmark_each_minute(
+    plane: ControlPlane, request: pytest.FixtureRequest
+) -> None:
+    """It says how far the server has got, and a watch from there has what comes after it."""
+    if "pages" not in request.node.callspec.id:
+        pytest.skip("a minute is spent on this once: a stream ends its list with a bookmark anyway")
+
+    async def act(admin: Admin, cluster: KubernetesCluster) -> tuple[Change, str]:
+        _, version = await cluster.list(Node)
+        # A server marks only watches that it has told something since they were opened.
+        await admin.create(node("in-the-past"))
+        last: Raw = {}
+        async for batch in cluster.watch(Node, version):
+            mark = batch[-1]
+            if mark.change is Change.BOOKMARK:
+                break
+            if not last:
+                last = await admin.create(node("seen-live"))
+        assert int(mark.resource_version) >= int(last["metadata"]["resourceVersion"])
+        await admin.create(node("after"))
+        async for batch in cluster.watch(Node, mark.resource_version):
+            first = batch[0].object
+            break
+        await admin.clear("Node")
+        return mark.change, "" if first is None else first.name
+
+    assert talk(plane, act, patience=100.0) == (Change.BOOKMARK, "after")
 
 
 # A server that goes away

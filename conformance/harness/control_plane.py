@@ -25,9 +25,9 @@ ADMIN: Final = "admin"
 KUBE_SCHEDULER: Final = "system:kube-scheduler"
 NOBODY: Final = "nobody"
 
-NOT_ADMITTED: Final = ("ServiceAccount", "TaintNodesByCondition", "Priority")
+NOT_ADMITTED: Final = ("ServiceAccount", "TaintNodesByCondition", "Priority", "RuntimeClass")
 """Admission that needs controllers (no service account would ever exist, every node would stay tainted), or
-that forbids tests to set spec.priority."""
+that forbids tests to set spec.priority and spec.overhead."""
 
 AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
