@@ -126,7 +126,7 @@ class LivePlayer:
         if self._extenders is not None:
             self._extenders.filtered.clear()
         self._nominations.clear()
-        created = await self._admin.create(step["pod"])
+        created = await self._admin.create(as_submitted(step["pod"]))
         meta = created["metadata"]
         result: dict[str, Any] = {"pod": f"{meta['namespace']}/{meta['name']}"}
         written = await self._outcome(meta["name"], meta["namespace"])
@@ -177,6 +177,30 @@ class LivePlayer:
     def _informer(self, kind: str) -> Any:
         record = KINDS[kind]
         return next(informer for informer in self.scheduler.informers if informer.kind is record)
+
+
+def as_submitted(pod: Raw) -> Raw:
+    """A recorded pod as its owner wrote it.
+
+    From matchLabelKeys and mismatchLabelKeys the server makes requirements of the selector, and refuses a pod
+    that has both.
+    """
+
+    def undone(value: Any) -> Any:
+        if isinstance(value, list):
+            return [undone(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        made_by_server = {*value.get("matchLabelKeys", ()), *value.get("mismatchLabelKeys", ())}
+        copied = {name: undone(entry) for name, entry in value.items()}
+        if made_by_server and "labelSelector" in copied:
+            requirements = copied["labelSelector"].get("matchExpressions", [])
+            kept = [entry for entry in requirements if entry["key"] not in made_by_server]
+            copied["labelSelector"] = {**copied["labelSelector"], "matchExpressions": kept}
+        return copied
+
+    submitted: Raw = undone(pod)
+    return submitted
 
 
 def _is_refused(pod: Pod) -> bool:
