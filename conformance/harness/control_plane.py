@@ -25,9 +25,15 @@ ADMIN: Final = "admin"
 KUBE_SCHEDULER: Final = "system:kube-scheduler"
 NOBODY: Final = "nobody"
 
-NOT_ADMITTED: Final = ("ServiceAccount", "TaintNodesByCondition", "Priority", "RuntimeClass")
-"""Admission that needs controllers (no service account would ever exist, every node would stay tainted), or
-that forbids tests to set spec.priority and spec.overhead."""
+NOT_ADMITTED: Final = (
+    "ServiceAccount",
+    "TaintNodesByCondition",
+    "StorageObjectInUseProtection",
+    "Priority",
+    "RuntimeClass",
+)
+"""Admission that needs controllers (no service account would ever exist, every node would stay tainted, no
+claim would ever go), or that forbids tests to set spec.priority and spec.overhead."""
 
 AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",

@@ -1,0 +1,198 @@
+"""One scenario, given to kube-scheduler and to bayplan: what each of them made of it, in comparable form.
+
+Nodes are there before the scheduler starts, so that both list them in the same order; pods come one at a
+time, and one that fits nowhere is taken away again, so that nothing depends on when it is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from bayplan.api.pod import Pod
+from bayplan.explain.scenario import decide_scenario
+from conformance.harness import objects
+from conformance.harness.admin import Admin, Raw
+from conformance.harness.control_plane import ControlPlane
+from conformance.harness.objects import condition
+from conformance.harness.process import Process
+from conformance.harness.schedulers import Start, configuration, wait_until_synced
+from conformance.harness.talking import PATIENCE_SECONDS, until
+
+CLEARED = ("Pod", "Node", "Service", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "Event")
+SEEN_BY_SCORES = (
+    "Node",
+    "Pod",
+    "Namespace",
+    "Service",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+)
+
+_SCORED = re.compile(
+    r'"Plugin scored node for pod" pod="(?P<pod>\S+)" plugin="(?P<plugin>\w+)" node="(?P<node>\S+)"'
+    r" score=(?P<score>\d+)"
+)
+_AGE = re.compile(r"^(  (?:Normal|Warning) +\w+ +)\S+( )", re.MULTILINE)
+_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+Scores = dict[str, dict[str, int]]
+"""By plugin and node, weighted. Plugins that give all nodes nothing are left out."""
+
+
+@dataclass
+class Outcome:
+    """What became of a pod."""
+
+    pod: str
+    node: str = ""
+    condition: Raw = field(default_factory=dict)
+    nominated: str = ""
+    events: list[Raw] = field(default_factory=list)
+    described: str = ""
+    gone: list[str] = field(default_factory=list)
+    """Pods that had to leave."""
+    expected_scores: Scores = field(default_factory=dict)
+    """What bayplan says of the very cluster that the scheduler saw."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A cluster, and pods that come one after the other."""
+
+    objects: list[Raw]
+    pods: list[Raw]
+
+
+class Nominations:
+    """The node that each pod was nominated to: it may be bound before anybody looks at it."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, str] = {}
+        self._last = ""
+
+    @asynccontextmanager
+    async def watching(self, admin: Admin) -> AsyncIterator[None]:
+        _, version = await admin.cluster.list(Pod)
+        running = asyncio.ensure_future(self._watch(admin, version))
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _watch(self, admin: Admin, version: str) -> None:
+        async for batch in admin.cluster.watch(Pod, version):
+            for event in batch:
+                if event.object is not None:
+                    self._last = event.object.name
+                    if event.object.status.nominated_node_name:
+                        self.nodes[event.object.name] = event.object.status.nominated_node_name
+
+    async def all_told(self, admin: Admin) -> None:
+        """Until the watch has shown everything that has happened up to now."""
+        await admin.create(objects.pod("the-last", schedulingGates=[{"name": "example.com/never"}]))
+        await until(lambda: self._last == "the-last", "the watch has shown everything")
+
+
+async def play(
+    plane: ControlPlane, start: Start, scenario: Scenario, **flags: Any
+) -> tuple[list[Outcome], Process]:
+    """What a scheduler makes of the scenario, and the process that did it (it has ended)."""
+    async with Admin(plane.access()) as admin:
+        await admin.clear(*CLEARED)
+        for item in scenario.objects:
+            await admin.create(item)
+        config = configuration(plane, parallelism=1, percentageOfNodesToScore=100)
+        seen = Nominations()
+        with start(plane, config, **flags) as scheduler:
+            wait_until_synced(scheduler)
+            async with seen.watching(admin):
+                outcomes = []
+                for pod in scenario.pods:
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        outcomes.append(await _schedule(plane, admin, pod))
+                    scheduler.check()
+                await seen.all_told(admin)
+        for outcome in outcomes:
+            outcome.nominated = seen.nodes.get(outcome.pod, "")
+        await admin.clear(*CLEARED)
+    return outcomes, scheduler
+
+
+async def _schedule(plane: ControlPlane, admin: Admin, pod: Raw) -> Outcome:
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    there = [item for kind in SEEN_BY_SCORES for item in await _listed(admin, kind)]
+    before = {item["metadata"]["name"] for item in there if item["kind"] == "Pod"}
+    created = await admin.create(pod)
+    outcome = Outcome(name, expected_scores=_scores_of(there, {**created, "kind": "Pod"}))
+    while True:
+        found = await admin.get("Pod", name, namespace)
+        outcome.node = found["spec"].get("nodeName", "")
+        outcome.condition = condition(found, "PodScheduled") or {}
+        decided = outcome.condition and not found["status"].get("nominatedNodeName")
+        outcome.events = [] if not decided else await _events(admin, name, outcome)
+        if outcome.node and "Scheduled" in [event["reason"] for event in outcome.events]:
+            break
+        if decided and not outcome.node and (outcome.events or pod["spec"].get("schedulingGates")):
+            break
+        await asyncio.sleep(0.02)
+    outcome.condition = {key: value for key, value in outcome.condition.items() if not key.endswith("Time")}
+    outcome.described = _AGE.sub(r"\1AGE\2", plane.kubectl("describe", "pod", name, "-n", namespace))
+    left = {item["metadata"]["name"] for item in await admin.list("Pod")}
+    outcome.gone = sorted(before - left)
+    if not outcome.node:
+        await admin.delete("Pod", name, namespace)
+    return outcome
+
+
+async def _listed(admin: Admin, kind: str) -> list[Raw]:
+    version = {"StorageClass": "storage.k8s.io/v1"}.get(kind, "v1")
+    return [{**item, "apiVersion": version, "kind": kind} for item in await admin.list(kind)]
+
+
+async def _events(admin: Admin, name: str, outcome: Outcome) -> list[Raw]:
+    """The events about a pod and about those that left for it, oldest first, without times and versions."""
+    told = ("type", "reason", "action", "note", "reportingController", "reportingInstance")
+    listed = sorted(await admin.list("Event"), key=lambda event: event["eventTime"] or "")
+    return [
+        {field: _UID.sub("UID", event.get(field, "")) for field in told}
+        for event in listed
+        if event["regarding"]["name"] == name
+        or (
+            event["reason"] == "Preempted" and outcome.node and event["note"].endswith(f"node {outcome.node}")
+        )
+    ]
+
+
+def _scores_of(there: list[Raw], pod: Raw) -> Scores:
+    scenario = {"name": pod["metadata"]["name"], "objects": there, "pods": [pod]}
+    results = decide_scenario(scenario)["results"]
+    held_back = pod["spec"].get("schedulingGates")
+    if held_back or results[0].get("fitError") or len(results[0]["feasible"]) < 2:
+        # The scheduler does not score where there is nothing to choose, or not yet.
+        return {}
+    return _telling(
+        {
+            plugin: {node: score * given["weight"] for node, score in given["normalized"].items()}
+            for plugin, given in results[0]["score"].items()
+        }
+    )
+
+
+def logged_scores(scheduler: Process) -> dict[str, Scores]:
+    """By pod, what kube-scheduler says at the log's level 10 that each plugin gave each node."""
+    found: dict[str, Scores] = {}
+    for match in _SCORED.finditer(scheduler.log.read_text(errors="replace")):
+        name = match["pod"].rpartition("/")[2]
+        found.setdefault(name, {}).setdefault(match["plugin"], {})[match["node"]] = int(match["score"])
+    return {name: _telling(scores) for name, scores in found.items()}
+
+
+def _telling(scores: Scores) -> Scores:
+    return {plugin: nodes for plugin, nodes in scores.items() if any(nodes.values())}
