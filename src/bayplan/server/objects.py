@@ -28,11 +28,15 @@ from bayplan.server.defaults import apply_defaults
 from bayplan.server.deletion import DeleteOptions, is_over, mark
 from bayplan.server.documents import Content, Document, DocumentStore
 from bayplan.server.kinds import Catalog, Resource
+from bayplan.server.patching.ownership import track_update
 from bayplan.server.patching.plain import Patch, merge_patch
 from bayplan.server.preparation import prepare_new
+from bayplan.server.schema.types import type_of
 from bayplan.server.validation import new_problems, update_problems
 from bayplan.server.views import from_storage, to_storage
 
+CONTROL_PLANE: Final = "bayplan"
+"""Who changes an object if nobody else is named."""
 _NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """What names are generated from: no vowels, and nothing that looks like something else."""
 _LONGEST_PREFIX: Final = 63 - 5
@@ -139,16 +143,19 @@ class ObjectAPI:
         *,
         subresource: str = "",
         dry_run: bool = False,
+        manager: str | None = CONTROL_PLANE,
     ) -> Content:
         """Replaces an object, or its status, and returns it as stored. Nothing new is no write.
 
-        An object without a resourceVersion replaces whatever is there.
+        An object without a resourceVersion replaces whatever is there. What changes belongs to `manager` from
+        then on; with None the object says itself what belongs to whom.
         """
         content = to_storage(resource, {**content, "metadata": dict(content.get("metadata") or {})})
         meta = content["metadata"]
         self._place(resource, meta, namespace)
         document = self.document(resource, meta.get("name", ""), meta.get("namespace", ""))
-        return from_storage(resource, self._replace(resource, document, content, subresource, dry_run))
+        replaced = self._replace(resource, document, content, subresource, dry_run, manager)
+        return from_storage(resource, replaced)
 
     def patch(
         self,
@@ -159,6 +166,7 @@ class ObjectAPI:
         *,
         subresource: str = "",
         dry_run: bool = False,
+        manager: str | None = CONTROL_PLANE,
     ) -> Content:
         """Changes an object. A plain value is a merge patch: what it says is set, null removes."""
         document = self.document(resource, name, namespace)
@@ -169,7 +177,8 @@ class ObjectAPI:
             raise statuses.bad_request(
                 f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({name})"
             )
-        return from_storage(resource, self._replace(resource, document, content, subresource, dry_run))
+        replaced = self._replace(resource, document, content, subresource, dry_run, manager)
+        return from_storage(resource, replaced)
 
     def delete(
         self, resource: Resource, name: str, namespace: str = "", options: DeleteOptions | None = None
@@ -210,7 +219,13 @@ class ObjectAPI:
         meta["namespace"] = namespace or meta.get("namespace") or "default"
 
     def _replace(
-        self, resource: Resource, document: Document, content: Content, subresource: str, dry_run: bool
+        self,
+        resource: Resource,
+        document: Document,
+        content: Content,
+        subresource: str,
+        dry_run: bool,
+        manager: str | None,
     ) -> Content:
         stored = resource.storage
         old = document.parse()
@@ -236,6 +251,8 @@ class ObjectAPI:
             apply_defaults(stored, content)
         if problems := update_problems(stored, content, old, subresource):
             raise statuses.invalid(resource, name, problems)
+        if manager is not None and (known.get("managedFields") or meta.get("managedFields")):
+            track_update(content, old, type_of(stored), manager, self.now(), subresource)
         if "generation" in meta and _differ_in_spec(content, old):
             meta["generation"] += 1
         if content == old:

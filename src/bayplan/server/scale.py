@@ -23,7 +23,13 @@ def get(api: ObjectAPI, resource: Resource, name: str, namespace: str) -> Conten
 
 
 def update(
-    api: ObjectAPI, resource: Resource, scale: Content, namespace: str, *, dry_run: bool = False
+    api: ObjectAPI,
+    resource: Resource,
+    scale: Content,
+    namespace: str,
+    *,
+    dry_run: bool = False,
+    manager: str = "bayplan",
 ) -> Content:
     """Sets the number of replicas, and answers with the Scale as it is then."""
     meta = scale.get("metadata") or {}
@@ -38,7 +44,8 @@ def update(
     if meta.get("resourceVersion"):
         known["resourceVersion"] = meta["resourceVersion"]
     workload.setdefault("spec", {})["replicas"] = replicas
-    return _scale_of(resource, api.update(resource, workload, namespace, dry_run=dry_run))
+    updated = api.update(resource, workload, namespace, dry_run=dry_run, manager=manager)
+    return _scale_of(resource, updated)
 
 
 _SCALES = Resource("scales", "Scale", group="autoscaling")

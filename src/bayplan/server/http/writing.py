@@ -45,6 +45,7 @@ class Writer:
             return self._bind(request, target, content, dry_run)
         if target.subresource_name == "eviction":
             return self._evict(request, target, content)
+        content.get("metadata", {}).pop("managedFields", None)
         created = self._api.create(target.resource, content, target.namespace, dry_run=dry_run)
         return answer(request, created, 201, as_yaml=form.yaml, headers=_warning_headers(warnings))
 
@@ -59,10 +60,17 @@ class Writer:
         dry_run = is_dry_run(request, "UpdateOptions")
         resource = target.resource
         if target.subresource_name == "scale":
-            updated = scale.update(self._api, resource, content, target.namespace, dry_run=dry_run)
+            updated = scale.update(
+                self._api, resource, content, target.namespace, dry_run=dry_run, manager=_manager(request)
+            )
         else:
             updated = self._api.update(
-                resource, content, target.namespace, subresource=target.subresource_name, dry_run=dry_run
+                resource,
+                content,
+                target.namespace,
+                subresource=target.subresource_name,
+                dry_run=dry_run,
+                manager=_manager(request),
             )
         return answer(request, updated, as_yaml=form.yaml, headers=_warning_headers(warnings))
 
@@ -77,7 +85,9 @@ class Writer:
         if target.subresource_name == "scale":
             current = scale.get(self._api, resource, target.name, target.namespace)
             wanted = change(current)
-            updated = scale.update(self._api, resource, wanted, target.namespace, dry_run=dry_run)
+            updated = scale.update(
+                self._api, resource, wanted, target.namespace, dry_run=dry_run, manager=_manager(request)
+            )
             return answer(request, updated, as_yaml=form.yaml)
         warnings: list[str] = []
         patched = self._api.patch(
@@ -87,6 +97,7 @@ class Writer:
             self._cleaned(request, resource, change, warnings),
             subresource=target.subresource_name,
             dry_run=dry_run,
+            manager=_manager(request),
         )
         return answer(request, patched, as_yaml=form.yaml, headers=_warning_headers(warnings))
 
@@ -288,6 +299,12 @@ def _options_from(given: Content, dry_run: bool) -> DeleteOptions:
         resource_version=preconditions.get("resourceVersion", ""),
         dry_run=dry_run or given.get("dryRun") == ["All"],
     )
+
+
+def _manager(request: web.BaseRequest) -> str:
+    """Who changes the object: as the request says, or the name of the program."""
+    agent = request.headers.get("User-Agent", "").partition("/")[0]
+    return request.query.get("fieldManager", "") or agent or "unknown"
 
 
 def _decode_patch(body: bytes) -> Any:
