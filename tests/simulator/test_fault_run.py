@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.simulator.fault_run import main, play
+from bayplan.simulator.fault_life import play
+from bayplan.simulator.fault_run import main
 
 SEEDS = range(40)
 

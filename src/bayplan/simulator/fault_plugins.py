@@ -133,7 +133,8 @@ class SlowExtender(ExtenderChain):
 
     def __init__(self, chance: random.Random, rate: float) -> None:
         super().__init__(())
-        self.is_over = False
+        self.breaks = True
+        self.is_slow = True
         self._chance = chance
         self._rate = rate
 
@@ -141,11 +142,9 @@ class SlowExtender(ExtenderChain):
         return True
 
     async def answer(self, request: Request) -> FilterResponse | PrioritizeResponse | PreemptResponse:  # type: ignore[override]
-        breaks = False
-        if not self.is_over:
-            breaks = self._chance.random() < self._rate
-            if self._chance.random() < 0.5:
-                await asyncio.sleep(self._chance.random() * 0.5)
+        breaks = self.breaks and self._chance.random() < self._rate
+        if self.is_slow and self._chance.random() < 0.5:
+            await asyncio.sleep(self._chance.random() * 0.5)
         error = "the extender broke" if breaks else ""
         match request:
             case FilterRequest():

@@ -1,0 +1,275 @@
+"""One life of a cluster and its scheduler in a fault run, from its seed to what was wrong at the end.
+
+1  things happen to the cluster while requests fail, watches break and the scheduler crashes
+2  nothing fails any more, but everything still takes its time, and a few last things happen: what would be
+   missed now, nothing would bring up again
+3  time passes until nothing moves; then what has to be true is checked (`fault_checks.py`)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.server.kubelet import end_after_grace_period
+from bayplan.server.store import MemoryStore
+from bayplan.simulator.fault_checks import Oversight, misplaced, oversights, untidiness
+from bayplan.simulator.fault_cluster import LastingClient, Ledger, WatchedCluster
+from bayplan.simulator.fault_plugins import Hazard, SlowExtender, wake_on_anything
+from bayplan.simulator.fault_workload import World
+from bayplan.simulator.faults import Fault, FaultyCluster
+from bayplan.simulator.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
+
+QUIET_SECONDS: Final = 170.0
+"""After so long everything has come to rest: no backoff, permit, pause or grace period is longer."""
+
+PAUSE_SECONDS: Final = 60.0
+"""Unless groups compete, which never rest. But after so long again each has been tried, and a pod that was
+forgotten has not been found yet: that happens after five minutes."""
+
+FLUSH_SECONDS: Final = 170.0
+"""After so long again it has. What may help a pod is said by hints, which are upstream's and do not cover
+everything. Such pods are late, but not lost."""
+
+LONGEST_SECONDS: Final = 100.0
+"""How long things happen to the cluster."""
+
+SLOWNESS: Final = (Fault.SLOW_REQUEST, Fault.SLOW_ANSWER, Fault.SLOW_WATCH)
+
+SETTLING_SECONDS: Final = 10.0
+"""After so long nothing is slow any more."""
+
+MOST_ACTIONS: Final = 60
+MOST_LAST_ACTIONS: Final = 15
+MOST_CRASHES: Final = 8
+"""A new scheduler takes as long as several decisions."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of one seed."""
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """What was only put right because every pod is tried after five minutes."""
+    trace: list[str] = field(default_factory=list)
+    faults: Counter[Fault] = field(default_factory=Counter)
+    crashes: int = 0
+    bindings: int = 0
+    decisions: int = 0
+
+
+def play(seed: int) -> Report:
+    """Plays one seed."""
+    report = Report(seed)
+    complaints = _Complaints(report)
+    logger = logging.getLogger("bayplan")
+    propagates, level = logger.propagate, logger.level
+    logger.addHandler(complaints)
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    try:
+        run_virtual(
+            _Run(report).main(), limit=2 * (LONGEST_SECONDS + QUIET_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS)
+        )
+    except VirtualTimeError as error:
+        report.problems.append(f"it never ends: {error}")
+    finally:
+        logger.removeHandler(complaints)
+        logger.propagate = propagates
+        logger.setLevel(level)
+    return report
+
+
+class _Complaints(logging.Handler):
+    """Whatever a part of the scheduler finds impossible is a problem."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.ERROR)
+        self._report = report
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.problems.append(f"{record.name}: {self.format(record)}")
+
+
+class _Run:
+    """One seed at work."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._chance = random.Random(report.seed)
+
+    async def main(self) -> None:
+        chance, loop = self._chance, current_loop()
+        self._loop: VirtualLoop = loop
+        self._store = MemoryStore(
+            clock=loop.wall_time,
+            seed=chance.getrandbits(32),
+            history=chance.choice((10, 100, 50_000)),
+            kubelet=end_after_grace_period if chance.random() < 0.7 else None,
+        )
+        self._ledger = Ledger(self._store)
+        self._rates = self._draw_rates()
+        self._delay = chance.choice((0.02, 0.1, 1.0, 5.0))
+        self._hazard = type("Hazard", (Hazard,), {"rate": chance.choice((0.0, 0.02, 0.1))})
+        self._extender_rate = chance.choice((None, None, None, 0.0, 0.1))
+        self._with_hints = chance.random() < 0.5
+        world = World(self._store, random.Random(chance.getrandbits(32)), self._tell)
+        world.begin()
+        self._ledger.look()
+        self._start()
+        crashes = asyncio.ensure_future(self._crash_now_and_then())
+        pace = chance.choice((0.05, 0.3, 2.0))
+        for _ in range(chance.randint(5, MOST_ACTIONS)):
+            if loop.time() > LONGEST_SECONDS:
+                break
+            await self._act(world, pace)
+        await self._stop(crashes)
+        await self._end_faults()
+        for _ in range(chance.randint(0, MOST_LAST_ACTIONS)):
+            await self._act(world, pace)
+        world.clear_orphans()
+        await asyncio.sleep(SETTLING_SECONDS)
+        world.clear_orphans()
+        self._hurry()
+        await asyncio.sleep(QUIET_SECONDS)
+        await loop.quiescent()
+        self._report.problems.extend(self._ledger.problems)
+        if self._running.done():
+            self._report.problems.append("the scheduler has ended")
+        self._report.problems.extend(untidiness(self._scheduler, self._store))
+        await self._look_for_oversights()
+        self._report.bindings = self._ledger.bindings.total()
+        self._report.faults += self._faulty.counts
+        await self._stop(self._running)
+
+    async def _act(self, world: World, pace: float) -> None:
+        """Something happens, and some time passes; often none."""
+        world.act()
+        self._ledger.look()
+        await asyncio.sleep(self._chance.expovariate(1 / pace) if self._chance.random() < 0.7 else 0)
+
+    async def _look_for_oversights(self) -> None:
+        """Pods that could run and do not: for a while, until they are found late, or for good."""
+        report = self._report
+        waiting = {oversight.subject for oversight in oversights(self._scheduler, self._store)}
+        if not waiting:
+            return
+        for oversight in await self._oversights_after(PAUSE_SECONDS, waiting):
+            excused = self._with_hints and oversight.may_be_hints
+            (report.late if excused else report.problems).append(oversight.text)
+        if report.late:
+            remaining = await self._oversights_after(FLUSH_SECONDS, waiting)
+            report.problems.extend(f"{oversight.text}, and that for good" for oversight in remaining)
+
+    async def _oversights_after(self, seconds: float, known: Collection[str]) -> list[Oversight]:
+        await asyncio.sleep(seconds)
+        await self._loop.quiescent()
+        found = oversights(self._scheduler, self._store)
+        return [oversight for oversight in found if oversight.subject in known]
+
+    def _draw_rates(self) -> dict[Fault, float]:
+        """Nothing, a few faults, all of them, or an API server that only takes its time."""
+        chance = self._chance
+        share = chance.choice((0.0, 0.3, 1.0, None))
+        if share is None:
+            return dict.fromkeys(SLOWNESS, 1.0)
+        return {fault: chance.choice((0.02, 0.1, 0.3)) for fault in Fault if chance.random() < share}
+
+    # The scheduler's lives
+
+    def _start(self) -> None:
+        chance = self._chance
+        self._watched = WatchedCluster(self._store, self._ledger, self._tell)
+        self._faulty = FaultyCluster(
+            self._watched,
+            seed=chance.getrandbits(32),
+            rates=self._rates,
+            delay_seconds=self._delay,
+            bind_late=self._watched.bind_late,
+        )
+        client = LastingClient(
+            self._faulty, self._store, random.Random(chance.getrandbits(32)), chance.choice((0.0, 0.5))
+        )
+        self._scheduler = Scheduler(
+            client,
+            plugins=[self._hazard, Coscheduling],
+            seed=chance.getrandbits(32),
+            eager=chance.random() < 0.7,
+            keep=chance.random() < 0.7,
+            on_decision=self._decided,
+            hostname="here",
+        )
+        if not self._with_hints:
+            wake_on_anything(self._scheduler)
+        self._extender = None
+        if self._extender_rate is not None:
+            self._extender = SlowExtender(random.Random(chance.getrandbits(32)), self._extender_rate)
+            # There are no sockets in virtual time, so that no configuration could name it.
+            self._scheduler._extenders = self._extender
+        self._running = asyncio.ensure_future(self._scheduler.run())
+
+    async def _end_faults(self) -> None:
+        """Nothing breaks any more. A scheduler that is dead is started again."""
+        self._tell("faults are over")
+        if self._watched.is_dead:
+            await self._stop(self._running)
+            self._start()
+        self._faulty.off(*(fault for fault in Fault if fault not in SLOWNESS))
+        if self._extender is not None:
+            self._extender.breaks = False
+        for framework in self._scheduler.core.frameworks.values():
+            for plugin in framework.profile.all_plugins():
+                if isinstance(plugin, Hazard):
+                    plugin.over()
+
+    def _hurry(self) -> None:
+        """Nothing takes time any more, so that all is quiet at some time."""
+        self._tell("nothing is slow any more")
+        self._faulty.off()
+        if self._extender is not None:
+            self._extender.is_slow = False
+
+    async def _crash_now_and_then(self) -> None:
+        chance = random.Random(self._chance.getrandbits(32))
+        pause = chance.choice((1.0, 10.0, 50.0, 1000.0))
+        while self._report.crashes < MOST_CRASHES:
+            await asyncio.sleep(chance.expovariate(1 / pause))
+            for _ in range(chance.randint(0, 40)):
+                # Time stands still, but whoever is ready gets a step further.
+                await asyncio.sleep(0)
+            self._tell("the scheduler dies")
+            self._report.crashes += 1
+            self._watched.is_dead = True
+            await self._stop(self._running)
+            self._report.faults += self._faulty.counts
+            await asyncio.sleep(chance.choice((0.0, 0.0, 1.0, 5.0)))
+            self._tell("the scheduler starts")
+            self._start()
+
+    async def _stop(self, task: asyncio.Future[None]) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    # The trace
+
+    def _tell(self, what: str) -> None:
+        self._report.trace.append(f"{self._loop.time():8.3f}  {what}")
+
+    def _decided(self, decision: Decision) -> None:
+        self._report.decisions += 1
+        nominated = decision.nomination.node_name if decision.nomination is not None else ""
+        text = decision.node_name or f"{decision.message}{f' -> {nominated}' if nominated else ''}"
+        self._tell(f"    {decision.pod.name}: {text}")
+        if decision.found is not None and self._extender is None:
+            self._report.problems.extend(misplaced(self._scheduler, decision.pod, decision.node_name))
