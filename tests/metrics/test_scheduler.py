@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from collections.abc import Callable
 
@@ -11,11 +12,13 @@ import pytest
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import NULL_METRICS, Metrics, SchedulerMetrics
+from bayplan.metrics.scheduler import PAUSES_BETWEEN_SETTLING
 
 from .scrape import values
 
 DEFAULT = "default-scheduler"
 Tell = Callable[[Metrics], object]
+LAPS = [(Point.FILTER, Code.SUCCESS), (Point.SCORE, Code.SUCCESS)]
 
 
 def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]:
@@ -28,10 +31,16 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
     ("tell", "name", "expected"),
     [
         pytest.param(
-            lambda m: m.attempt("scheduled", DEFAULT, 0.003),
+            lambda m: m.attempt("unschedulable", DEFAULT, 0.003),
+            "schedule_attempts_total",
+            {(DEFAULT, "unschedulable"): 1},
+            id="an attempt is counted by what it came to",
+        ),
+        pytest.param(
+            lambda m: m.pod_scheduled(DEFAULT, 0.003, 1, 2.0),
             "schedule_attempts_total",
             {(DEFAULT, "scheduled"): 1},
-            id="an attempt is counted by what it came to",
+            id="one that ended with a binding, too",
         ),
         pytest.param(
             lambda m: m.attempt("error", DEFAULT, 0.003),
@@ -46,19 +55,19 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="choosing a node has no labels",
         ),
         pytest.param(
-            lambda m: m.pod_scheduled(14, 2.0),
+            lambda m: m.pod_scheduled(DEFAULT, 0.003, 14, 2.0),
             "pod_scheduling_sli_duration_seconds_sum",
             {("14",): 2.0},
             id="fourteen attempts are told apart",
         ),
         pytest.param(
-            lambda m: m.pod_scheduled(15, 2.0),
+            lambda m: m.pod_scheduled(DEFAULT, 0.003, 15, 2.0),
             "pod_scheduling_sli_duration_seconds_sum",
             {("15+",): 2.0},
             id="fifteen attempts and more are not",
         ),
         pytest.param(
-            lambda m: m.pod_scheduled(300, 2.0),
+            lambda m: m.pod_scheduled(DEFAULT, 0.003, 300, 2.0),
             "pod_scheduling_attempts_sum",
             {(): 300},
             id="the number of attempts is exact in its own metric",
@@ -103,13 +112,13 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="a hint by plugin, event and verdict",
         ),
         pytest.param(
-            lambda m: m.extension_point(DEFAULT, Point.RESERVE, Code.UNRESOLVABLE, 0.25),
+            lambda m: m.extension_point(DEFAULT, Point.RESERVE, Code.UNRESOLVABLE)(0.25),
             "framework_extension_point_duration_seconds_sum",
             {("Reserve", DEFAULT, "UnschedulableAndUnresolvable"): 0.25},
             id="a point carries the code's name",
         ),
         pytest.param(
-            lambda m: m.extension_point(DEFAULT, "PreBindPreFlight", Code.SKIP, 0.25),
+            lambda m: m.extension_point(DEFAULT, "PreBindPreFlight", Code.SKIP)(0.25),
             "framework_extension_point_duration_seconds_sum",
             {("PreBindPreFlight", DEFAULT, "Skip"): 0.25},
             id="a point may be a text",
@@ -127,10 +136,28 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="a wait at Permit by what ended it",
         ),
         pytest.param(
-            lambda m: [m.running("binding", delta) for delta in (1, 1, -1)],
+            lambda m: [note([1.0, 1.5, 2.5]) for note in [m.laps(DEFAULT, LAPS)]],
+            "framework_extension_point_duration_seconds_sum",
+            {("Filter", DEFAULT, "Success"): 0.5, ("Score", DEFAULT, "Success"): 1.0},
+            id="readings of a clock, and what lies between",
+        ),
+        pytest.param(
+            lambda m: [note([1.0, 1.5, math.nan]) for note in [m.laps(DEFAULT, LAPS)]],
+            "framework_extension_point_duration_seconds_count",
+            {("Filter", DEFAULT, "Success"): 1},
+            id="a reading that was not taken",
+        ),
+        pytest.param(
+            lambda m: [note([1.0, 1.5, 2.5]) for note in [m.laps(DEFAULT, [None, LAPS[0]])]],
+            "framework_extension_point_duration_seconds_sum",
+            {("Filter", DEFAULT, "Success"): 1.0},
+            id="between two readings nothing that counts",
+        ),
+        pytest.param(
+            lambda m: m.running_from(lambda: {"binding": 3}),
             "goroutines",
-            {("binding",): 1},
-            id="tasks begin and end",
+            {("binding",): 3},
+            id="and tasks under way",
         ),
         pytest.param(
             lambda m: m.claim_created("failure"),
@@ -221,7 +248,7 @@ def test_a_reset_zeroes_what_was_counted_and_leaves_what_is_so() -> None:
     metrics = SchedulerMetrics(random.Random(1))
     alike = metrics.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)})
     alike.inc()
-    metrics.attempt("scheduled", DEFAULT, 0.5)
+    metrics.attempt("unschedulable", DEFAULT, 0.5)
     metrics.unschedulable_pods("NodeName", DEFAULT, 1)
     metrics.reset()
     alike.inc()
@@ -241,15 +268,32 @@ def test_a_reset_zeroes_what_was_counted_and_leaves_what_is_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("drawn", "sampled"),
-    [pytest.param(0.0999, True, id="below a tenth"), pytest.param(0.1, False, id="a tenth and above")],
+    ("drawn", "cycles"),
+    [
+        pytest.param(0.0999, 0, id="below a tenth: the next"),
+        pytest.param(0.1001, 1, id="above: the one after it"),
+        pytest.param(0.99, 43, id="seldom it takes long"),
+    ],
 )
-def test_one_cycle_in_ten_is_looked_at_closely(drawn: float, sampled: bool) -> None:
+def test_one_cycle_in_ten_is_looked_at_closely(drawn: float, cycles: int) -> None:
     class Fixed(random.Random):
         def random(self) -> float:
             return drawn
 
-    assert SchedulerMetrics(Fixed()).sampled() is sampled
+    assert SchedulerMetrics(Fixed()).cycles_before_sample() == cycles
+
+
+def test_where_nobody_looks_notes_are_counted_all_the_same() -> None:
+    """A histogram that only ever notes values down would fill the memory."""
+    metrics = SchedulerMetrics(random.Random(1))
+    note = metrics.laps(DEFAULT, LAPS)
+    (histogram,) = (f for f in metrics.families.all() if f.spec.name.endswith("algorithm_duration_seconds"))
+    for _ in range(PAUSES_BETWEEN_SETTLING):
+        metrics.algorithm(0.5)
+        note([1.0, 1.5, 2.5])
+        metrics.settle()
+    (point,) = (f for f in metrics.families.all() if f.spec.name.endswith("extension_point_duration_seconds"))
+    assert (histogram[()].sum, point["Score", "Success", DEFAULT].sum) == (32.0, 64.0)
 
 
 def test_a_code_and_its_text_are_one_series() -> None:
@@ -273,4 +317,6 @@ def test_the_one_that_counts_answers_to_everything_that_can_be_told() -> None:
 
 def test_nobody_listens_by_default() -> None:
     NULL_METRICS.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)}).inc()
-    assert (NULL_METRICS.enabled, NULL_METRICS.sampled(), SchedulerMetrics.enabled) == (False, False, True)
+    NULL_METRICS.extension_point(DEFAULT, Point.FILTER, Code.SUCCESS)(0.5)
+    NULL_METRICS.laps(DEFAULT, LAPS)([1.0, 2.0, 3.0])
+    assert (NULL_METRICS.enabled, SchedulerMetrics.enabled) == (False, True)

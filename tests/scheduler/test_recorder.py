@@ -501,6 +501,25 @@ def test_more_than_a_thousand_waiting_events_are_dropped_and_counted() -> None:
     assert (len(sink.writes), recorder.dropped) == (MOST_WAITING, 7)
 
 
+def test_how_many_were_dropped_stands_in_the_log_once_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(recorder: EventRecorder) -> None:
+        for more in (7, 3):
+            record_pods(recorder, MOST_WAITING + more)
+            await quiescent()
+
+    play(Sink(), story)
+    assert caplog.messages == [
+        *[
+            "more than 1000 events are waiting to be written, dropping more",
+            "7 events were dropped, 7 since the start",
+        ],
+        *[
+            "more than 1000 events are waiting to be written, dropping more",
+            "3 events were dropped, 10 since the start",
+        ],
+    ]
+
+
 def test_events_that_wait_for_another_try_count_too() -> None:
     sink = Sink(*[SERVER] * MOST_WAITING)
 

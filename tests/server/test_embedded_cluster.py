@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from bayplan.api.event import Event
+from bayplan.api.event import Event, EventSeries
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
@@ -126,6 +128,24 @@ def test_events_are_stored_in_their_core_form() -> None:
     created, stored = asyncio.run(scenario())
     assert (created.note, created.regarding) == ("no room", ObjectReference(kind="Pod", name="a"))
     assert (stored["message"], stored["involvedObject"]["name"]) == ("no room", "a")
+
+
+def test_a_repeated_event_gets_its_series_and_keeps_all_else() -> None:
+    async def scenario() -> dict[str, Any]:
+        api = make_api()
+        sink = EmbeddedCluster(api).events()
+        event = Event(
+            metadata=ObjectMeta(name="a.1", namespace="default"),
+            note="no room",
+            regarding=ObjectReference(kind="Pod", name="a"),
+        )
+        await sink.create_event(event)
+        last = datetime(2027, 1, 15, 8, 0, 0, tzinfo=UTC)
+        await sink.patch_event(replace(event, note="", series=EventSeries(count=2, last_observed_time=last)))
+        return api.get(EVENTS, "a.1", "default")
+
+    stored = asyncio.run(scenario())
+    assert (stored["message"], stored["series"]["count"]) == ("no room", 2)
 
 
 def test_a_condition_moves_its_time_only_with_its_status() -> None:

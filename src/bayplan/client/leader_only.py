@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError
-from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.framework.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 
 
 class NotLeadingError(APIError):
@@ -73,3 +73,7 @@ class LeaderOnly(ClusterAPI):
     async def update(self, item: Object) -> Object:
         self._permit()
         return await self._cluster.update(item)
+
+    def events(self) -> EventSink:
+        """Not withheld: an event says what happened, and changes nothing for whoever leads by now."""
+        return self._cluster.events()

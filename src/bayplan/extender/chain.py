@@ -50,6 +50,8 @@ class ExtenderChain:
     def __init__(self, extenders: Iterable[Extender]) -> None:
         # Sorting is stable: file order within each half.
         self.extenders: Final = tuple(sorted(extenders, key=lambda extender: extender.ignorable))
+        self.prioritizing = 0
+        """Extenders that are being asked for scores."""
 
     def __bool__(self) -> bool:
         return bool(self.extenders)
@@ -128,11 +130,14 @@ class ExtenderChain:
         return PrioritizeResponse({name: _int64(total) for name, total in totals.items()})
 
     async def _scores(self, extender: Extender, request: PrioritizeRequest) -> Mapping[str, int]:
+        self.prioritizing += 1
         try:
             return await extender.prioritize(request.pod, request.node_names)
         except ExtenderError as error:
             _log.warning("pod %s: no scores from extender %s: %s", request.pod.key, extender.url, error)
             return {}
+        finally:
+            self.prioritizing -= 1
 
     async def _preempt(self, request: PreemptRequest) -> PreemptResponse:
         candidates = tuple(request.candidates)

@@ -13,6 +13,7 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
 from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
+from bayplan.framework.points import Point
 from bayplan.framework.profile import Step
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SUCCESS, Code, Status
@@ -21,11 +22,12 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 
 
 class AttemptError(BayplanError):
-    """The attempt to schedule a pod broke. `plugin` is whose fault it was, where that is known."""
+    """The attempt to schedule a pod broke. `plugin` is whose fault it was, and `point` where, if known."""
 
-    def __init__(self, message: str, plugin: str = "") -> None:
+    def __init__(self, message: str, plugin: str = "", point: str = "") -> None:
         super().__init__(message)
         self.plugin = plugin
+        self.point = point
 
 
 def describe(error: BaseException) -> str:
@@ -40,9 +42,7 @@ def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> 
     try:
         answer = plugin.pre_filter(state, pod, nodes)
     except Exception as error:
-        raise AttemptError(
-            f'running PreFilter plugin "{plugin.name}": {describe(error)}', plugin.name
-        ) from error
+        raise _pre_filter_error(plugin, describe(error)) from error
     if answer is None:
         return SUCCESS
     if isinstance(answer, NodeNames):
@@ -50,7 +50,11 @@ def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> 
     if isinstance(answer, Status) and answer.code in _PRE_FILTER_CODES:
         return answer.by(plugin.name) if answer.is_rejection else answer
     text = answer.message if isinstance(answer, Status) else f"PreFilter gave {answer!r}"
-    raise AttemptError(f'running PreFilter plugin "{plugin.name}": {text}', plugin.name)
+    raise _pre_filter_error(plugin, text)
+
+
+def _pre_filter_error(plugin: Any, text: str) -> AttemptError:
+    return AttemptError(f'running PreFilter plugin "{plugin.name}": {text}', plugin.name, Point.PRE_FILTER)
 
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
@@ -76,7 +80,7 @@ def filter_rows(
 
 
 def filter_error(plugin: str, text: str) -> AttemptError:
-    return AttemptError(f'running "{plugin}" filter plugin: {text}', plugin)
+    return AttemptError(f'running "{plugin}" filter plugin: {text}', plugin, Point.FILTER)
 
 
 def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
@@ -84,15 +88,17 @@ def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> S
     try:
         answer = plugin.pre_score(state, pod, nodes)
     except Exception as error:
-        raise AttemptError(
-            f'running PreScore plugin "{plugin.name}": {describe(error)}', plugin.name
-        ) from error
+        raise _pre_score_error(plugin, describe(error)) from error
     if answer is None:
         return SUCCESS
     if isinstance(answer, Status) and answer.code in (Code.SUCCESS, Code.SKIP):
         return answer
     text = answer.message if isinstance(answer, Status) else f"PreScore gave {answer!r}"
-    raise AttemptError(f'running PreScore plugin "{plugin.name}": {text}', plugin.name)
+    raise _pre_score_error(plugin, text)
+
+
+def _pre_score_error(plugin: Any, text: str) -> AttemptError:
+    return AttemptError(f'running PreScore plugin "{plugin.name}": {text}', plugin.name, Point.PRE_SCORE)
 
 
 def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
@@ -116,7 +122,8 @@ def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int
 
 
 def score_error(plugin: str, text: str) -> AttemptError:
-    return AttemptError(f'running Score plugins: plugin "{plugin}" failed with: {text}', plugin)
+    text = f'running Score plugins: plugin "{plugin}" failed with: {text}'
+    return AttemptError(text, plugin, Point.SCORE)
 
 
 def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
@@ -135,6 +142,7 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
             raise AttemptError(
                 f'running Normalize on Score plugins: plugin "{step.name}" failed with: {describe(error)}',
                 step.name,
+                Point.SCORE,
             ) from error
     check_range(step, scores)
     return scores
@@ -161,4 +169,5 @@ def check_range(step: Step, scores: IntColumn) -> None:
             f'applying score defaultWeights on Score plugins: plugin "{step.name}" returns an invalid score '
             f"{wrong}, it should in the range of [0, {MAX_SCORE}] after normalizing",
             step.name,
+            Point.SCORE,
         )

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from bayplan.api.event import Event
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
 
@@ -46,6 +47,15 @@ class PodStatusPatch:
     nominated_node_name: str | None = None
 
 
+class EventSink(Protocol):
+    """Where events are written; raises the `APIError`s of `bayplan.errors`."""
+
+    async def create_event(self, event: Event) -> None: ...
+
+    async def patch_event(self, event: Event) -> None:
+        """Writes the event's series, and nothing else of it. Nothing is read: schedulers may not."""
+
+
 class ClusterAPI(Protocol):
     """Reading and writing a cluster.
 
@@ -77,3 +87,6 @@ class ClusterAPI(Protocol):
 
     async def update(self, item: Object) -> Object:
         """Replaces an object; ConflictError where it has changed since it was read."""
+
+    def events(self) -> EventSink:
+        """Where events about this cluster's objects go. Writing them must not hold up other requests."""

@@ -14,10 +14,12 @@ import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
+from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.search import Search
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
+from bayplan.framework.timing import ADJUST, Caller, timed
 from bayplan.framework.verdicts import PASS, Collected, Reasons, Verdicts
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -35,8 +37,9 @@ Adjust = Callable[[CycleState, Pod, Pod, NodeInfo], Status | None]
 class Filtering:
     """The Filter plugins of one profile at work on one cluster."""
 
-    def __init__(self, profile: Profile, cluster: Cluster) -> None:
+    def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._profile = profile
+        self._caller = caller
         self._cluster = cluster
         self._nodes = NodeColumns(cluster)
         self._asked = tuple(step for step in profile.filters if not step.kept)
@@ -140,7 +143,7 @@ class Filtering:
                 return self._ask_each_row(search, step, view)
         elif left is not None:
             view = NodeColumns(self._cluster, view.rows.take(left))
-        return calls.filter_rows(step, state, search.pod, view, reasons)
+        return self._caller.calls.filter_rows(step, state, search.pod, view, reasons)
 
     @staticmethod
     def _state(search: Search, step: Step) -> CycleState:
@@ -161,24 +164,19 @@ class Filtering:
                 for other in pods:
                     self._adjust(verb, method, step, state, search.pod, other, node)
             row = view.subset(np.array([position], dtype=np.intp))
-            why[position] = calls.filter_one(step, state, search.pod, row, reasons)
+            why[position] = self._caller.calls.filter_one(step, state, search.pod, row, reasons)
         return Collected.from_numbers(why, reasons) if why.any() else None
 
-    @staticmethod
     def _adjust(
-        verb: str, method: Adjust, step: Step, state: CycleState, pod: Pod, other: Pod, node: NodeInfo
+        self, verb: str, method: Adjust, step: Step, state: CycleState, pod: Pod, other: Pod, node: NodeInfo
     ) -> None:
         try:
-            answer = method(state, pod, other, node)
+            answer = timed(self._caller.timer, step.name, ADJUST + verb, method)(state, pod, other, node)
             problem = "" if answer is None or answer.is_success else answer.message
         except Exception as error:
-            raise calls.AttemptError(
-                f'running {verb} on PreFilter plugin "{step.name}": {calls.describe(error)}', step.name
-            ) from error
+            raise _adjust_error(verb, step, calls.describe(error)) from error
         if problem:
-            raise calls.AttemptError(
-                f'running {verb} on PreFilter plugin "{step.name}": {problem}', step.name
-            )
+            raise _adjust_error(verb, step, problem)
 
     def with_nominated(self, pod: Pod, base: Hypothesis | None) -> Hypothesis | None:
         """Rows with nominated pods that go first, with those pods added. None where there are none.
@@ -198,6 +196,11 @@ class Filtering:
         if not known.any():
             return None
         return _with_added(cluster, rows[known], slots[known], base)
+
+
+def _adjust_error(verb: str, step: Step, text: str) -> calls.AttemptError:
+    text = f'running {verb} on PreFilter plugin "{step.name}": {text}'
+    return calls.AttemptError(text, step.name, Point.FILTER)
 
 
 def _positions(rows: IdColumn, wanted: IdColumn) -> IdColumn:

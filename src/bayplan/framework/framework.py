@@ -7,7 +7,7 @@ node is read off the Standing; otherwise the feasible rows are put together and 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,15 @@ from bayplan.framework.shapes import Shapes
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import IDLE, Code, Status
 from bayplan.framework.ties import pick
+from bayplan.framework.timing import (
+    BEGUN,
+    FILTERED,
+    PRE_FILTERED,
+    PRE_SCORED,
+    SCORED,
+    Caller,
+    PointObserver,
+)
 from bayplan.framework.verdicts import Verdicts
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -31,16 +40,6 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 
 MIN_FEASIBLE: Final = 100
 """Sampling never stops before so many nodes fit."""
-
-
-class PointObserver(Protocol):
-    """Told when the plugins of a point have been asked."""
-
-    def begin(self) -> None:
-        """A search begins."""
-
-    def passed(self, point: Point, code: Code) -> None:
-        """All plugins of a point were asked, since the point before or the beginning."""
 
 
 class Framework:
@@ -63,10 +62,11 @@ class Framework:
         self._start = SearchStart() if start is None else start
         self.observer: PointObserver | None = None
         """Told how long each extension point took; nobody by default."""
+        self.caller = Caller()
         self.finds_several = False
         """Whether somebody besides plugins (an extender) wants to choose among several nodes."""
-        self._shapes = Shapes(profile, cluster)
-        self.filtering = Filtering(profile, cluster)
+        self._shapes = Shapes(profile, cluster, self.caller)
+        self.filtering = Filtering(profile, cluster, self.caller)
         self._asked_scores = tuple(step for step in profile.scores if not step.kept)
         self._asked_pre_filters = tuple(p for p in profile.pre_filters if p.reads is None)
         self._asked_pre_scores = tuple(p for p in profile.pre_scores if p.reads is None)
@@ -96,14 +96,12 @@ class Framework:
     def find(self, pod: Pod) -> Found | NotFound:
         """The best node for the pod, or why there is none. Raises AttemptError where a plugin broke."""
         search = self.begin(pod)
-        with_observer = self.observer is not None
-        rejected = self._observed_pre_filter(search) if with_observer else self.pre_filter(search)
+        rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
         search.standing.sync()
         nominated = self.nominated_first(search)
         if nominated is not None:
-            self._passed(Point.FILTER)
             return nominated
         cluster = self.cluster
         if (
@@ -117,16 +115,11 @@ class Framework:
             return self._best_kept(search)
         return self._choose(search, self.filtering.verdicts(search))
 
-    def _observed_pre_filter(self, search: Search) -> Diagnosis | None:
-        assert self.observer is not None
-        self.observer.begin()
-        rejected = self.pre_filter(search)
-        self._passed(Point.PRE_FILTER, Code.SUCCESS if rejected is None else rejected.absent.code)
-        return rejected
-
-    def _passed(self, point: Point, code: Code = Code.SUCCESS) -> None:
-        if self.observer is not None:
-            self.observer.passed(point, code)
+    def _passed(self, search: Search, place: int) -> None:
+        """Writes down when the search was so far."""
+        if search.readings is not None:
+            assert self.observer is not None
+            search.readings[place] = self.observer.clock()
 
     def is_row_local(self, search: Search) -> bool:
         """Whether the filters' verdict on a row follows from that row alone, for this pod."""
@@ -136,6 +129,18 @@ class Framework:
 
     def pre_filter(self, search: Search) -> Diagnosis | None:
         """Runs PreFilter. A Diagnosis means that no node has to be looked at."""
+        observer = self.observer
+        if observer is None:
+            return self._pre_filter(search)
+        readings = search.readings = observer.begin(self.caller)
+        rejected = self._pre_filter(search)
+        if rejected is None:
+            readings[PRE_FILTERED] = observer.clock()
+        else:
+            observer.observe(Point.PRE_FILTER, rejected.absent.code, observer.clock() - readings[BEGUN])
+        return rejected
+
+    def _pre_filter(self, search: Search) -> Diagnosis | None:
         standing, pod = search.standing, search.pod
         plugins = self._asked_pre_filters if standing.settled else self.profile.pre_filters
         remembered: Status | None = None
@@ -150,7 +155,7 @@ class Framework:
             if plugin.name in idle:
                 continue
             if plugin.reads is None:
-                answer = calls.pre_filter(plugin, search.state, pod, self._nodes)
+                answer = self.caller.calls.pre_filter(plugin, search.state, pod, self._nodes)
                 if isinstance(answer, Status) and answer.code is Code.SKIP:
                     search.skipped.add(plugin.name)
                     if answer is IDLE:
@@ -212,10 +217,18 @@ class Framework:
         row = self.cluster.nodes.row_of.get(name)
         if row is None or not self.cluster.nodes.exists.cell[row]:
             return None
+        observer, readings = self.observer, search.readings
         try:
             fits = self.filtering.fits_row(search, row)
         except calls.AttemptError:
+            if observer is not None and readings is not None:
+                observer.observe(Point.FILTER, Code.ERROR, observer.clock() - readings[PRE_FILTERED])
+                observer.go_on(readings, PRE_FILTERED)
             return None
+        self._passed(search, FILTERED)
+        if not fits and observer is not None and readings is not None:
+            # The filters are asked once more, about all nodes.
+            observer.go_on(readings, PRE_FILTERED)
         return Found(search, row, name, 1, 1) if fits else None
 
     def with_nominated_node(self, search: Search, looked_at: IdColumn, verdicts: Verdicts) -> IdColumn:
@@ -235,21 +248,20 @@ class Framework:
         rows = view.rows
         if len(rows) < 2:
             return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
-        self._passed(Point.FILTER)
+        self._passed(search, FILTERED)
         standing.prepare_scores()
         asked = self._asked_scorers(search, view)
-        self._passed(Point.PRE_SCORE)
+        self._passed(search, PRE_SCORED)
         if asked:
             row = int(rows[pick(self._totals(search, view, asked), self.profile.most_score)])
         else:
             row = standing.best_row(search.pod, start)
-        self._passed(Point.SCORE)
+        self._passed(search, SCORED)
         return Found(search, row, cluster.nodes.name[row], len(rows), cluster.node_count)
 
     def _choose(self, search: Search, verdicts: Verdicts) -> Found | NotFound:
         """Takes candidates in order, stops early where sampling says so, scores what fits."""
         filtered = self.filtered(search, verdicts)
-        self._passed(Point.FILTER)
         rows = filtered.view.rows
         if len(rows) == 0:
             return self.not_found(search, filtered)
@@ -270,6 +282,7 @@ class Framework:
         self._start.index = (self._start.index + len(looked_at)) % total if total else 0
         if error is not None:
             raise error
+        self._passed(search, FILTERED)
         return Filtered(looked_at, view, verdicts, absent, tuple(by))
 
     def not_found(self, search: Search, filtered: Filtered) -> NotFound:
@@ -373,10 +386,10 @@ class Framework:
     def _asked_scorers(self, search: Search, view: NodeColumns) -> list[Step]:
         """The plugins whose scores are not kept and that have something to say about this pod."""
         idle = search.idle(self.cluster.rules_version).scores
-        silent = set(idle)
+        silent = search.silent = set(idle)
         for plugin in self._asked_pre_scores:
             if plugin.name not in idle:
-                answer = calls.pre_score(plugin, search.state, search.pod, view)
+                answer = self.caller.calls.pre_score(plugin, search.state, search.pod, view)
                 if answer.code is Code.SKIP:
                     silent.add(plugin.name)
                     if answer is IDLE:
@@ -389,22 +402,22 @@ class Framework:
             return np.ones(len(view), dtype=np.int64)
         search.standing.prepare_scores()
         asked = self._asked_scorers(search, view)
-        self._passed(Point.PRE_SCORE)
+        self._passed(search, PRE_SCORED)
         totals = self._totals(search, view, asked)
-        self._passed(Point.SCORE)
+        self._passed(search, SCORED)
         return totals
 
     def _totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
         totals = search.standing.totals(search.pod, view.rows)
         for step in asked:
             scores = (
-                calls.scores_by_domain(step, search.state, search.pod, view)
+                self.caller.calls.scores_by_domain(step, search.state, search.pod, view)
                 if step.scores_by_domain
                 else None
             )
             if scores is None:
-                raw = calls.score_rows(step, search.state, search.pod, view)
-                scores = calls.normalized(step, search.state, search.pod, view, raw)
+                raw = self.caller.calls.score_rows(step, search.state, search.pod, view)
+                scores = self.caller.calls.normalized(step, search.state, search.pod, view, raw)
             totals += scores if step.weight == 1 else step.weight * scores
         return totals
 
@@ -416,6 +429,6 @@ class Framework:
         table = []
         for step in sorted(steps, key=lambda step: step.index):
             state = search.standing.state_of(step) if step.kept else search.state
-            raw = calls.score_rows(step, state, search.pod, view)
-            table.append((step, raw, calls.normalized(step, state, search.pod, view, raw)))
+            raw = self.caller.calls.score_rows(step, state, search.pod, view)
+            table.append((step, raw, self.caller.calls.normalized(step, state, search.pod, view, raw)))
         return table

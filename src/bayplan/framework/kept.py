@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.framework import calls
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.profile import Step
 from bayplan.framework.signature import SignatureOf
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
+from bayplan.framework.timing import Caller
 from bayplan.framework.verdicts import Reasons
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -120,8 +120,9 @@ class KeptColumn:
 class KeptPlugin:
     """One plugin's answers for all pods that it cannot tell apart. `pod` is any of them."""
 
-    def __init__(self, plugin: Any, pod: Pod, cluster: Cluster) -> None:
+    def __init__(self, plugin: Any, pod: Pod, cluster: Cluster, caller: Caller) -> None:
         self.plugin = plugin
+        self._caller = caller
         self.name: str = plugin.name
         self.state = CycleState()
         self.reasons = Reasons(plugin.name)
@@ -148,7 +149,7 @@ class KeptPlugin:
             return self._answer
         before, self._versions = self._answer, versions
         self._answer = None
-        answer = calls.pre_filter(self.plugin, self.state, self._pod, nodes)
+        answer = self._caller.calls.pre_filter(self.plugin, self.state, self._pod, nodes)
         self._answer = answer
         self.skips = isinstance(answer, Status) and answer.code is Code.SKIP
         if before is None or not self.skips or before != answer or self._scores_now(nodes):
@@ -171,14 +172,15 @@ class KeptPlugin:
     def _scores_now(self, nodes: NodeColumns) -> bool:
         """Whether there are scores, which may have changed with the objects even if Filter is left out."""
         if self._scores is False and hasattr(self.plugin, "pre_score"):
-            return calls.pre_score(self.plugin, self.state, self._pod, nodes).is_success
+            ask = self._caller.calls.pre_score
+            return ask(self.plugin, self.state, self._pod, nodes).is_success
         return bool(self._scores)
 
     def has_score(self, nodes: NodeColumns, pre_scores: bool) -> bool:
         """Whether the plugin scores these pods, which its PreScore says."""
         if self._scores is None:
             self._scores = not pre_scores or (
-                calls.pre_score(self.plugin, self.state, self._pod, nodes).is_success
+                self._caller.calls.pre_score(self.plugin, self.state, self._pod, nodes).is_success
             )
         return self._scores
 
@@ -201,7 +203,7 @@ class KeptPlugin:
 
     def _judge(self, view: NodeColumns) -> NDArray[np.int64]:
         there, shown = self._shown(view)
-        found = calls.filter_rows(self._step, self.state, self._pod, shown, self.reasons)
+        found = self._caller.calls.filter_rows(self._step, self.state, self._pod, shown, self.reasons)
         if found is None:
             return np.zeros(len(view), dtype=np.int64)
         return found.why() if there is None else found.among(there, len(view)).why()
@@ -214,11 +216,11 @@ class KeptPlugin:
         return there, NodeColumns(self._cluster, view.rows.take(there))
 
     def _judge_one(self, one: OneNode) -> int:
-        return calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
+        return self._caller.calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
 
     def _score(self, view: NodeColumns) -> NDArray[np.int64]:
         there, shown = self._shown(view)
-        scores = calls.score_rows(self._step, self.state, self._pod, shown)
+        scores = self._caller.calls.score_rows(self._step, self.state, self._pod, shown)
         if there is None:
             return scores
         all_scores = np.zeros(len(view), dtype=np.int64)
@@ -226,14 +228,15 @@ class KeptPlugin:
         return all_scores
 
     def _score_one(self, one: OneNode) -> int:
-        return calls.score_one(self._step, self.state, self._pod, one)
+        return self._caller.calls.score_one(self._step, self.state, self._pod, one)
 
 
 class KeptPlugins:
     """All that is kept for one profile, by plugin and by what the plugin reads of a pod."""
 
-    def __init__(self, plugins: Iterable[Any], cluster: Cluster) -> None:
+    def __init__(self, plugins: Iterable[Any], cluster: Cluster, caller: Caller) -> None:
         self._cluster = cluster
+        self._caller = caller
         self._plugins = tuple(plugin for plugin in plugins if plugin.reads is not None)
         self._signature_of = tuple(SignatureOf(plugin.reads.pod) for plugin in self._plugins)
         self._kept: dict[tuple[str, bytes], KeptPlugin] = {}
@@ -250,7 +253,7 @@ class KeptPlugins:
         for plugin, mine in zip(self._plugins, signature, strict=True):
             key = (plugin.name, mine)
             if key not in self._kept:
-                self._kept[key] = KeptPlugin(plugin, pod, self._cluster)
+                self._kept[key] = KeptPlugin(plugin, pod, self._cluster, self._caller)
             found[plugin.name] = self._kept[key]
         return found
 
@@ -261,7 +264,7 @@ class KeptPlugins:
 
     def anew(self, pod: Pod) -> dict[str, KeptPlugin]:
         """The same with nothing kept."""
-        return {plugin.name: KeptPlugin(plugin, pod, self._cluster) for plugin in self._plugins}
+        return {plugin.name: KeptPlugin(plugin, pod, self._cluster, self._caller) for plugin in self._plugins}
 
 
 def distinct(rows: list[int]) -> IdColumn:

@@ -12,6 +12,7 @@ from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.standing import Standing
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
+from bayplan.framework.timing import Readings
 from bayplan.framework.verdicts import Verdicts
 from bayplan.snapshot.facts import PodFacts
 from bayplan.snapshot.interning import IdColumn
@@ -71,6 +72,10 @@ class Search:
     node_set_by: list[str] = field(default_factory=list)
     pre_filtered: frozenset[str] = frozenset()
     """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
+    silent: set[str] | None = None
+    """Plugins without Score for this pod, besides kept ones; None where nothing was scored."""
+    readings: Readings | None = None
+    """When it passed which point, if somebody wants to know."""
 
     def idle(self, rules_version: int) -> Idle:
         """What is remembered for the pod's shape."""

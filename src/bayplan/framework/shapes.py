@@ -15,6 +15,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.kept import KeptPlugins, Signature
 from bayplan.framework.profile import Profile
 from bayplan.framework.standing import Standing
+from bayplan.framework.timing import Caller
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.facts import PodFacts
 
@@ -38,10 +39,11 @@ class Shape:
 class Shapes:
     """The shapes of pods that one profile has met."""
 
-    def __init__(self, profile: Profile, cluster: Cluster) -> None:
+    def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._profile = profile
         self._cluster = cluster
-        self._plugins = KeptPlugins(profile.all_plugins(), cluster)
+        self._caller = caller
+        self._plugins = KeptPlugins(profile.all_plugins(), cluster, caller)
         self._shapes: dict[bytes, Shape] = {}
         self._standings: dict[Signature, Standing] = {}
         self._clock = 0
@@ -73,7 +75,7 @@ class Shapes:
 
     def anew(self, pod: Pod) -> Standing:
         """A standing that shares nothing."""
-        return Standing(self._profile, self._cluster, self._plugins.anew(pod))
+        return Standing(self._profile, self._cluster, self._plugins.anew(pod), self._caller)
 
     def _standing(self, pod: Pod) -> Standing:
         signature = self._plugins.signature(pod)
@@ -82,7 +84,8 @@ class Shapes:
             if len(self._standings) >= self._most():
                 self._forget_standings()
             kept = self._plugins.of(pod, signature)
-            found = self._standings[signature] = Standing(self._profile, self._cluster, kept)
+            found = Standing(self._profile, self._cluster, kept, self._caller)
+            self._standings[signature] = found
         return found
 
     def _most(self) -> int:

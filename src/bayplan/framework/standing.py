@@ -21,6 +21,7 @@ from bayplan.framework.profile import Profile, Step
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.framework.ties import heap_rank, pick
+from bayplan.framework.timing import Caller
 from bayplan.framework.verdicts import PASS, Reasons, Who, Why
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -45,8 +46,11 @@ Scorers = list[tuple[Step, KeptPlugin]]
 class Standing:
     """Verdicts and scores of all rows for one signature."""
 
-    def __init__(self, profile: Profile, cluster: Cluster, kept: Mapping[str, KeptPlugin]) -> None:
+    def __init__(
+        self, profile: Profile, cluster: Cluster, kept: Mapping[str, KeptPlugin], caller: Caller
+    ) -> None:
         self._profile = profile
+        self._caller = caller
         self._cluster = cluster
         self._kept = kept
         self.reasons = {
@@ -57,6 +61,8 @@ class Standing:
         """Rows that were brought up to date, over all attempts."""
         self.used = 0
         """When it was last asked for, by the clock of `Shapes`."""
+        self.tallies: dict[Any, Any] = {}
+        """A place for whoever counts who had a say; emptied when others have."""
         self.feasible_version = 0
         self._shared: dict[Any, Any] = {}
         self._shared_for: tuple[int, ...] = ()
@@ -209,6 +215,7 @@ class Standing:
         if generations == self._generations:
             return
         self._generations = generations
+        self.tallies.clear()
         self._filters = [
             (step.index, self._kept[step.name])
             for step in self._profile.filters
@@ -274,6 +281,7 @@ class Standing:
         """Makes the kept scores of all rows; from now on `sync` keeps them up to date."""
         if self._scored:
             return
+        self.tallies.clear()
         view = NodeColumns(self._cluster)
         with_pre_score = {plugin.name for plugin in self._profile.pre_scores}
         active = [
@@ -322,7 +330,10 @@ class Standing:
             return []
         view = NodeColumns(self._cluster, rows)
         return [
-            (step, calls.normalized(step, kept.state, pod, view, kept.raw_scores.values.take(rows)))
+            (
+                step,
+                self._caller.calls.normalized(step, kept.state, pod, view, kept.raw_scores.values.take(rows)),
+            )
             for step, kept in varying
         ]
 

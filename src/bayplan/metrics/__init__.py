@@ -11,8 +11,17 @@
 Nothing here knows the scheduler: it is told. Of the rest of bayplan only `api` is used.
 """
 
-from bayplan.metrics.metrics import NULL_METRICS, Metrics
+from bayplan.metrics.metrics import NULL_METRICS, Metrics, Note, Observe, ignore
 from bayplan.metrics.resources import resource_chunks, resource_exposition
 from bayplan.metrics.scheduler import SchedulerMetrics
 
-__all__ = ["NULL_METRICS", "Metrics", "SchedulerMetrics", "resource_chunks", "resource_exposition"]
+__all__ = [
+    "NULL_METRICS",
+    "Metrics",
+    "Note",
+    "Observe",
+    "SchedulerMetrics",
+    "ignore",
+    "resource_chunks",
+    "resource_exposition",
+]

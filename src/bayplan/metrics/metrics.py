@@ -10,7 +10,8 @@ as `Code` or as its text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, TypeVar
 
 from bayplan.metrics.instruments import Counter, LabelValue
@@ -18,8 +19,22 @@ from bayplan.metrics.instruments import Counter, LabelValue
 PointT = TypeVar("PointT", bound=str)
 """An extension point by its name: `Point`, or a text such as `PreBindPreFlight`."""
 
+Observe = Callable[[float], None]
+"""Told how long something took."""
+
+Note = Callable[[list[float]], None]
+"""Told the readings of a clock."""
+
 ReadGauge = Callable[[], Mapping[str, float]]
 """Called on scrape: the gauge's values by label."""
+
+
+def ignore(seconds: float) -> None:
+    """Nobody wants to know."""
+
+
+def ignore_row(readings: list[float]) -> None:
+    """Nobody wants to know."""
 
 
 class Metrics:
@@ -42,16 +57,22 @@ class Metrics:
     def cache_size_from(self, read: ReadGauge) -> None:
         """How many `nodes` (placeholders too), `pods` (assumed ones too) and `assumed_pods` are known."""
 
+    def running_from(self, read: ReadGauge) -> None:
+        """How many tasks are under way, by what they do: `binding`, `PreBind`, ..."""
+
+    def settle(self) -> None:
+        """To be called every few dozen pods and when nothing is left to do: notes become counts."""
+
     # Attempts
 
     def attempt(self, result: str, profile: str, seconds: float) -> None:
-        """An attempt has ended: `scheduled` (bound), `unschedulable` or `error`."""
+        """An attempt has ended, and not well: `unschedulable` or `error`."""
 
     def algorithm(self, seconds: float) -> None:
         """A node was chosen."""
 
-    def pod_scheduled(self, attempts: int, since_first: float) -> None:
-        """A pod was bound in its nth attempt, so long after its first one began."""
+    def pod_scheduled(self, profile: str, seconds: float, attempts: int, since_first: float) -> None:
+        """An attempt has ended with a binding: the nth of this pod, so long after its first one began."""
 
     def preemption_attempt(self) -> None:
         """Preemption was tried (DefaultPreemption's PostFilter was called)."""
@@ -74,19 +95,31 @@ class Metrics:
         """So many more (or fewer) waiting pods were rejected by this plugin."""
 
     def event_handled(self, label: str, seconds: float) -> None:
-        """A change of the cluster was taken in."""
+        """A change of the cluster was taken in, within so much time."""
 
     def hint(self, plugin: str, event: str, result: str, seconds: float) -> None:
         """A plugin judged an event: `Queue`, `QueueSkip` or `Error`."""
 
     # Framework
 
-    def extension_point(self, profile: str, point: str, code: LabelValue, seconds: float) -> None:
-        """All plugins of a point were run; `code` is what came of it."""
+    def extension_point(self, profile: str, point: str, code: LabelValue) -> Observe:
+        """To be held, and called with the time that it took to run all plugins of a point.
 
-    def sampled(self) -> bool:
-        """Whether the durations of single plugins are to be taken in this cycle (one of ten)."""
-        return False
+        `code` is what came of it.
+        """
+        return ignore
+
+    def laps(self, profile: str, laps: Sequence[tuple[str, LabelValue] | None]) -> Note:
+        """To be held, and called with rows of clock readings of attempts.
+
+        Between two readings lies a point with what came of it, or nothing that counts (None). A reading that
+        is not a number was not taken.
+        """
+        return ignore_row
+
+    def cycles_before_sample(self) -> int:
+        """In how many cycles single plugins are not timed before the next in which they are (one of ten)."""
+        return sys.maxsize
 
     def plugin_duration(self, plugin: str, point: str, code: LabelValue, seconds: float) -> None:
         """One plugin was run at one point, in a sampled cycle."""
@@ -101,9 +134,6 @@ class Metrics:
 
     def permit_wait(self, code: LabelValue, seconds: float) -> None:
         """A pod was held at Permit."""
-
-    def running(self, operation: str, delta: int) -> None:
-        """A task of this kind (`binding`, ...) has begun (1) or ended (-1)."""
 
     # Devices and volumes
 

@@ -1,7 +1,7 @@
 """The metrics of a running scheduler.
 
 One object, created once and handed to all parts. Each method finds its series with one dictionary lookup and
-adds to it; nothing is buffered, so nothing is lost and a scrape is exact (upstream hands plugin durations
+adds to it; nothing is lost and a scrape is exact (upstream hands plugin durations
 over once a second and drops what its buffer cannot take). Gauges of what can simply be counted (waiting
 pods, the cache) are read on scrape.
 """
@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from bayplan.metrics import process_families as process
 from bayplan.metrics import scheduler_families as scheduler
-from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Spec
-from bayplan.metrics.metrics import Metrics, PointT, ReadGauge
+from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Laps, Spec
+from bayplan.metrics.metrics import Metrics, Note, Observe, PointT, ReadGauge
 
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
 EVALUATED_POINTS: Final = ("PreFilter", "Filter", "PreScore", "Score")
 """The points at which a plugin's say is counted."""
 SAMPLE_RATE: Final = 0.1
+PAUSES_BETWEEN_SETTLING: Final = 64
+"""At some 32 pods between two pauses: a list of observations grows to a few thousand."""
 _ATTEMPTS: Final = (*map(str, range(1, 15)), "15+")
 _BATCH_RESULTS: Final = ("no_hint", "hint_used", "hint_not_used")
 _BATCH_FLUSHES: Final = (
@@ -46,6 +48,8 @@ class SchedulerMetrics(Metrics):
         self._random = (random.Random() if sampler is None else sampler).random
         self._read: dict[str, tuple[Family[Gauge], ReadGauge]] = {}
         self._groups: dict[frozenset[tuple[str, str, str]], Counter] = {}
+        self._laps: list[Laps] = []
+        self._pauses = 0
 
         family = self.families
         self._attempts = family[scheduler.SCHEDULE_ATTEMPTS]
@@ -61,7 +65,6 @@ class SchedulerMetrics(Metrics):
         self._plugin_seconds = family[scheduler.PLUGIN_SECONDS]
         self._evaluated = family[scheduler.PLUGIN_EVALUATIONS]
         self._permit_seconds = family[scheduler.PERMIT_WAIT_SECONDS]
-        self._running = family[scheduler.RUNNING]
 
         for queue in QUEUES:
             family[scheduler.PENDING_PODS][(queue,)]
@@ -91,6 +94,14 @@ class SchedulerMetrics(Metrics):
     def cache_size_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(scheduler.CACHE_SIZE, read)
 
+    def running_from(self, read: ReadGauge) -> None:
+        self._read_on_scrape(scheduler.RUNNING, read)
+
+    def settle(self) -> None:
+        self._pauses += 1
+        if self._pauses >= PAUSES_BETWEEN_SETTLING:
+            self._settle()
+
     # Attempts
 
     def attempt(self, result: str, profile: str, seconds: float) -> None:
@@ -101,7 +112,8 @@ class SchedulerMetrics(Metrics):
     def algorithm(self, seconds: float) -> None:
         self._algorithm_seconds.observe(seconds)
 
-    def pod_scheduled(self, attempts: int, since_first: float) -> None:
+    def pod_scheduled(self, profile: str, seconds: float, attempts: int, since_first: float) -> None:
+        self.attempt("scheduled", profile, seconds)
         self._pod_attempts.observe(attempts)
         self._sli_seconds[(_ATTEMPTS[min(attempts, 15) - 1],)].observe(since_first)
 
@@ -131,11 +143,17 @@ class SchedulerMetrics(Metrics):
 
     # Framework
 
-    def extension_point(self, profile: str, point: str, code: LabelValue, seconds: float) -> None:
-        self._point_seconds[point, code, profile].observe(seconds)
+    def extension_point(self, profile: str, point: str, code: LabelValue) -> Observe:
+        return self._point_seconds[point, code, profile].observe
 
-    def sampled(self) -> bool:
-        return self._random() < SAMPLE_RATE
+    def laps(self, profile: str, laps: Sequence[tuple[str, LabelValue] | None]) -> Note:
+        made = Laps([None if lap is None else self._point_seconds[(*lap, profile)] for lap in laps])
+        self._laps.append(made)
+        return made.note
+
+    def cycles_before_sample(self) -> int:
+        # As if a die was cast before each of them.
+        return int(math.log(1.0 - self._random()) / math.log(1.0 - SAMPLE_RATE))
 
     def plugin_duration(self, plugin: str, point: str, code: LabelValue, seconds: float) -> None:
         self._plugin_seconds[plugin, point, code].observe(seconds)
@@ -146,9 +164,6 @@ class SchedulerMetrics(Metrics):
 
     def permit_wait(self, code: LabelValue, seconds: float) -> None:
         self._permit_seconds[(code,)].observe(seconds)
-
-    def running(self, operation: str, delta: int) -> None:
-        self._running[(operation,)].value += delta
 
     # Devices and volumes
 
@@ -194,3 +209,10 @@ class SchedulerMetrics(Metrics):
             for key in series:
                 self._evaluated[key].value += group.value
             group.value = 0
+        self._settle()
+
+    def _settle(self) -> None:
+        self._pauses = 0
+        for laps in self._laps:
+            laps.settle()
+        self.families.settle()

@@ -31,10 +31,11 @@ from bayplan.framework.points import Point
 from bayplan.framework.search import Filtered, Found, NotFound, Search
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.framework.ties import pick
+from bayplan.framework.timing import FILTERED
 from bayplan.preemption.evaluation import least_loss
 from bayplan.scheduler.cycle import (
     Decision,
-    broken,
+    broke,
     no_nodes,
     post_filter,
     unschedulable_decision,
@@ -57,7 +58,9 @@ def decide_asking(framework: Framework, pod: Pod, chance: random.Random) -> Aski
     try:
         result = yield from _find(framework, pod, chance)
     except calls.AttemptError as error:
-        return broken(pod, str(error), error.plugin)
+        return broke(framework, pod, error)
+    if framework.observer is not None:
+        framework.observer.ended(result)
     if isinstance(result, Found):
         return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
     if not framework.profile.plugins[Point.POST_FILTER]:
@@ -88,6 +91,8 @@ def _find(
     if len(left) == 1:
         best = 0
     else:
+        if framework.observer is not None and search.readings is not None:
+            framework.observer.go_on(search.readings, FILTERED)  # extenders are no plugins
         totals = framework.totals(search, left)
         scores = yield PrioritizeRequest(pod, names)
         assert isinstance(scores, PrioritizeResponse)

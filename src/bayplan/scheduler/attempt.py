@@ -19,10 +19,10 @@ from bayplan.framework.framework import Framework
 from bayplan.framework.points import Point
 from bayplan.framework.search import Search
 from bayplan.framework.status import Code, Status
+from bayplan.framework.timing import PluginTimer, last_reading
 from bayplan.queue.queued import QueuedPod
+from bayplan.scheduler.observing import PRE_FLIGHT, MeasuredPoints
 from bayplan.scheduler.waiting import PreBinding, WaitingPod
-
-PRE_FLIGHT: Final = "PreBindPreFlight"
 
 _LATE: Final = (Point.PRE_BIND, Point.BIND)
 """Points at which nobody waits for the pod any more: no event could help it."""
@@ -39,6 +39,10 @@ class Attempt:
     node_name: str
     started: float
     """By the loop's clock, when its scheduling cycle began."""
+    points: MeasuredPoints | None = None
+    """Told how long extension points take."""
+    timer: PluginTimer | None = None
+    """Told how long single plugins take, if this attempt is looked at closely."""
     waiting: WaitingPod | None = None
     idle_pre_binds: set[str] = field(default_factory=set)
     """PreBind plugins that have nothing to do for this pod."""
@@ -50,6 +54,17 @@ class Attempt:
     def plugins(self, point: Point) -> tuple[Any, ...]:
         return self.framework.profile.plugins[point]
 
+    def ended_at(self, point: str, code: Code) -> None:
+        """The plugins of a point have answered, and not as they usually do."""
+        points, readings = self.points, self.search.readings
+        if points is not None and readings is not None and point:
+            points.observe(point, code, points.clock() - last_reading(readings))
+
+    def ended(self) -> None:
+        """The pod is bound, or it is known that it will not be."""
+        if self.points is not None and self.search.readings is not None:
+            self.points.note(self.search.readings)
+
     @property
     def placed(self) -> Pod:
         """The pod as it would be with its node."""
@@ -57,16 +72,27 @@ class Attempt:
 
 
 class RejectedError(BayplanError):
-    """A plugin turned the pod away after a node had been found.
+    """A plugin turned the pod away after a node had been found, at some point or while the pod waited.
 
     `late`: when the pod was no longer waited for. That is told as a rejection, but the pod comes back like
     one whose attempt broke.
     """
 
-    def __init__(self, status: Status, *, late: bool = False) -> None:
+    def __init__(self, status: Status, point: str = "") -> None:
         super().__init__(status.message)
         self.status = status
-        self.late = late
+        self.point = point
+
+    @property
+    def late(self) -> bool:
+        return self.point in _LATE
+
+
+class NobodyBindsError(AttemptError):
+    """All Bind plugins left the pod to somebody else. Nobody broke, and nobody has anything to say."""
+
+    def __init__(self) -> None:
+        super().__init__("", point=Point.BIND)
 
 
 def check(plugin: Any, point: Point, answer: object) -> None:
@@ -78,7 +104,7 @@ def check(plugin: Any, point: Point, answer: object) -> None:
     if answer.is_success:
         return
     if answer.is_rejection:
-        raise RejectedError(answer.by(plugin.name), late=point in _LATE)
+        raise RejectedError(answer.by(plugin.name), point)
     raise broken(plugin, point, answer.message or f"{point} gave {answer.code.label}")
 
 
@@ -86,8 +112,11 @@ def broken(plugin: Any, point: str, problem: str | Exception) -> AttemptError:
     """The attempt broke at a plugin."""
     text = describe(problem) if isinstance(problem, Exception) else problem
     kind = "" if point == PRE_FLIGHT else "plugin "
-    return AttemptError(f'running {point} {kind}"{plugin.name}": {text}', plugin.name)
+    return AttemptError(f'running {point} {kind}"{plugin.name}": {text}', plugin.name, point)
 
 
 def code_of(error: RejectedError | AttemptError) -> Code:
-    return error.status.code if isinstance(error, RejectedError) else Code.ERROR
+    """What came of the point at which an attempt ended."""
+    if isinstance(error, RejectedError):
+        return error.status.code
+    return Code.SKIP if isinstance(error, NobodyBindsError) else Code.ERROR

@@ -19,10 +19,30 @@ from bayplan.framework.outcome import Nomination, fit_error
 from bayplan.framework.plugin_api import Wait
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
+from bayplan.framework.timing import (
+    BINDING,
+    BOUND,
+    PERMITTED,
+    POST_BOUND,
+    PRE_FLOWN,
+    PRE_FLYING,
+    RESERVED,
+    RESERVING,
+    timed,
+    timed_wait,
+)
 from bayplan.queue.object_events import ASSIGNED_POD_DELETE
-from bayplan.scheduler.attempt import Attempt, RejectedError, broken, check
+from bayplan.scheduler.attempt import (
+    Attempt,
+    NobodyBindsError,
+    RejectedError,
+    broken,
+    check,
+    code_of,
+)
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import Failures, patch_status
+from bayplan.scheduler.observing import PRE_FLIGHT, UNRESERVE
 from bayplan.scheduler.pre_bind import pre_bind, pre_flight
 from bayplan.scheduler.waiting import LONGEST_WAIT_SECONDS, WaitingPod
 
@@ -48,6 +68,8 @@ class Bindings:
         self._context = context
         self._failures = failures
         self._binder = binder
+        self.under_way = 0
+        """Pods between decision and binding."""
 
     # The end of the scheduling cycle
 
@@ -61,9 +83,9 @@ class Bindings:
             return
         context.queue.nominator.delete(pod.uid)
         try:
-            self._reserve(attempt)
-            seconds = self._permit(attempt)
+            seconds = self._reserve_and_permit(attempt)
         except (RejectedError, AttemptError) as error:
+            attempt.ended_at(error.point, code_of(error))
             self._undo(attempt)
             self._rejected_or_broken(attempt, error)
             return
@@ -73,20 +95,42 @@ class Bindings:
         self._activate(attempt)
         context.tasks.start(self._bind_cycle(attempt), f"binding of pod {pod.key}")
 
+    def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
+        """How long each plugin wants the pod to wait."""
+        points, readings = attempt.points, attempt.search.readings
+        if points is None or readings is None:
+            self._reserve(attempt)
+            return self._permit(attempt)
+        readings[RESERVING] = points.clock()
+        self._reserve(attempt)
+        readings[RESERVED] = points.clock()
+        seconds = self._permit(attempt)
+        if seconds:
+            attempt.ended_at(Point.PERMIT, Code.WAIT)
+            points.go_on(readings, PERMITTED)  # what it passed is to be seen while it waits
+        else:
+            asked = attempt.plugins(Point.PERMIT)
+            readings[PERMITTED] = points.clock() if asked else readings[RESERVED]
+        return seconds
+
     def _reserve(self, attempt: Attempt) -> None:
+        timer = attempt.timer
         for plugin in attempt.plugins(Point.RESERVE):
             try:
-                answer = plugin.reserve(attempt.search.state, attempt.pod, attempt.node_name)
+                ask = plugin.reserve
+                if timer is not None:
+                    ask = timed(timer, plugin.name, Point.RESERVE, ask)
+                answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
                 raise broken(plugin, Point.RESERVE, error) from error
             check(plugin, Point.RESERVE, answer)
 
     def _permit(self, attempt: Attempt) -> dict[str, float]:
-        """How long each plugin wants the pod to wait."""
         seconds: dict[str, float] = {}
         for plugin in attempt.plugins(Point.PERMIT):
+            ask = timed(attempt.timer, plugin.name, Point.PERMIT, plugin.permit)
             try:
-                answer = plugin.permit(attempt.search.state, attempt.pod, attempt.node_name)
+                answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
                 raise broken(plugin, Point.PERMIT, error) from error
             if isinstance(answer, Wait):
@@ -104,11 +148,16 @@ class Bindings:
 
     def _undo(self, attempt: Attempt) -> bool:
         """Takes back all that was assumed. False where the cache had forgotten the pod already."""
+        points = attempt.points
+        since = 0.0 if points is None else points.clock()
         for plugin in reversed(attempt.plugins(Point.RESERVE)):
             try:
-                plugin.unreserve(attempt.search.state, attempt.pod, attempt.node_name)
+                ask = timed(attempt.timer, plugin.name, UNRESERVE, plugin.unreserve)
+                ask(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception:
                 _log.exception("plugin %s: Unreserve of pod %s failed", plugin.name, attempt.pod.key)
+        if points is not None:
+            points.observe(UNRESERVE, Code.SUCCESS, points.clock() - since)
         try:
             return self._context.cache.forget(attempt.pod, attempt.node_name)
         except CacheError as error:
@@ -118,8 +167,7 @@ class Bindings:
     # The binding cycle
 
     async def _bind_cycle(self, attempt: Attempt) -> None:
-        context = self._context
-        context.metrics.running("binding", 1)
+        self.under_way += 1
         try:
             await self._wait_and_bind(attempt)
         except (RejectedError, AttemptError) as error:
@@ -130,12 +178,12 @@ class Bindings:
         else:
             self._bound(attempt)
         finally:
-            context.metrics.running("binding", -1)
+            self.under_way -= 1
 
     async def _wait_and_bind(self, attempt: Attempt) -> None:
         context, pod = self._context, attempt.pod
         try:
-            works = pre_flight(attempt)
+            works = self._pre_flight(attempt)
             if works or attempt.waiting is not None:
                 await self._announce(attempt)
             if attempt.waiting is not None:
@@ -145,9 +193,40 @@ class Bindings:
             if attempt.waiting is not None:
                 context.waiting.remove(pod.uid)
         context.queue.done(pod.uid)
-        if works:
-            await pre_bind(attempt, context.pre_binding)
+        await self._pre_bind(attempt, works)
         await self._bind(attempt)
+
+    def _pre_flight(self, attempt: Attempt) -> bool:
+        points, readings = attempt.points, attempt.search.readings
+        if points is None or readings is None:
+            return pre_flight(attempt)
+        readings[PRE_FLYING] = points.clock()
+        try:
+            works = pre_flight(attempt)
+        except AttemptError as error:
+            attempt.ended_at(PRE_FLIGHT, code_of(error))
+            raise
+        if works:
+            attempt.ended_at(PRE_FLIGHT, Code.SUCCESS)
+        else:
+            readings[PRE_FLOWN] = points.clock()
+        return works
+
+    async def _pre_bind(self, attempt: Attempt, works: bool) -> None:
+        points, readings = attempt.points, attempt.search.readings
+        if not works:
+            if attempt.waiting is not None and points is not None and readings is not None:
+                points.go_on(readings, PRE_FLOWN)
+            return
+        since = 0.0 if points is None else points.clock()
+        try:
+            await pre_bind(attempt, self._context.pre_binding)
+        except (RejectedError, AttemptError) as error:
+            if points is not None:
+                points.observe(Point.PRE_BIND, code_of(error), points.clock() - since)
+            raise
+        if points is not None:
+            points.observe(Point.PRE_BIND, Code.SUCCESS, points.clock() - since)
 
     async def _announce(self, attempt: Attempt) -> None:
         """Before a binding that may take long others can see where the pod is going."""
@@ -176,12 +255,27 @@ class Bindings:
             raise AttemptError(f"waiting on permit for pod: {outcome.message}", outcome.plugin)
 
     async def _bind(self, attempt: Attempt) -> None:
-        pod, node_name = attempt.pod, attempt.node_name
+        points, readings = attempt.points, attempt.search.readings
+        if points is not None and readings is not None:
+            readings[BINDING] = points.clock()
         if self._binder is not None and await self._bound_by_extender(attempt, self._binder):
             return
+        try:
+            await self._bound_by_plugin(attempt)
+        except (RejectedError, AttemptError) as error:
+            attempt.ended_at(Point.BIND, code_of(error))
+            raise
+        if points is not None and readings is not None:
+            readings[BOUND] = points.clock()
+
+    async def _bound_by_plugin(self, attempt: Attempt) -> None:
+        pod, node_name, timer = attempt.pod, attempt.node_name, attempt.timer
         for plugin in attempt.plugins(Point.BIND):
+            ask = plugin.bind
+            if timer is not None:
+                ask = timed_wait(timer, plugin.name, Point.BIND, ask)
             try:
-                answer = await plugin.bind(attempt.search.state, pod, node_name)
+                answer = await ask(attempt.search.state, pod, node_name)
             except (UnknownOutcomeError, ServerError) as error:
                 await self._read_back(attempt, broken(plugin, Point.BIND, error))
                 return
@@ -191,7 +285,7 @@ class Bindings:
                 continue
             check(plugin, Point.BIND, answer)
             return
-        raise AttemptError("")
+        raise NobodyBindsError
 
     async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
         """False where binding is left to the plugins."""
@@ -228,17 +322,27 @@ class Bindings:
         context, pod, profile = self._context, attempt.pod, attempt.info.profile
         context.recorder.scheduled(pod, attempt.node_name, profile)
         if context.metrics.enabled:
-            now = context.loop.time()
-            context.metrics.attempt("scheduled", profile, now - attempt.started)
-            first = attempt.info.initial_attempt_timestamp
-            if first is not None:
-                context.metrics.pod_scheduled(attempt.info.attempts, context.now() - first)
-        for plugin in attempt.plugins(Point.POST_BIND):
-            try:
-                plugin.post_bind(attempt.search.state, pod, attempt.node_name)
-            except Exception:
-                _log.exception("plugin %s: PostBind of pod %s failed", plugin.name, pod.key)
+            info, seconds = attempt.info, context.loop.time() - attempt.started
+            first = info.initial_attempt_timestamp
+            assert first is not None, "set when the pod became active"
+            context.metrics.pod_scheduled(profile, seconds, info.attempts, context.now() - first)
+        self._post_bind(attempt)
+        attempt.ended()
         self._activate(attempt)
+
+    def _post_bind(self, attempt: Attempt) -> None:
+        points, readings, plugins = attempt.points, attempt.search.readings, attempt.plugins(Point.POST_BIND)
+        since = points.clock() if points is not None and plugins else 0.0
+        for plugin in plugins:
+            ask = timed(attempt.timer, plugin.name, Point.POST_BIND, plugin.post_bind)
+            try:
+                ask(attempt.search.state, attempt.pod, attempt.node_name)
+            except Exception:
+                _log.exception("plugin %s: PostBind of pod %s failed", plugin.name, attempt.pod.key)
+        if points is not None and plugins:
+            points.observe(Point.POST_BIND, Code.SUCCESS, points.clock() - since)
+        elif readings is not None:
+            readings[POST_BOUND] = readings[BOUND]
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         """The binding did not come about. A cycle may be waiting for an extender: nothing changes before."""
@@ -273,4 +377,5 @@ class Bindings:
         if self._context.metrics.enabled:
             seconds = self._context.loop.time() - attempt.started
             self._context.metrics.attempt(result, attempt.info.profile, seconds)
+            attempt.ended()
         self._failures.handle(attempt.info, attempt.placed, status, message, Nomination(""), plugins=plugins)

@@ -50,6 +50,8 @@ class Context:
     """The pod of this namespace and name as the API server last showed it."""
     recorder: EventRecorder
     metrics: Metrics
+    stopwatch: Callable[[], float]
+    """Seconds, for durations that are measured only: always 0 where nobody measures."""
     tasks: Tasks
     labelled: Callable[[str, str, str], Collection[Pod]]
     """All pods of this namespace with this label: key, value."""

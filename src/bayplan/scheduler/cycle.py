@@ -17,8 +17,10 @@ from bayplan.framework.outcome import Diagnosis, FilterOutcome, Nomination, Post
 from bayplan.framework.points import Point
 from bayplan.framework.search import Found, NotFound
 from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.framework.timing import timed
 
 NO_NODES: Final = "no nodes available to schedule pods"
+PREEMPTION: Final = "DefaultPreemption"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ def decide(framework: Framework, pod: Pod) -> Decision:
     try:
         result = framework.find(pod)
     except calls.AttemptError as error:
-        return broken(pod, str(error), error.plugin)
+        return broke(framework, pod, error)
+    if framework.observer is not None:
+        framework.observer.ended(result)
     if isinstance(result, Found):
         return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
     return _unschedulable(framework, result)
@@ -64,6 +68,13 @@ def no_nodes(pod: Pod) -> Decision:
 def broken(pod: Pod, text: str, plugin: str = "") -> Decision:
     """The attempt failed through no fault of the pod."""
     return Decision(pod, Status(Code.ERROR, (text,), plugin), text, nomination=Nomination(""))
+
+
+def broke(framework: Framework, pod: Pod, error: calls.AttemptError) -> Decision:
+    """A plugin or an extender broke on the way."""
+    if framework.observer is not None and error.point:
+        framework.observer.broke(error.point)
+    return broken(pod, str(error), error.plugin)
 
 
 def _unschedulable(framework: Framework, result: NotFound) -> Decision:
@@ -111,13 +122,27 @@ def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
 
 def post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     """Asks the PostFilter plugins in turn until one has made room, or broke."""
+    observer = framework.observer
+    if observer is None:
+        return _post_filter(framework, result)
+    since = observer.clock()
+    answer = _post_filter(framework, result)
+    observer.observe(Point.POST_FILTER, answer.status.code, observer.clock() - since)
+    return answer
+
+
+def _post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
+    observer, timer = framework.observer, framework.caller.timer
     outcome = filter_outcome(framework, result)
     reasons: list[str] = []
     nomination: Nomination | None = None
     rejected_by = ""
     for plugin in framework.profile.plugins[Point.POST_FILTER]:
+        if observer is not None and plugin.name == PREEMPTION:
+            observer.preemption_tried()
+        ask = timed(timer, plugin.name, Point.POST_FILTER, plugin.post_filter)
         try:
-            answer: object = plugin.post_filter(result.search.state, result.search.pod, outcome)
+            answer: object = ask(result.search.state, result.search.pod, outcome)
         except Exception as error:
             status = Status(Code.ERROR, (calls.describe(error),), plugin.name)
             return PostFilterResult(status)

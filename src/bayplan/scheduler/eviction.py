@@ -15,9 +15,9 @@ from bayplan.errors import APIError, NotFoundError
 from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.outcome import Eviction
 from bayplan.scheduler.context import Context, Preempting
+from bayplan.scheduler.cycle import PREEMPTION
 from bayplan.scheduler.failure import patch_status
 
-PLUGIN: Final = "DefaultPreemption"
 REASON: Final = "PreemptionByScheduler"
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Evictions:
     def _is_kept_out(self, preemptor: Pod) -> bool:
         """Whether the preemptor would have been tried if its victims had not been in the way."""
         waiting = self._context.queue.find(preemptor.key)
-        return waiting is not None and waiting.gating_plugin == PLUGIN
+        return waiting is not None and waiting.gating_plugin == PREEMPTION
 
     def _stands_on(self, node_name: str, victim: Pod) -> bool:
         placed = self._context.cluster.placed_pod(victim.uid)
@@ -110,9 +110,9 @@ class Evictions:
         """A victim that is not bound yet does not have to be deleted: it goes back to the queue."""
         waiting = self._context.waiting.get(victim.uid)
         if waiting is not None:
-            return waiting.preempt(PLUGIN, "preempted")
+            return waiting.preempt(PREEMPTION, "preempted")
         pre_binding = self._context.pre_binding.get(victim.uid)
-        return pre_binding is not None and pre_binding.cancel(f"preempted by {PLUGIN}")
+        return pre_binding is not None and pre_binding.cancel(f"preempted by {PREEMPTION}")
 
     async def _mark(self, victim: Pod, profile: str) -> None:
         message = f"{profile}: preempting to accommodate a higher priority pod"

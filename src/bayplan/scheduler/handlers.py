@@ -33,6 +33,9 @@ from bayplan.queue.object_events import (
     ASSIGNED_POD_UPDATE,
     NODE_ADD,
     NODE_DELETE,
+    UNSCHEDULABLE_POD_ADD,
+    UNSCHEDULABLE_POD_DELETE,
+    UNSCHEDULABLE_POD_UPDATE,
     node_update_events,
     pod_update_events,
 )
@@ -50,6 +53,13 @@ RESOURCES: Final[dict[type[Object], Resource]] = {
 }
 """Kinds whose changes may help a waiting pod. All others are only looked up."""
 
+_ASSIGNED_ADDED: Final = ASSIGNED_POD_ADD.label
+_ASSIGNED_CHANGED: Final = ASSIGNED_POD_UPDATE.label
+_ASSIGNED_GONE: Final = ASSIGNED_POD_DELETE.label
+_WAITING_ADDED: Final = UNSCHEDULABLE_POD_ADD.label
+_WAITING_CHANGED: Final = UNSCHEDULABLE_POD_UPDATE.label
+_WAITING_GONE: Final = UNSCHEDULABLE_POD_DELETE.label
+
 _log = logging.getLogger(__name__)
 
 
@@ -60,12 +70,16 @@ class PodHandler:
         self._context = context
         self._ours = ours
         self._changed = changed
+        self._stopwatch = context.stopwatch
+        self._handled = context.metrics.event_handled
 
     def added(self, pod: Pod) -> None:
         if pod.spec.node_name:
             self._assigned(pod)
         elif self._is_ours(pod):
+            started = self._stopwatch()
             self._context.queue.add(pod)
+            self._handled(_WAITING_ADDED, self._stopwatch() - started)
         self._changed()
 
     def updated(self, old: Pod, new: Pod) -> None:
@@ -74,41 +88,57 @@ class PodHandler:
         elif new.spec.node_name:
             self._assigned(new)
             if self._is_ours(old):
+                started = self._stopwatch()
                 self._context.queue.delete(old)
+                self._handled(_WAITING_GONE, self._stopwatch() - started)
         elif self._is_ours(new):
             self._waiting_changed(old, new)
         self._changed()
 
     def deleted(self, pod: Pod) -> None:
-        context = self._context
         if pod.spec.node_name:
-            try:
-                context.cache.remove(pod)
-            except CacheError as error:
-                _log.warning("%s", error)
-            context.queue.move_all(ASSIGNED_POD_DELETE, pod, None)
-            if self._is_ours(pod):
-                context.queue.delete(pod)
+            self._assigned_gone(pod)
         elif self._is_ours(pod):
-            context.queue.delete(pod)
-            if context.cache.is_assumed(pod.uid):
-                self._assumed_goes(pod)
-            elif pod.status.nominated_node_name:
-                self._nomination_gone(pod)
+            self._waiting_gone(pod)
         self._changed()
+
+    def _assigned_gone(self, pod: Pod) -> None:
+        context, started = self._context, self._stopwatch()
+        try:
+            context.cache.remove(pod)
+        except CacheError as error:
+            _log.warning("%s", error)
+        context.queue.move_all(ASSIGNED_POD_DELETE, pod, None)
+        self._handled(_ASSIGNED_GONE, self._stopwatch() - started)
+        if self._is_ours(pod):
+            context.queue.delete(pod)
+
+    def _waiting_gone(self, pod: Pod) -> None:
+        context, started = self._context, self._stopwatch()
+        context.queue.delete(pod)
+        if context.cache.is_assumed(pod.uid):
+            self._assumed_goes(pod)
+        elif pod.status.nominated_node_name:
+            self._nomination_gone(pod)
+        self._handled(_WAITING_GONE, self._stopwatch() - started)
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name in self._ours
 
     def _assigned(self, pod: Pod) -> None:
+        started = self._stopwatch()
         queue, assumed = self._context.queue, self._assumed(pod.uid)
         try:
             self._context.cache.add(pod)
         except CacheError as error:
             _log.warning("%s", error)
         queue.move_all(ASSIGNED_POD_ADD, None, pod)
-        if assumed is None:
-            return
+        if assumed is not None:
+            self._no_longer_assumed(assumed, pod)
+        self._handled(_ASSIGNED_ADDED, self._stopwatch() - started)
+
+    def _no_longer_assumed(self, assumed: Pod, pod: Pod) -> None:
+        queue = self._context.queue
         if assumed.spec.node_name != pod.spec.node_name:
             # Somebody else has bound it elsewhere: what it had here is free.
             queue.move_all(ASSIGNED_POD_DELETE, assumed, None)
@@ -128,23 +158,34 @@ class PodHandler:
         return replace(pod, spec=replace(pod.spec, node_name=node_name))
 
     def _assigned_changed(self, old: Pod, new: Pod) -> None:
+        started = self._stopwatch()
         try:
             self._context.cache.update(new)
         except CacheError as error:
             _log.warning("%s", error)
         for event in pod_update_events(old, new):
+            began = self._stopwatch()
             self._context.queue.move_all(event, old, new)
+            self._handled(event.label, self._stopwatch() - began)
+        self._handled(_ASSIGNED_CHANGED, self._stopwatch() - started)
 
     def _waiting_changed(self, old: Pod, new: Pod) -> None:
-        context = self._context
+        context, started = self._context, self._stopwatch()
         if context.cache.is_assumed(new.uid):
             if new.is_terminating and not old.is_terminating:
                 self._assumed_goes(new)
+        else:
+            context.queue.update(old, new)
+            nominated = old.status.nominated_node_name
+            if nominated and nominated != new.status.nominated_node_name:
+                self._nomination_gone(old)
+        if not context.metrics.enabled:
             return
-        context.queue.update(old, new)
-        nominated = old.status.nominated_node_name
-        if nominated and nominated != new.status.nominated_node_name:
-            self._nomination_gone(old)
+        seconds = self._stopwatch() - started
+        self._handled(_WAITING_CHANGED, seconds)
+        for event in pod_update_events(old, new):
+            if event is not UNSCHEDULABLE_POD_UPDATE:
+                self._handled(event.label, seconds)
 
     def _assumed_goes(self, pod: Pod) -> None:
         """A pod is deleted whose binding is under way: its place is free again."""
@@ -166,24 +207,34 @@ class NodeHandler:
     def __init__(self, context: Context, changed: Callable[[], None]) -> None:
         self._context = context
         self._changed = changed
+        self._stopwatch = context.stopwatch
+        self._handled = context.metrics.event_handled
 
     def added(self, node: Node) -> None:
+        started = self._stopwatch()
         self._context.cache.set_node(node)
         self._context.queue.move_all(NODE_ADD, None, node)
+        self._handled(NODE_ADD.label, self._stopwatch() - started)
         self._changed()
 
     def updated(self, old: Node, new: Node) -> None:
+        started = self._stopwatch()
         self._context.cache.set_node(new)
+        updating = self._stopwatch() - started
         for event in node_update_events(old, new):
+            started = self._stopwatch()
             self._context.queue.move_all(event, old, new)
+            self._handled(event.label, updating + self._stopwatch() - started)
         self._changed()
 
     def deleted(self, node: Node) -> None:
+        started = self._stopwatch()
         self._context.queue.move_all(NODE_DELETE, node, None)
         try:
             self._context.cache.remove_node(node.name)
         except CacheError as error:
             _log.warning("%s", error)
+        self._handled(NODE_DELETE.label, self._stopwatch() - started)
         self._changed()
 
 
@@ -217,5 +268,8 @@ class ObjectHandler:
 
     def _tell(self, action: Action, old: Object | None, new: Object | None) -> None:
         if self._events is not None:
-            self._context.queue.move_all(self._events[action], old, new)
+            context, event = self._context, self._events[action]
+            started = context.stopwatch()
+            context.queue.move_all(event, old, new)
+            context.metrics.event_handled(event.label, context.stopwatch() - started)
             self._changed()

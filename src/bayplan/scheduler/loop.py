@@ -16,9 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-import msgspec
-
-from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
@@ -44,7 +41,7 @@ from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.extender.chain import build_chain
 from bayplan.extender.view import SnapshotView
 from bayplan.framework.calls import describe
-from bayplan.framework.cluster_api import ClusterAPI
+from bayplan.framework.cluster_api import ClusterAPI, EventSink
 from bayplan.framework.framework import Framework
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
@@ -63,7 +60,7 @@ from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
 from bayplan.scheduler.observing import MeasuredPoints, MeasuredQueue
-from bayplan.scheduler.recorder import EventRecorder, EventSink
+from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.snapshot.cluster import Cluster
@@ -105,7 +102,7 @@ class Scheduler:
         eager: whether bindings are run on the spot as far as they get (`tasks.py`).
         kinds: further kinds of objects to watch, besides those that plugins say they need.
         on_decision: told about every decision, before it is carried out.
-        events: where events are written, if not through the cluster's own verbs.
+        events: where events are written, if not where the cluster writes them by itself.
         max_in_unschedulable: seconds after which a pod is tried again though nothing has happened.
     """
 
@@ -167,12 +164,13 @@ class Scheduler:
             queue=queue,
             latest=self._latest,
             recorder=EventRecorder(
-                ApiEvents(api) if events is None else events,
+                api.events() if events is None else events,
                 hostname=hostname or socket.gethostname(),
                 wall_time=now,
                 chance=random.Random(seed + 1),
             ),
             metrics=metrics,
+            stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,
             tasks=Tasks(loop, eager=eager),
             labelled=lambda namespace, key, value: self.pods.with_label(namespace, key, value),
             between_cycles=self._change,
@@ -183,6 +181,7 @@ class Scheduler:
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context)
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
+        self._points: dict[str, MeasuredPoints] = {}
         self.informers = self._make_informers(kinds)
         self._declare_metrics()
 
@@ -213,12 +212,20 @@ class Scheduler:
         for name, framework in self._frameworks.items():
             plugins = framework.profile.plugins
             if metrics.enabled:
-                framework.observer = MeasuredPoints(metrics, name, time.perf_counter)
+                points = MeasuredPoints(metrics, framework.profile, time.perf_counter)
+                framework.observer = self._points[name] = points
             metrics.declare_profile(
                 name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
             )
         metrics.pending_pods_from(lambda: dataclasses.asdict(context.queue.counts()))
         metrics.inflight_events_from(context.queue.in_flight_counts)
+        metrics.running_from(
+            lambda: {
+                "binding": self._bindings.under_way,
+                str(Point.PRE_BIND): len(context.pre_binding),
+                "prioritizing_extender": self._extenders.prioritizing,
+            }
+        )
         metrics.cache_size_from(
             lambda: {
                 "nodes": context.cache.node_count,
@@ -314,6 +321,7 @@ class Scheduler:
             info = context.queue.pop()
             if info is None:
                 in_a_row = 0
+                context.metrics.settle()
                 await self._wait_for_work()
                 continue
             await self._schedule_one(info)
@@ -321,6 +329,7 @@ class Scheduler:
             in_a_row += 1
             if in_a_row >= PODS_BETWEEN_YIELDS:
                 in_a_row = 0
+                context.metrics.settle()
                 await asyncio.sleep(0)
 
     async def _wait_for_work(self) -> None:
@@ -363,10 +372,19 @@ class Scheduler:
             self._on_decision(decision)
         if decision.found is not None:
             self._bindings.commit(
-                Attempt(info, pod, framework, decision.found.search, decision.node_name, started)
+                Attempt(
+                    info,
+                    pod,
+                    framework,
+                    decision.found.search,
+                    decision.node_name,
+                    started,
+                    self._points.get(info.profile),
+                    framework.caller.timer,
+                )
             )
         else:
-            self._failed(info, framework, decision, started)
+            self._failed(info, decision, started)
 
     async def _decide(self, framework: Framework, pod: Pod) -> Decision:
         if not self._extenders:
@@ -387,13 +405,11 @@ class Scheduler:
             for change in deferred:
                 change()
 
-    def _failed(self, info: QueuedPod, framework: Framework, decision: Decision, started: float) -> None:
+    def _failed(self, info: QueuedPod, decision: Decision, started: float) -> None:
         context, pod = self.context, decision.pod
         if context.metrics.enabled:
             result = "unschedulable" if decision.status.is_rejection else "error"
             context.metrics.attempt(result, info.profile, context.loop.time() - started)
-            if decision.post_filter is not None and framework.profile.plugins[Point.POST_FILTER]:
-                context.metrics.preemption_attempt()
         eviction = decision.post_filter.eviction if decision.post_filter is not None else None
         if eviction is not None:
             self._evictions.start(pod, eviction)
@@ -423,17 +439,3 @@ class Deferring:
 
     def deleted(self, item: Any) -> None:
         self._gate(lambda: self._handler.deleted(item))
-
-
-class ApiEvents:
-    """Events written through the cluster's own verbs."""
-
-    def __init__(self, api: ClusterAPI) -> None:
-        self._api = api
-
-    async def create_event(self, event: Event) -> None:
-        await self._api.create(event)
-
-    async def patch_event(self, event: Event) -> None:
-        current = await self._api.get(Event, event.name, event.namespace)
-        await self._api.update(msgspec.structs.replace(current, series=event.series))

@@ -13,7 +13,9 @@ from typing import Any
 from bayplan.framework.calls import AttemptError
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
-from bayplan.scheduler.attempt import PRE_FLIGHT, Attempt, broken, check
+from bayplan.framework.timing import timed, timed_wait
+from bayplan.scheduler.attempt import Attempt, broken, check
+from bayplan.scheduler.observing import PRE_FLIGHT
 from bayplan.scheduler.waiting import PreBinding
 
 
@@ -22,7 +24,10 @@ def pre_flight(attempt: Attempt) -> bool:
     works = False
     for plugin in attempt.plugins(Point.PRE_BIND):
         try:
-            answer = plugin.pre_bind_pre_flight(attempt.search.state, attempt.pod, attempt.node_name)
+            ask = plugin.pre_bind_pre_flight
+            if attempt.timer is not None:
+                ask = timed(attempt.timer, plugin.name, PRE_FLIGHT, ask)
+            answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
         except Exception as error:
             raise broken(plugin, PRE_FLIGHT, error) from error
         if answer is None:
@@ -40,6 +45,7 @@ def pre_flight(attempt: Attempt) -> bool:
                 f'{PRE_FLIGHT} {plugin.name} returned "{answer.code.label}", which is unsupported. '
                 "It is supposed to return Success, Skip, or Error status",
                 plugin.name,
+                PRE_FLIGHT,
             )
     return works
 
@@ -95,8 +101,9 @@ async def _run(attempt: Attempt, plugins: list[Any]) -> None:
 
 
 async def _ask(plugin: Any, attempt: Attempt) -> None:
+    ask = timed_wait(attempt.timer, plugin.name, Point.PRE_BIND, plugin.pre_bind)
     try:
-        answer = await plugin.pre_bind(attempt.search.state, attempt.pod, attempt.node_name)
+        answer = await ask(attempt.search.state, attempt.pod, attempt.node_name)
     except asyncio.CancelledError:
         if attempt.pre_binding is None or not attempt.pre_binding.cause:
             raise

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -40,6 +40,7 @@ from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
 from bayplan.api.names import dns_subdomain_problems
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
+from bayplan.framework.cluster_api import EventSink
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -68,15 +69,6 @@ _TOLD: Final = logging.INFO - 2
 """The level at which events are logged, too: `-v=2`."""
 
 _log = logging.getLogger("bayplan.events")
-
-
-class EventSink(Protocol):
-    """Where events are written; raises the `APIError`s of `bayplan.errors`."""
-
-    async def create_event(self, event: Event) -> None: ...
-
-    async def patch_event(self, event: Event) -> None:
-        """Writes the event's series, and nothing else of it."""
 
 
 @dataclass(slots=True)
@@ -117,6 +109,8 @@ class EventRecorder:
     ) -> None:
         self.dropped = 0
         """Events lost because too many were waiting."""
+        self._dropped_before = 0
+        """Of those, the ones that were told of in the log."""
         self.rejected = 0
         """Writes that the API server refused."""
         self.given_up = 0
@@ -185,9 +179,7 @@ class EventRecorder:
             known.count += 1
             self._touch(known)
         elif len(self._queue) + len(self._later) >= MOST_WAITING:
-            self.dropped += 1
-            if self.dropped == 1:
-                _log.warning("more than %d events are waiting to be written, dropping some", MOST_WAITING)
+            self._drop()
         elif known is not None:
             known.count = 2
             self._touch(known)
@@ -229,6 +221,18 @@ class EventRecorder:
 
     # Writing
 
+    def _drop(self) -> None:
+        """Says so when it begins and, with the number, when it is over: not for every one."""
+        if self.dropped == self._dropped_before:
+            _log.warning("more than %d events are waiting to be written, dropping more", MOST_WAITING)
+        self.dropped += 1
+
+    def _dropping_is_over(self) -> None:
+        if self.dropped > self._dropped_before:
+            lost = self.dropped - self._dropped_before
+            _log.warning("%d events were dropped, %d since the start", lost, self.dropped)
+            self._dropped_before = self.dropped
+
     def _enqueue(self, write: _Write) -> None:
         self._queue.append(write)
         self._start_writer()
@@ -249,6 +253,7 @@ class EventRecorder:
                     self._start_writer()
                 if not await self._written(write.event):
                     self._try_again(write)
+            self._dropping_is_over()
         finally:
             self._writers -= 1
 

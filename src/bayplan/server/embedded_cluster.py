@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import msgspec
 
+from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.framework.cluster_api import Change, ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.framework.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.server import pods, statuses
 from bayplan.server.documents import Content, Document, Entry, decode_record
 from bayplan.server.kinds import NEW_EVENTS, PODS, Resource
@@ -92,6 +93,9 @@ class EmbeddedCluster(ClusterAPI):
                 meta.pop(field, None)
         return _converted(kind, self.api.patch(resource, item.name, item.namespace, patch))
 
+    def events(self) -> EventSink:
+        return EmbeddedEvents(self.api)
+
     def _resource(self, kind: type[Object]) -> Resource:
         """The resource of a record's kind; of a plugin's own record, the one it names."""
         resource = self._resources.get(kind)
@@ -108,6 +112,20 @@ class EmbeddedCluster(ClusterAPI):
             raise statuses.no_such_path()
         self._resources[kind] = found
         return found
+
+
+class EmbeddedEvents(EventSink):
+    """Events among the other objects."""
+
+    def __init__(self, api: ObjectAPI) -> None:
+        self._api = api
+
+    async def create_event(self, event: Event) -> None:
+        self._api.create(NEW_EVENTS, msgspec.to_builtins(event), event.namespace)
+
+    async def patch_event(self, event: Event) -> None:
+        series = {"series": msgspec.to_builtins(event.series)}
+        self._api.patch(NEW_EVENTS, event.name, event.namespace, series)
 
 
 def _record(kind: type[ObjectT], resource: Resource, document: Document) -> ObjectT:

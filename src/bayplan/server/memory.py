@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch
+from bayplan.framework.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch
 from bayplan.server.history import Watch
 from bayplan.server.store import MemoryStore, is_hidden
 
@@ -44,3 +47,20 @@ class MemoryCluster(ClusterAPI):
 
     async def update(self, item: Object) -> Object:
         return self.store.update(item)
+
+    def events(self) -> StoreEvents:
+        return StoreEvents(self.store)
+
+
+class StoreEvents(EventSink):
+    """Events among the other objects of a store."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def create_event(self, event: Event) -> None:
+        self._store.create(event)
+
+    async def patch_event(self, event: Event) -> None:
+        known = self._store.get(Event, event.name, event.namespace)
+        self._store.update(replace(known, series=event.series))

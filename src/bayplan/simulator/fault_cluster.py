@@ -21,7 +21,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.quantity import milli_value
 from bayplan.api.requests import placed_requests
 from bayplan.errors import NotFoundError, ServerError
-from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch
+from bayplan.framework.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch
 from bayplan.server.memory import MemoryCluster
 from bayplan.server.store import MemoryStore
 
@@ -169,6 +169,9 @@ class LastingClient(ClusterAPI):
 
     async def update(self, item: Object) -> Object:
         return await self._send(self._cluster.update(item))
+
+    def events(self) -> EventSink:
+        return self._cluster.events()
 
     async def _send(self, request: Coroutine[Any, Any, T]) -> T:
         if self._chance.random() >= self._rate:

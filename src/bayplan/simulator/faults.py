@@ -15,6 +15,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.errors import (
@@ -25,7 +26,7 @@ from bayplan.errors import (
     ServerError,
     UnknownOutcomeError,
 )
-from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.framework.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 
 T = TypeVar("T")
 
@@ -159,6 +160,9 @@ class FaultyCluster(ClusterAPI):
         with suppress(APIError):
             await self._bind_late(pod, node_name)
 
+    def events(self) -> EventSink:
+        return _FaultyEvents(self._cluster.events(), self._write)
+
     async def _read(self, act: Callable[[], Awaitable[T]]) -> T:
         dice = self._dice
         if dice.strikes(Fault.SLOW_REQUEST):
@@ -191,6 +195,22 @@ class FaultyCluster(ClusterAPI):
         if dice.strikes(Fault.SLOW_ANSWER):
             await dice.delay()
         return answer
+
+
+class _FaultyEvents(EventSink):
+    """Events that are written like everything else, or not."""
+
+    def __init__(
+        self, sink: EventSink, write: Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
+    ):
+        self._sink = sink
+        self._write = write
+
+    async def create_event(self, event: Event) -> None:
+        await self._write(f"create {event.key}", lambda: self._sink.create_event(event))
+
+    async def patch_event(self, event: Event) -> None:
+        await self._write(f"patch {event.key}", lambda: self._sink.patch_event(event))
 
 
 class _FaultyWatch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):

@@ -1,0 +1,280 @@
+"""Who wants to know how long plugins take, all of a point or one by one.
+
+An attempt carries a row of clock readings along, made by a `PointObserver`. Single plugins are timed only in
+the few cycles for which it hands out a `PluginTimer`. Whoever calls plugins of a framework does so through
+its `Caller`. Most of the time that is `calls.py` itself; in a cycle that is looked at closely, `TimedCalls`
+has the same functions and a clock in its hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
+
+from bayplan.api.pod import Pod
+from bayplan.framework import calls
+from bayplan.framework.outcome import PostFilterResult
+from bayplan.framework.plugin_api import NodeNames, Wait
+from bayplan.framework.points import Point
+from bayplan.framework.profile import Step
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import Code, Status
+from bayplan.framework.verdicts import Collected, Reasons
+from bayplan.snapshot.view import IntColumn, NodeColumns
+
+if TYPE_CHECKING:
+    from bayplan.framework.search import Found, NotFound
+
+NORMALIZE: Final = "ScoreExtensionNormalize"
+ADJUST: Final = "PreFilterExtension"
+"""Followed by AddPod or RemovePod."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class PluginTimer(Protocol):
+    """Told how long single plugins take."""
+
+    def clock(self) -> float: ...
+
+    def took(self, plugin: str, point: str, code: Code, seconds: float) -> None: ...
+
+
+(
+    BEGUN,
+    PRE_FILTERED,
+    FILTERED,
+    PRE_SCORED,
+    SCORED,
+    RESERVING,
+    RESERVED,
+    PERMITTED,
+    PRE_FLYING,
+    PRE_FLOWN,
+    BINDING,
+    BOUND,
+    POST_BOUND,
+) = range(13)
+"""Where in a row of `Readings` the time stands at which an attempt was so far."""
+
+Readings = list[float]
+"""When an attempt passed which point, by the clock of its observer; not a number where it did not (yet)."""
+
+
+def last_reading(readings: Readings) -> float:
+    return max(reading for reading in readings if not math.isnan(reading))
+
+
+class PointObserver(Protocol):
+    """Wants to know about the extension points of one profile."""
+
+    clock: Callable[[], float]
+
+    def begin(self, caller: Caller) -> Readings:
+        """A search begins. The caller is told who wants to know about single plugins, if anybody."""
+
+    def go_on(self, readings: Readings, place: int) -> None:
+        """What was read so far counts, and from here on it is read anew: now is the time at this place."""
+
+    def observe(self, point: str, code: Code, seconds: float) -> None:
+        """A point was passed with something else than success, or has no place in a row of readings."""
+
+    def ended(self, result: Found | NotFound) -> None:
+        """The search has ended, and no plugin broke. Of a node that was found the last is not yet heard."""
+
+    def broke(self, point: str) -> None:
+        """The search ended because a plugin broke there."""
+
+    def preemption_tried(self) -> None:
+        """DefaultPreemption was asked to make room."""
+
+
+class Calls(Protocol):
+    """The functions of `calls.py`."""
+
+    def pre_filter(
+        self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> Status | NodeNames: ...
+
+    def filter_one(
+        self, step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons
+    ) -> int: ...
+
+    def filter_rows(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
+    ) -> Collected | None: ...
+
+    def pre_score(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status: ...
+
+    def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn: ...
+
+    def score_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int: ...
+
+    def normalized(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn
+    ) -> IntColumn: ...
+
+    def scores_by_domain(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> IntColumn | None: ...
+
+
+class TimedCalls:
+    """`calls.py` with a clock."""
+
+    def __init__(self, timer: PluginTimer) -> None:
+        self._timer = timer
+
+    def pre_filter(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
+        started = self._timer.clock()
+        try:
+            answer = calls.pre_filter(plugin, state, pod, nodes)
+        except calls.AttemptError:
+            self._took(plugin.name, Point.PRE_FILTER, Code.ERROR, started)
+            raise
+        self._took(plugin.name, Point.PRE_FILTER, _code(answer), started)
+        return answer
+
+    def filter_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
+        started = self._timer.clock()
+        try:
+            why = calls.filter_one(step, state, pod, node, reasons)
+        except calls.AttemptError:
+            self._took(step.name, Point.FILTER, Code.ERROR, started)
+            raise
+        self._took(step.name, Point.FILTER, Code.SUCCESS, started)
+        return why
+
+    def filter_rows(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
+    ) -> Collected | None:
+        started = self._timer.clock()
+        try:
+            found = calls.filter_rows(step, state, pod, nodes, reasons)
+        except calls.AttemptError:
+            self._took(step.name, Point.FILTER, Code.ERROR, started)
+            raise
+        self._took(step.name, Point.FILTER, Code.SUCCESS, started)
+        return found
+
+    def pre_score(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
+        started = self._timer.clock()
+        try:
+            answer = calls.pre_score(plugin, state, pod, nodes)
+        except calls.AttemptError:
+            self._took(plugin.name, Point.PRE_SCORE, Code.ERROR, started)
+            raise
+        self._took(plugin.name, Point.PRE_SCORE, answer.code, started)
+        return answer
+
+    def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        started = self._timer.clock()
+        try:
+            scores = calls.score_rows(step, state, pod, nodes)
+        except calls.AttemptError:
+            self._took(step.name, Point.SCORE, Code.ERROR, started)
+            raise
+        self._took(step.name, Point.SCORE, Code.SUCCESS, started)
+        return scores
+
+    def score_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
+        started = self._timer.clock()
+        try:
+            score = calls.score_one(step, state, pod, node)
+        except calls.AttemptError:
+            self._took(step.name, Point.SCORE, Code.ERROR, started)
+            raise
+        self._took(step.name, Point.SCORE, Code.SUCCESS, started)
+        return score
+
+    def normalized(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn
+    ) -> IntColumn:
+        if not step.normalizes:
+            return calls.normalized(step, state, pod, nodes, scores)
+        started = self._timer.clock()
+        try:
+            normal = calls.normalized(step, state, pod, nodes, scores)
+        except calls.AttemptError:
+            self._took(step.name, NORMALIZE, Code.ERROR, started)
+            raise
+        self._took(step.name, NORMALIZE, Code.SUCCESS, started)
+        return normal
+
+    def scores_by_domain(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> IntColumn | None:
+        started = self._timer.clock()
+        try:
+            scores = calls.scores_by_domain(step, state, pod, nodes)
+        except calls.AttemptError:
+            self._took(step.name, Point.SCORE, Code.ERROR, started)
+            raise
+        if scores is not None:
+            self._took(step.name, Point.SCORE, Code.SUCCESS, started)
+        return scores
+
+    def _took(self, plugin: str, point: str, code: Code, started: float) -> None:
+        self._timer.took(plugin, point, code, self._timer.clock() - started)
+
+
+class Caller:
+    """How the plugins of one framework are called in this cycle; shared by all who call them."""
+
+    __slots__ = ("calls", "timer")
+
+    def __init__(self) -> None:
+        self.calls: Calls = calls
+        self.timer: PluginTimer | None = None
+
+    def use(self, timer: PluginTimer | None) -> None:
+        """From now on plugins are timed, or not (None)."""
+        self.timer = timer
+        self.calls = calls if timer is None else TimedCalls(timer)
+
+
+def timed(timer: PluginTimer | None, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
+    """The call, timed if there is somebody to tell."""
+    if timer is None:
+        return call
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        code, started = Code.ERROR, timer.clock()
+        try:
+            answer = call(*args, **kwargs)
+            code = _code(answer)
+            return answer
+        finally:
+            timer.took(plugin, point, code, timer.clock() - started)
+
+    return run
+
+
+def timed_wait(
+    timer: PluginTimer | None, plugin: str, point: str, call: Callable[P, Awaitable[T]]
+) -> Callable[P, Awaitable[T]]:
+    """The same for a call that is waited for."""
+    if timer is None:
+        return call
+
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        code, started = Code.ERROR, timer.clock()
+        try:
+            answer = await call(*args, **kwargs)
+            code = _code(answer)
+            return answer
+        finally:
+            timer.took(plugin, point, code, timer.clock() - started)
+
+    return run
+
+
+def _code(answer: object) -> Code:
+    """What a plugin's answer amounts to."""
+    if isinstance(answer, PostFilterResult):
+        answer = answer.status
+    if isinstance(answer, Status):
+        return answer.code
+    return Code.WAIT if isinstance(answer, Wait) else Code.SUCCESS

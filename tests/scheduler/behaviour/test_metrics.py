@@ -1,0 +1,348 @@
+"""A life in which everything happens once, and what a scrape says of it afterwards."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bayplan.api.pod import Pod
+from bayplan.errors import ConflictError
+from bayplan.framework.plugin_api import Wait
+from bayplan.framework.status import unschedulable
+from bayplan.metrics import SchedulerMetrics
+from bayplan.simulator.virtual_time import run_virtual
+from bayplan.testing.builders import make_node, make_pod, make_storage_class
+
+from .running import World, plugin, running
+
+
+class EveryCycle(random.Random):
+    """Has single plugins timed in every cycle."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+def hold(state: Any, pod: Any, node_name: str) -> Any:
+    """Permit: some pods wait, some are turned away."""
+    match pod.labels.get("permit"):
+        case "wait":
+            return Wait(10.0)
+        case "reject":
+            return unschedulable("not now")
+    return None
+
+
+def trip(state: Any, pod: Any, nodes: Any) -> Any:
+    """Filter: breaks on some pods."""
+    if "break" in pod.labels:
+        raise ArithmeticError("tripped")
+    return ()
+
+
+HOLD = plugin("Hold", permit=hold, wakes_on=lambda: ())
+TRIP = plugin("Trip", filter=trip, wakes_on=lambda: ())
+
+
+Story = Callable[[World], Awaitable[None]]
+
+
+def told(story: Story, sampler: random.Random | None = None) -> dict[str, dict[tuple[str, ...], float]]:
+    """What a scrape says after a story: by family, its series that are not 0 by their label values.
+
+    Durations are left out: they are this machine's. The profile is left out, too: it is the same everywhere.
+    """
+
+    async def live() -> bytes:
+        nodes = make_node("n", cpu="4"), make_node("small", cpu="1")
+        async with running(*nodes, plugins=[HOLD, TRIP], metrics=metrics) as world:
+            await story(world)
+            await world.after(0)
+            return metrics.exposition()
+
+    metrics = SchedulerMetrics(sampler or EveryCycle())
+    text = run_virtual(live()).decode()
+    families: dict[str, dict[tuple[str, ...], float]] = {}
+    for line in text.splitlines():
+        found = re.fullmatch(r"scheduler_(\w+?)(?:_count)?(?:\{(.*)\})? (\S+)", line)
+        if found and not re.search(r"_(bucket|sum)$", found[1]) and float(found[3]):
+            labels = re.findall(r'(\w+)="(.*?)"', found[2] or "")
+            key = tuple(value for name, value in labels if name != "profile")
+            families.setdefault(found[1], {})[key] = float(found[3])
+    return families
+
+
+async def bound(world: World) -> None:
+    await world.create(make_pod("p", cpu="500m"))
+    assert world.node_of("p")
+
+
+async def bound_to_the_only_node(world: World) -> None:
+    await world.create(make_pod("p", cpu="3"))
+    assert world.node_of("p") == "n"
+
+
+async def allowed(world: World) -> None:
+    await world.create(make_pod("p", cpu="3", labels={"permit": "wait"}))
+    await world.after(2)
+    (waiting,) = world.context.waiting
+    waiting.allow("Hold")
+
+
+async def kept_waiting(world: World) -> None:
+    await world.create(make_pod("p", cpu="3", labels={"permit": "wait"}))
+    await world.after(10)
+    await world.delete("p")
+
+
+async def still_waiting(world: World) -> None:
+    await world.create(make_pod("p", cpu="3", labels={"permit": "wait"}))
+
+
+async def turned_away(world: World) -> None:
+    await world.create(make_pod("p", cpu="3", labels={"permit": "reject"}))
+
+
+async def broken(world: World) -> None:
+    await world.create(make_pod("p", labels={"break": "it"}))
+    await world.delete("p")
+
+
+async def not_bound(world: World) -> None:
+    world.cluster.will_answer("bind", ConflictError("somebody was faster"))
+    await world.create(make_pod("p", cpu="3"))
+
+
+async def too_large(world: World) -> None:
+    await world.create(make_pod("p", cpu="64"))
+
+
+async def unknown_claim(world: World) -> None:
+    await world.create(make_pod("p", claims=["missing"]))
+
+
+async def gated(world: World) -> None:
+    await world.create(make_pod("p", gates=["later"]))
+
+
+async def room_made(world: World) -> None:
+    await world.create(make_pod("victim", cpu="4"))
+    await world.create(make_pod("p", cpu="4", priority=9))
+    await world.after(30)
+    assert (world.names(), world.node_of("p")) == (["p"], "n")
+
+
+async def things_change(world: World) -> None:
+    await world.create(make_pod("p", cpu="3"), make_pod("q", cpu="64"))
+    await world.update("p", lambda pod: relabelled(pod, "a"))
+    await world.update("q", lambda pod: relabelled(pod, "a"))
+    await world.update_node(make_node("n", cpu="5", labels={"a": "b"}))
+    await world.delete_node("small")
+    await world.delete("p", "q")
+    await world.create(make_storage_class("fast"))
+
+
+def relabelled(pod: Pod, value: str) -> Pod:
+    return replace(pod, metadata=replace(pod.metadata, labels={"value": value}))
+
+
+S, ERROR, NO, NEVER = "Success", "Error", "Unschedulable", "UnschedulableAndUnresolvable"
+BEFORE = {("PreEnqueue", S): 1, ("PreFilter", S): 1, ("Filter", S): 1}
+RESERVED = {**BEFORE, ("Reserve", S): 1}
+PERMITTED = {**RESERVED, ("Permit", S): 1, ("PreBindPreFlight", "Skip"): 1, ("PreBind", S): 1}
+BOUND = {**PERMITTED, ("Bind", S): 1, ("PostBind", S): 1}
+HELD = {**RESERVED, ("Permit", "Wait"): 1, ("PreBindPreFlight", "Skip"): 1}
+
+POINTS = "framework_extension_point_duration_seconds"
+
+
+@pytest.mark.parametrize(
+    ("story", "expected"),
+    [
+        pytest.param(bound, {**BOUND, ("PreScore", S): 1, ("Score", S): 1}, id="a pod is bound"),
+        pytest.param(bound_to_the_only_node, BOUND, id="nothing is scored where one node fits"),
+        pytest.param(
+            allowed,
+            {**HELD, ("PreBind", S): 1, ("Bind", S): 1, ("PostBind", S): 1},
+            id="a pod waits for its permit",
+        ),
+        pytest.param(kept_waiting, {**HELD, ("Unreserve", S): 1}, id="it waits in vain"),
+        pytest.param(
+            turned_away, {**RESERVED, ("Permit", NO): 1, ("Unreserve", S): 1}, id="Permit turns it away"
+        ),
+        pytest.param(
+            broken, {("PreEnqueue", S): 2, ("PreFilter", S): 1, ("Filter", ERROR): 1}, id="a Filter breaks"
+        ),
+        pytest.param(
+            not_bound,
+            {**PERMITTED, ("PreEnqueue", S): 2, ("Bind", ERROR): 1, ("Unreserve", S): 1},
+            id="it is not bound",
+        ),
+        pytest.param(too_large, {**BEFORE, ("PostFilter", NO): 1}, id="no node fits"),
+        pytest.param(
+            unknown_claim,
+            {("PreEnqueue", S): 1, ("PreFilter", NEVER): 1, ("PostFilter", ERROR): 1},
+            id="no node is looked at",
+        ),
+        pytest.param(gated, {("PreEnqueue", S): 1}, id="a gate is closed, which upstream calls a success"),
+    ],
+)
+def test_points_that_a_pod_passes(story: Story, expected: dict[tuple[str, str], float]) -> None:
+    assert told(story)[POINTS] == expected
+
+
+FILTERS = ("NodeUnschedulable", "NodeName", "TaintToleration", "NodeResourcesFit", "Trip")
+FILTERED = {("PreFilter", "NodeResourcesFit"): 1.0, **{("Filter", name): 1.0 for name in FILTERS}}
+SCORES = ("TaintToleration", "NodeResourcesFit", "NodeResourcesBalancedAllocation")
+SCORED = {
+    **{(point, name): 1.0 for point in ("PreScore", "Score") for name in SCORES},
+    **{("Score", name): 1.0 for name in ("ImageLocality", "DynamicResources")},
+}
+
+
+@pytest.mark.parametrize(
+    ("story", "expected"),
+    [
+        pytest.param(bound, {**FILTERED, **SCORED}, id="those that skip a pod have no say"),
+        pytest.param(bound_to_the_only_node, FILTERED, id="nobody scores a single node"),
+        pytest.param(too_large, FILTERED, id="all filters, whichever of them said no"),
+        pytest.param(
+            unknown_claim,
+            {("PreFilter", "NodeResourcesFit"): 1.0, ("PreFilter", "VolumeRestrictions"): 1.0},
+            id="PreFilter up to the plugin that ended it",
+        ),
+    ],
+)
+def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], float]) -> None:
+    assert told(story)["plugin_evaluation_total"] == expected
+
+
+@pytest.mark.parametrize(
+    ("story", "family", "expected"),
+    [
+        pytest.param(bound, "schedule_attempts_total", {("scheduled",): 1}, id="scheduled"),
+        pytest.param(too_large, "schedule_attempts_total", {("unschedulable",): 1}, id="no node fits"),
+        pytest.param(
+            turned_away, "schedule_attempts_total", {("unschedulable",): 1}, id="turned away by Permit"
+        ),
+        pytest.param(broken, "schedule_attempts_total", {("error",): 1}, id="a plugin broke"),
+        pytest.param(not_bound, "schedule_attempts_total", {("error",): 1}, id="the binding failed"),
+        pytest.param(
+            not_bound, "scheduling_attempt_duration_seconds", {("error",): 1}, id="and how long that took"
+        ),
+        pytest.param(too_large, "scheduling_algorithm_duration_seconds", {(): 1}, id="choosing a node"),
+        pytest.param(
+            room_made, "pod_scheduling_sli_duration_seconds", {("1",): 1, ("2",): 1}, id="attempts it took"
+        ),
+        pytest.param(room_made, "pod_scheduling_attempts", {(): 2}, id="pods that were scheduled"),
+        pytest.param(room_made, "preemption_attempts_total", {(): 1}, id="preemption was tried"),
+        pytest.param(too_large, "preemption_attempts_total", {(): 1}, id="in vain, too"),
+        pytest.param(room_made, "preemption_victims", {(): 1}, id="one victim"),
+        pytest.param(
+            room_made,
+            "preemption_goroutines_execution_total",
+            {("success",): 1},
+            id="evicted beside the loop",
+        ),
+        pytest.param(
+            room_made,
+            "queue_incoming_pods_total",
+            {
+                ("UnschedulablePodAdd", "active"): 2,
+                ("ScheduleAttemptFailure", "unschedulable"): 1,
+                ("AssignedPodDelete", "backoff"): 1,
+                ("PopFromBackoffQ", "active"): 1,
+            },
+            id="how the preemptor came back",
+        ),
+        pytest.param(
+            gated,
+            "queue_incoming_pods_total",
+            {("UnschedulablePodAdd", "unschedulable"): 1},
+            id="a gated pod",
+        ),
+        pytest.param(gated, "pending_pods", {("gated",): 1}, id="waits as such"),
+        pytest.param(gated, "unschedulable_pods", {("SchedulingGates",): 1}, id="because of its gates"),
+        pytest.param(too_large, "unschedulable_pods", {("NodeResourcesFit",): 1}, id="because of its size"),
+        pytest.param(not_bound, "pending_pods", {("backoff",): 1}, id="backing off"),
+        pytest.param(allowed, "permit_wait_duration_seconds", {(S,): 1}, id="waited and was allowed"),
+        pytest.param(kept_waiting, "permit_wait_duration_seconds", {(NO,): 1}, id="waited in vain"),
+        pytest.param(still_waiting, "goroutines", {("binding",): 1}, id="a binding under way"),
+        pytest.param(still_waiting, "inflight_events", {("PodPopped",): 1}, id="a pod in flight"),
+        pytest.param(
+            still_waiting, "cache_size", {("nodes",): 2, ("pods",): 1, ("assumed_pods",): 1}, id="the cache"
+        ),
+        pytest.param(
+            still_waiting,
+            POINTS,
+            {**RESERVED, ("Permit", "Wait"): 1},
+            id="points are told while a pod waits",
+        ),
+        pytest.param(
+            room_made,
+            "queueing_hint_execution_duration_seconds",
+            {("AssignedPodDelete", "Queue", "NodeResourcesFit"): 1},
+            id="the hint that brought the preemptor back",
+        ),
+        pytest.param(
+            things_change,
+            "event_handling_duration_seconds",
+            {
+                ("NodeAdd",): 2,
+                ("NodeUpdateNodeAllocatable",): 1,
+                ("NodeUpdateNodeLabel",): 1,
+                ("NodeDelete",): 1,
+                ("UnschedulablePodAdd",): 2,
+                # Its own condition, and its label.
+                ("UnschedulablePodUpdate",): 2,
+                ("UnschedulablePodUpdatePodLabel",): 1,
+                # One was bound, one deleted.
+                ("UnschedulablePodDelete",): 2,
+                ("AssignedPodAdd",): 1,
+                ("AssignedPodUpdate",): 1,
+                ("AssignedPodUpdatePodLabel",): 1,
+                ("AssignedPodDelete",): 1,
+                ("storage.k8s.io/StorageClassAdd",): 1,
+            },
+            id="all that changes",
+        ),
+    ],
+)
+def test_what_else_is_told(story: Story, family: str, expected: dict[tuple[str, ...], float]) -> None:
+    assert told(story)[family] == expected
+
+
+@pytest.mark.parametrize(
+    ("story", "expected"),
+    [
+        pytest.param(bound, ("Score", "NodeResourcesFit", S), id="a plugin whose scores are kept"),
+        pytest.param(bound, ("PreScore", "InterPodAffinity", "Skip"), id="one that has nothing to score"),
+        pytest.param(bound, ("PreEnqueue", "SchedulingGates", S), id="a gate"),
+        pytest.param(bound, ("Bind", "DefaultBinder", S), id="the binder"),
+        pytest.param(bound, ("PreBindPreFlight", "VolumeBinding", "Skip"), id="no volumes to bind"),
+        pytest.param(gated, ("PreEnqueue", "SchedulingGates", NEVER), id="a closed gate"),
+        pytest.param(broken, ("Filter", "Trip", ERROR), id="a plugin that broke"),
+        pytest.param(not_bound, ("Bind", "DefaultBinder", ERROR), id="a binding that failed"),
+        pytest.param(not_bound, ("Unreserve", "VolumeBinding", S), id="what is taken back"),
+        pytest.param(still_waiting, ("Permit", "Hold", "Wait"), id="a permit to be waited for"),
+        pytest.param(room_made, ("PostFilter", "DefaultPreemption", S), id="preemption"),
+        pytest.param(room_made, ("PostFilter", "DynamicResources", NO), id="what was asked before it"),
+    ],
+)
+def test_single_plugins_are_timed_in_a_cycle_that_is_looked_at_closely(
+    story: Story, expected: tuple[str, str, str]
+) -> None:
+    assert told(story)["plugin_execution_duration_seconds"][expected] >= 1
+
+
+def test_single_plugins_are_not_timed_in_the_others() -> None:
+    class Never(random.Random):
+        def random(self) -> float:
+            return 1.0 - 2**-53
+
+    assert "plugin_execution_duration_seconds" not in told(bound, Never())
