@@ -6,17 +6,19 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from bayplan.api.pod import Pod
 from bayplan.server.memory import MemoryStore
 from tests.client.http.api_server import ApiServer, serving
+
+T = TypeVar("T")
 
 PATIENCE_SECONDS = 20
 """For something to happen that must happen."""
@@ -99,6 +101,16 @@ async def started(*flags: str) -> AsyncIterator[Run]:
             process.kill()
         await process.wait()
         await reading
+
+
+def play(act: Coroutine[Any, Any, T]) -> T:
+    """What comes of it, within the time that a test may take."""
+
+    async def main() -> T:
+        async with asyncio.timeout(PATIENCE_SECONDS * 2):
+            return await act
+
+    return asyncio.run(main())
 
 
 @asynccontextmanager

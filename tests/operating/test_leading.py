@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from bayplan.api.lease import Lease
@@ -11,7 +10,7 @@ from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, Asked, refused, serving
 
-from .running import bound, kubeconfig, scheduling, started, until
+from .running import bound, kubeconfig, play, scheduling, started, until
 
 QUICK = (
     "--secure-port=0",
@@ -56,7 +55,7 @@ def test_a_standby_takes_over_from_a_leader_that_was_told_to_stop(tmp_path: Path
                 standby.signal()
                 return first, await standby.end()
 
-    assert asyncio.run(main()) == (0, 0)
+    assert play(main()) == (0, 0)
     assert holder(store) == ""
 
 
@@ -76,7 +75,7 @@ def test_a_standby_that_is_told_to_stop_leaves_the_lease_alone(tmp_path: Path) -
             assert holder(store) == leading
             return status
 
-    assert asyncio.run(main()) == 0
+    assert play(main()) == 0
 
 
 def test_a_leader_that_cannot_renew_ends(tmp_path: Path) -> None:
@@ -95,7 +94,7 @@ def test_a_leader_that_cannot_renew_ends(tmp_path: Path) -> None:
             broken = True
             return await run.end(), run.lines[-1]
 
-    status, last = asyncio.run(main())
+    status, last = play(main())
     assert status == 1
     assert last.startswith("E")
     assert last.endswith('"Leaderelection lost"')
@@ -120,6 +119,6 @@ def test_a_leader_may_delay_to_look_at_the_cluster(tmp_path: Path) -> None:
                 await until(lambda: "first" in bound(store), run)
         return [asked.path for asked in server.asked]
 
-    asked = asyncio.run(main())
+    asked = play(main())
     assert "/leases" in asked[0]
     assert asked.index("/api/v1/nodes") > 0

@@ -15,7 +15,7 @@ from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, Asked, refused
 
-from .running import ALONE, SECRET, bound, scheduling, started, until
+from .running import ALONE, SECRET, bound, play, scheduling, started, until
 
 
 def notes(store: MemoryStore) -> list[str]:
@@ -41,7 +41,7 @@ def test_it_schedules_and_tells(tmp_path: Path) -> None:
             await until(lambda: "late" in bound(store), run)
             return run.log
 
-    log = asyncio.run(main())
+    log = play(main())
     assert "Successfully assigned default/p0 to n" in notes(store)
     assert '"Event occurred" object="default/p0" type="Normal" reason="Scheduled"' in log
     assert '"Starting Kubernetes Scheduler" version="v1.36.4"' in log
@@ -69,7 +69,7 @@ def test_a_signal_lets_bindings_under_way_finish(tmp_path: Path, number: signal.
             go_on.set()
             return await run.end(), run.log
 
-    status, log = asyncio.run(main())
+    status, log = play(main())
     assert bound(store) == {"p0": "n"}
     assert notes(store) == ["Successfully assigned default/p0 to n"]
     assert status == 1
@@ -93,7 +93,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
             run.signal()
             return await run.end()
 
-    assert asyncio.run(main()) == 1
+    assert play(main()) == 1
 
 
 def test_a_signal_while_nothing_is_known_yet_ends_it(tmp_path: Path) -> None:
@@ -109,7 +109,24 @@ def test_a_signal_while_nothing_is_known_yet_ends_it(tmp_path: Path) -> None:
             run.signal()
             return await run.end()
 
-    assert asyncio.run(main()) == 1
+    assert play(main()) == 1
+
+
+def test_a_signal_has_it_tell_what_it_believes(tmp_path: Path) -> None:
+    store = cluster()
+    store.create(make_pod("huge", requests={"cpu": "900"}))
+
+    async def main() -> str:
+        async with scheduling(ApiServer(store), tmp_path, *ALONE) as run:
+            await until(lambda: len(notes(store)) == 2, run)
+            run.signal(signal.SIGUSR2)
+            await run.says("Dump of scheduling queue")
+            return run.log
+
+    log = play(main())
+    assert '"Cache and API server agree" nodes=1 pods=1 assumed=0' in log
+    assert "n: 1 of 110 pods, cpu 0m of 100000m, memory 0 of 107374182400" in log
+    assert 'summary="activeQ:0; backoffQ:0; unschedulablePods:1" pods=["default/huge"]' in log
 
 
 def test_a_custom_kind_that_is_not_installed_holds_up_nobody(tmp_path: Path) -> None:
@@ -123,7 +140,7 @@ def test_a_custom_kind_that_is_not_installed_holds_up_nobody(tmp_path: Path) -> 
             await until(lambda: "p0" in bound(store), run)
             return await run.says("there is no PodGroup here, going on without")
 
-    assert "does not serve podgroups of scheduling.x-k8s.io/v1alpha1" in asyncio.run(main())
+    assert "does not serve podgroups of scheduling.x-k8s.io/v1alpha1" in play(main())
 
 
 REFUSALS = [
@@ -166,7 +183,7 @@ def test_what_the_server_refuses_is_told_and_tried_again(tmp_path: Path, error: 
             await until(lambda: "p0" in bound(store), run)
             return line
 
-    assert asyncio.run(main()).startswith("W")
+    assert play(main()).startswith("W")
 
 
 def test_a_server_that_cannot_be_reached_is_told_and_tried_again() -> None:
@@ -176,4 +193,4 @@ def test_a_server_that_cannot_be_reached_is_told_and_tried_again() -> None:
             assert run.process.returncode is None
             return line
 
-    assert "dial tcp 127.0.0.1:1: connect: connection refused" in asyncio.run(main())
+    assert "dial tcp 127.0.0.1:1: connect: connection refused" in play(main())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import SplitResult
 
 from bayplan.client.answers import AnswerReader
@@ -36,6 +36,8 @@ IDLE_SECONDS: Final = 60.0
 """A connection that was not used for so long is not used again: the server may be about to close it."""
 LIFETIME_SECONDS: Final = 600.0
 """Connections are renewed now and then: certificates are rotated, and servers join behind load balancers."""
+SECOND_ADDRESS_SECONDS: Final = 0.25
+"""Where a name has several addresses, the next one is tried after so long without an answer."""
 
 
 class _SilenceError(LostError):
@@ -58,8 +60,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's are not of this class, but do the same.
+        self._transport = cast(asyncio.Transport, transport)
         self.is_open = True
         keep_alive(transport.get_extra_info("socket"))
 
@@ -200,6 +202,10 @@ class Wire:
     async def _connect(self, seconds: float) -> _Connection:
         loop = asyncio.get_running_loop()
         tls = self._tls
+        # uvloop tries the addresses of a name one after the other, and knows no such option.
+        options: dict[str, Any] = {}
+        if isinstance(loop, asyncio.BaseEventLoop):
+            options["happy_eyeballs_delay"] = SECOND_ADDRESS_SECONDS
         try:
             async with asyncio.timeout(min(seconds, CONNECT_SECONDS)):
                 _, connection = await loop.create_connection(
@@ -208,7 +214,7 @@ class Wire:
                     self._port,
                     ssl=None if tls is None else tls.context(),
                     server_hostname=None if tls is None else tls.server_name or self._host,
-                    happy_eyeballs_delay=0.25,
+                    **options,
                 )
         except (OSError, ConfigError) as error:
             raise NotSentError(why_not_connected(error, self._host, self._port)) from error

@@ -24,6 +24,7 @@ from bayplan.client.informer import Informer
 from bayplan.client.leader_election import LeaderElection, lease_client, make_identity
 from bayplan.client.requests import Connections
 from bayplan.errors import BayplanError
+from bayplan.operating.debugging import tell_all
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.settings import KUBERNETES, Settings
 from bayplan.scheduler.loop import Scheduler
@@ -68,6 +69,7 @@ class Process:
         cluster = self._make_cluster(connections, election)
         async with cluster:
             scheduler = self._make_scheduler(cluster)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, tell_all, scheduler)
             try:
                 await self._work(scheduler, election)
             except _ToldToStopError:

@@ -1,0 +1,80 @@
+"""SIGUSR2: does the scheduler believe what the API server says, and what does it believe?
+
+For somebody who suspects that the two have drifted apart. Nodes and bound pods are compared with the copies
+that informers keep; then what counts on every node, and who waits, is written to the log. It takes a moment,
+in which nothing is scheduled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from bayplan.api.node import Node
+from bayplan.operating.logs import log
+from bayplan.scheduler.loop import Scheduler
+from bayplan.snapshot.nodes import CPU, MEMORY
+
+MOST_NAMED: Final = 100
+"""Waiting pods that are named."""
+
+_log = logging.getLogger(__name__)
+
+
+def tell_all(scheduler: Scheduler) -> None:
+    """Logs where cache and API server disagree, and what the cache holds."""
+    mismatches = {"nodes": _node_mismatch(scheduler), "pods": _pod_mismatch(scheduler)}
+    for what, (missed, redundant) in mismatches.items():
+        if missed or redundant:
+            log(_log, logging.WARNING, "Cache mismatch", of=what, missed=missed, redundant=redundant)
+    if not any(missed or redundant for missed, redundant in mismatches.values()):
+        log(_log, logging.INFO, "Cache and API server agree", **_sizes(scheduler))
+    log(_log, logging.INFO, "Dump of cached NodeInfo", nodes="\n".join(_node_lines(scheduler)))
+    queue = scheduler.context.queue
+    waiting = [pod.key for pod in queue.pending_pods()]
+    log(_log, logging.INFO, "Dump of scheduling queue", summary=queue.dump(), pods=waiting[:MOST_NAMED])
+
+
+def _sizes(scheduler: Scheduler) -> dict[str, int]:
+    cache = scheduler.context.cache
+    return {"nodes": cache.node_count, "pods": cache.pod_count, "assumed": cache.assumed_count}
+
+
+def _node_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
+    """Nodes that the cache lacks, and nodes that only it has."""
+    known = {
+        item.name for informer in scheduler.informers if informer.kind is Node for item in informer.all()
+    }
+    nodes = scheduler.context.cluster.nodes
+    cached = {name for name, row in nodes.row_of.items() if nodes.node[row] is not None}
+    return sorted(known - cached), sorted(cached - known)
+
+
+def _pod_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
+    """Pods with a node that the cache lacks or has elsewhere, and pods that only it has.
+
+    What is assumed is not there yet, and no mistake.
+    """
+    cache, cluster = scheduler.context.cache, scheduler.context.cluster
+    known = {pod.uid: pod for pod in scheduler.pods.all() if pod.spec.node_name}
+    missed = [pod.key for uid, pod in known.items() if cache.node_of(uid) != pod.spec.node_name]
+    redundant = [
+        pod.key
+        for row in cluster.nodes.row_of.values()
+        for pod in cluster.pods_on(row)
+        if pod.uid not in known and not cache.is_assumed(pod.uid)
+    ]
+    return sorted(missed), sorted(redundant)
+
+
+def _node_lines(scheduler: Scheduler) -> Iterable[str]:
+    nodes = scheduler.context.cluster.nodes
+    cpu, memory = nodes.resource(CPU), nodes.resource(MEMORY)
+    for name, row in sorted(nodes.row_of.items()):
+        gone = "" if nodes.node[row] is not None else " (the node is gone)"
+        yield (
+            f"{name}{gone}: {nodes.pod_count.cell[row]} of {nodes.allowed_pods.cell[row]} pods, "
+            f"cpu {cpu.requested.cell[row]}m of {cpu.allocatable.cell[row]}m, "
+            f"memory {memory.requested.cell[row]} of {memory.allocatable.cell[row]}"
+        )
