@@ -62,6 +62,16 @@ def test_a_decision_that_was_taken_back_is_not_seen(objects: Objects) -> None:
     assert expected_volume(objects, "v") == volume("1")
 
 
+def test_taking_back_an_old_decision_leaves_a_newer_one(objects: Objects) -> None:
+    """Two pods may use one claim: the first that fails does not undo what the second has decided since."""
+    first, second = claim("7", decided="first"), claim("8", decided="second")
+    assume_object(objects, first)
+    objects.put(claim("8"))
+    assume_object(objects, second)
+    restore_object(objects, first)
+    assert expected_claim(objects, "c", "default") == second
+
+
 @pytest.mark.parametrize("version", ["2", "0", "01"])
 def test_any_other_version_ends_a_decision(objects: Objects, version: str) -> None:
     """Versions are compared as texts."""
@@ -79,12 +89,13 @@ def test_a_decision_goes_with_its_object(objects: Objects) -> None:
 def test_a_decision_has_to_rest_on_the_current_version(objects: Objects) -> None:
     with pytest.raises(OutOfSyncError) as raised:
         assume_object(objects, claim("6"))
-    assert str(raised.value) == 'v1.PersistentVolumeClaim "default/c" is out of sync (stored: 7, assume: 6)'
+    assert str(raised.value) == '"default/c" is out of sync (stored: 7, assume: 6)'
 
 
 def test_a_decision_needs_an_object(objects: Objects) -> None:
-    with pytest.raises(OutOfSyncError):
+    with pytest.raises(OutOfSyncError) as raised:
         assume_object(objects, make_pv("x"))
+    assert str(raised.value) == 'persistentvolumes "x" not found'
 
 
 def test_deciding_and_taking_back_are_changes_of_a_kind(objects: Objects) -> None:

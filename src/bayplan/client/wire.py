@@ -34,6 +34,11 @@ MOST_CONNECTIONS: Final = 64
 """Requests under way at once; others wait for their turn."""
 IDLE_SECONDS: Final = 60.0
 """A connection that was not used for so long is not used again: the server may be about to close it."""
+CLOSE_SECONDS: Final = 1.0
+"""For connections that are being opened to come about, so that they can be closed."""
+ROUNDS_TO_CLOSE: Final = 5
+"""Of the loop, until the last transport has heard that it is to close: TLS stands on a plain one, and each
+tells the next in the next round."""
 LIFETIME_SECONDS: Final = 600.0
 """Connections are renewed now and then: certificates are rotated, and servers join behind load balancers."""
 SECOND_ADDRESS_SECONDS: Final = 0.25
@@ -127,6 +132,7 @@ class Wire:
         self._host_line = f" HTTP/1.1\r\nHost: {server.netloc.rpartition('@')[2]}\r\n"
         self._tls = tls
         self._connections: set[_Connection] = set()
+        self._opening: set[asyncio.Task[_Connection]] = set()
         self._idle: list[_Connection] = []
         self._busy = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -158,10 +164,16 @@ class Wire:
             connection.close()
 
     async def close(self) -> None:
+        """Ends everything that is open or being opened."""
+        if self._opening:
+            await asyncio.wait(self._opening, timeout=CLOSE_SECONDS)
+        for task in self._opening:
+            task.cancel()
         for connection in tuple(self._connections):
             connection.abort()
         self._idle.clear()
-        await asyncio.sleep(0)  # for the connections to hear of it
+        for _ in range(ROUNDS_TO_CLOSE):
+            await asyncio.sleep(0)
 
     async def _exchange(
         self, connection: _Connection, request: Request, data: bytes, seconds: float
@@ -200,26 +212,43 @@ class Wire:
             connection.close()
 
     async def _connect(self, seconds: float) -> _Connection:
-        loop = asyncio.get_running_loop()
-        tls = self._tls
+        """A new connection.
+
+        Whoever waits for it may be cancelled, the opening itself is not: asyncio forgets sockets that are
+        given up in the first steps of TLS. Such a connection is kept for whoever comes next.
+        """
+        opening = asyncio.ensure_future(self._open(min(seconds, CONNECT_SECONDS)))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._opened_for_nobody)
+            raise
+        except (OSError, ConfigError) as error:
+            raise NotSentError(why_not_connected(error, self._host, self._port)) from error
+
+    async def _open(self, seconds: float) -> _Connection:
+        loop, tls = asyncio.get_running_loop(), self._tls
         # uvloop tries the addresses of a name one after the other, and knows no such option.
         options: dict[str, Any] = {}
         if isinstance(loop, asyncio.BaseEventLoop):
             options["happy_eyeballs_delay"] = SECOND_ADDRESS_SECONDS
-        try:
-            async with asyncio.timeout(min(seconds, CONNECT_SECONDS)):
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self._connections.discard),
-                    self._host,
-                    self._port,
-                    ssl=None if tls is None else tls.context(),
-                    server_hostname=None if tls is None else tls.server_name or self._host,
-                    **options,
-                )
-        except (OSError, ConfigError) as error:
-            raise NotSentError(why_not_connected(error, self._host, self._port)) from error
+        async with asyncio.timeout(seconds):
+            _, connection = await loop.create_connection(
+                lambda: _Connection(self._connections.discard),
+                self._host,
+                self._port,
+                ssl=None if tls is None else tls.context(),
+                server_hostname=None if tls is None else tls.server_name or self._host,
+                **options,
+            )
         self._connections.add(connection)
         return connection
+
+    def _opened_for_nobody(self, opening: asyncio.Task[_Connection]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._keep(opening.result(), asyncio.get_running_loop().time())
 
     # Taking turns
 

@@ -42,7 +42,7 @@ LOOK_SECONDS: Final = 1.0
 LATE: Final = "context deadline exceeded"
 NO_NODE: Final = 'failed to get node "{node}": node "{node}" not found'
 NO_POD: Final = 'pod does not exist any more: pod "{pod}" not found'
-NOT_FOUND: Final = 'failed to check {what}: could not find v1.{kind} "{key}"'
+NOT_FOUND: Final = 'failed to check {what}: {kind} "{key}" not found'
 OUT_OF_REACH: Final = (
     'pv "{volume}" node affinity doesn\'t match node "{node}": no matching NodeSelectorTerms'
 )
@@ -126,7 +126,7 @@ def _is_given(written: PersistentVolume, objects: Objects, node: Node) -> bool:
     claim = objects.of(PersistentVolumeClaim).get(reference.name, reference.namespace)
     if claim is None:
         key = f"{reference.namespace}/{reference.name}"
-        raise NotBoundError(NOT_FOUND.format(what="binding", kind=PersistentVolumeClaim.__name__, key=key))
+        raise NotBoundError(NOT_FOUND.format(what="binding", kind=_plural(PersistentVolumeClaim), key=key))
     if _is_older(volume, written):
         return False
     try:
@@ -181,4 +181,8 @@ def _is_older(shown: Object, written: Object) -> bool:
 
 
 def _missing(what: str, item: Object) -> NotBoundError:
-    return NotBoundError(NOT_FOUND.format(what=what, kind=type(item).__name__, key=item.key))
+    return NotBoundError(NOT_FOUND.format(what=what, kind=_plural(type(item)), key=item.key))
+
+
+def _plural(kind: type[Object]) -> str:
+    return f"{kind.__name__.lower()}s"

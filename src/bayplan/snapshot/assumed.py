@@ -70,12 +70,11 @@ def assume_object(objects: Objects, item: PersistentVolume | PersistentVolumeCla
         OutOfSyncError: the object has changed since the decision was made, or has gone.
     """
     stored = objects.of(type(item)).get(item.name, item.namespace)
-    kind = f"v1.{type(item).__name__}"
     if stored is None:
-        raise OutOfSyncError(f'could not find {kind} "{item.key}"')
+        raise OutOfSyncError(f'{type(item).__name__.lower()}s "{item.key}" not found')
     if not _is_current(item, stored):
         raise OutOfSyncError(
-            f'{kind} "{item.key}" is out of sync (stored: {stored.metadata.resource_version}, '
+            f'"{item.key}" is out of sync (stored: {stored.metadata.resource_version}, '
             f"assume: {item.metadata.resource_version})"
         )
     decision = _decision(item)
@@ -87,8 +86,11 @@ def assume_object(objects: Objects, item: PersistentVolume | PersistentVolumeCla
 
 
 def restore_object(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> None:
-    """Takes back the decision on an object, if there is one."""
-    objects.remove(_decision(item))
+    """Takes back the decision on an object, if there is one and nobody has decided anew since."""
+    decision = _decision(item)
+    made = objects.of(type(decision)).get(item.name, item.namespace)
+    if made is not None and _is_current(item, made.item):
+        objects.remove(decision)
 
 
 def _decision(item: PersistentVolume | PersistentVolumeClaim) -> AssumedVolume | AssumedClaim:

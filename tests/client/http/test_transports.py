@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -11,10 +12,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from bayplan.client import wire
+from bayplan.client.access import TLSSettings
 from bayplan.client.streams import Streams
+from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import Answer, Headers, LostError, NotSentError, Request, Transport
 from bayplan.client.wire import Wire
 
+from .certificates import authority, server_tls
 from .raw_server import OK, Peer, RawServer, answers, raw_server
 
 GET = Request("GET", "/a?b=c")
@@ -288,6 +292,42 @@ def test_who_gives_up_gets_nobody_elses_answer() -> None:
             return [await transport.send(GET, HEADERS, PATIENT) for _ in range(2)]
 
     assert asyncio.run(main()) == [Answer(200, "", b"OK")] * 2
+
+
+def test_a_connection_that_nobody_waits_for_any_more_is_kept() -> None:
+    """The request was given up while it was being opened; the next one finds it."""
+
+    async def main() -> int:
+        async with raw_server(answers) as server, connected(Wire, server) as transport:
+            hasty = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
+            await asyncio.sleep(0)
+            hasty.cancel()
+            await asyncio.wait([hasty])
+            while not server.peers:
+                await asyncio.sleep(0.001)
+            await transport.send(GET, HEADERS, PATIENT)
+            return len(server.peers)
+
+    assert asyncio.run(main()) == 1
+
+
+@pytest.mark.parametrize("rounds", range(8))
+def test_nothing_is_left_of_a_connection_that_is_being_opened(rounds: int) -> None:
+    """However far it is when everything is closed. (What is left would be a warning, and so an error.)"""
+
+    async def main() -> None:
+        certificate = TLSSettings(ca_data=authority("cluster").certificate)
+        async with raw_server(answers, server_tls()) as server:
+            transport = Wire(urlsplit(f"https://127.0.0.1:{server.port}"), ServerTLS(certificate))
+            hasty = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            hasty.cancel()
+            await asyncio.wait([hasty])
+            await transport.close()
+
+    asyncio.run(main())
+    gc.collect()
 
 
 def test_after_a_renewal_old_connections_are_left() -> None:

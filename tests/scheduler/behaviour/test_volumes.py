@@ -246,17 +246,17 @@ async def _delete_node(world: World) -> None:
         ),
         pytest.param(
             _delete_claim,
-            'failed to check provisioning pvc: could not find v1.PersistentVolumeClaim "default/made"',
+            'failed to check provisioning pvc: persistentvolumeclaims "default/made" not found',
             id="a claim to be provisioned is deleted",
         ),
         pytest.param(
             _delete_given_claim,
-            'failed to check binding: could not find v1.PersistentVolumeClaim "default/static"',
+            'failed to check binding: persistentvolumeclaims "default/static" not found',
             id="a claim with a volume is deleted",
         ),
         pytest.param(
             _delete_volume,
-            'failed to check binding: could not find v1.PersistentVolume "v"',
+            'failed to check binding: persistentvolumes "v" not found',
             id="a volume is deleted",
         ),
         pytest.param(_take_volume_away, 'ClaimRef got reset for pv "v"', id="the volume is taken away again"),
