@@ -85,10 +85,12 @@ def test_an_update_keeps_what_records_do_not_know() -> None:
 
     async def scenario() -> dict[str, Any]:
         api = make_api()
-        claim = {
-            "metadata": {"name": "c"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "dataSource": {"kind": "X"}},
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "dataSource": {"kind": "X", "name": "x"},
         }
+        claim = {"metadata": {"name": "c"}, "spec": spec}
         api.create(PERSISTENT_VOLUME_CLAIMS, claim, "default")
         cluster = EmbeddedCluster(api)
         known = await cluster.get(PersistentVolumeClaim, "c", "default")
@@ -106,7 +108,7 @@ def test_an_update_keeps_what_records_do_not_know() -> None:
         return api.get(PERSISTENT_VOLUME_CLAIMS, "c", "default")
 
     stored = asyncio.run(scenario())
-    assert stored["spec"]["dataSource"] == {"kind": "X"}
+    assert stored["spec"]["dataSource"] == {"kind": "X", "name": "x"}
     assert stored["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n1"}
 
 

@@ -56,6 +56,11 @@ class Admission:
         elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
             self._give_storage_class(content)
 
+    def admit_update(self, resource: Resource, content: Content) -> None:
+        """Completes a new version of an object."""
+        if resource == kinds.PODS:
+            _tolerate_absences(content["spec"])
+
     def _prioritize(self, content: Content) -> None:
         """A stated priority must be the one that the class would give."""
         spec, name = content["spec"], content["metadata"].get("name", "")

@@ -34,6 +34,10 @@ def _node(content: dict[str, Any]) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
+def _event(content: dict[str, Any]) -> None:
+    content.setdefault("source", {})
+
+
 def _secret(content: dict[str, Any]) -> None:
     content.setdefault("type", "Opaque")
     if plain := content.pop("stringData", None):
@@ -194,6 +198,7 @@ _DEFAULTS: Final[dict[Resource, Callable[[dict[str, Any]], None]]] = {
     kinds.CUSTOM_RESOURCE_DEFINITIONS: _definition,
     kinds.DAEMON_SETS: _daemon_set,
     kinds.DEPLOYMENTS: _deployment,
+    kinds.EVENTS: _event,
     kinds.JOBS: _job,
     kinds.NAMESPACES: _namespace,
     kinds.NODES: _node,

@@ -50,10 +50,12 @@ class DeleteOptions:
 
 
 def mark(resource: Resource, content: Content, options: DeleteOptions, clock: _Clock) -> bool:
-    """Marks the object as being deleted, and says whether that changed it."""
+    """Marks the object as being deleted, unless it can go at once, and says whether that changed it."""
     meta = content["metadata"]
     period = _grace_period(resource, content, options)
     changed = _leave_word(meta, options)
+    if resource != kinds.PODS and is_over(resource, content):
+        return changed
     if "deletionTimestamp" in meta:
         # A second deletion may only shorten the time that is left.
         if resource == kinds.PODS and period < meta.get("deletionGracePeriodSeconds", 0):

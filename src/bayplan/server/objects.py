@@ -112,7 +112,8 @@ class ObjectAPI:
         content["apiVersion"], content["kind"] = stored.api_version, stored.kind
         self._place(resource, meta, namespace)
         if meta.get("resourceVersion"):
-            raise statuses.bad_request("resourceVersion should not be set on objects to be created")
+            # A real server answers so, too: it leaves this check to its storage.
+            raise statuses.RefusalError("resourceVersion should not be set on objects to be created", 500)
         if resource.namespaced:
             self.admission.admit_namespace(resource, meta.get("name", ""), meta["namespace"])
         for name in (*_SERVERS_OWN, "selfLink"):
@@ -177,6 +178,7 @@ class ObjectAPI:
             raise statuses.bad_request(
                 f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({name})"
             )
+        self._place(resource, meta, namespace)
         replaced = self._replace(resource, document, content, subresource, dry_run, manager)
         return from_storage(resource, replaced)
 
@@ -249,6 +251,7 @@ class ObjectAPI:
         self._keep_what_it_may_not_change(stored, content, old, subresource)
         if not subresource:
             apply_defaults(stored, content)
+            self.admission.admit_update(stored, content)
         if problems := update_problems(stored, content, old, subresource):
             raise statuses.invalid(resource, name, problems)
         if manager is not None and (known.get("managedFields") or meta.get("managedFields")):

@@ -39,7 +39,8 @@ def prepare_new(resource: Resource, content: Content) -> None:
 def _pod(content: Content) -> None:
     content["status"] = {"phase": "Pending", "qosClass": quality_of_service(content.get("spec") or {})}
     if (content.get("spec") or {}).get("schedulingGates"):
-        content["status"]["conditions"] = [dict(_GATED)]
+        now = content["metadata"]["creationTimestamp"]
+        content["status"]["conditions"] = [{**_GATED, "lastTransitionTime": now}]
 
 
 def quality_of_service(spec: Content) -> str:

@@ -57,7 +57,7 @@ def _requirement(tokens: list[str], at: int) -> tuple[Requirement, int]:
             raise _unreadable("found '', expected: identifier")
         return _checked(tokens[at + 1], Operator.DOES_NOT_EXIST, ()), at + 2
     if key in _PUNCTUATION:
-        raise _unreadable(f"found '{key}', expected: !, identifier, or 'end of string'")
+        raise bad_request(f"found '{key}', expected: !, identifier, or 'end of string'")
     operator = tokens[at + 1] if at + 1 < len(tokens) else ","
     if operator == ",":
         return _checked(key, Operator.EXISTS, ()), at + 1

@@ -97,8 +97,8 @@ def invalid_field(field: str, actual: Any, detail: str) -> FieldProblem:
     return FieldProblem(field, f"Invalid value: {shown(actual)}: {detail}", "FieldValueInvalid")
 
 
-def duplicate(field: str, actual: Any) -> FieldProblem:
-    return FieldProblem(field, f"Duplicate value: {shown(actual)}", "FieldValueDuplicate")
+def duplicate(field: str, actual: Any, detail: str = "") -> FieldProblem:
+    return FieldProblem(field, _joined(f"Duplicate value: {shown(actual)}", detail), "FieldValueDuplicate")
 
 
 def unsupported(field: str, actual: Any, supported: Sequence[str]) -> FieldProblem:

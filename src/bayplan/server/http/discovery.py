@@ -76,12 +76,8 @@ def resource_list(catalog: Catalog, group_name: str, version: str) -> dict[str, 
     for resource in found:
         entries.append(_entry(resource))
         entries += [_sub_entry(resource, sub) for sub in resource.subresources]
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": found[0].api_version,
-        "resources": entries,
-    }
+    head = {"kind": "APIResourceList", **({"apiVersion": "v1"} if group_name else {})}
+    return {**head, "groupVersion": found[0].api_version, "resources": entries}
 
 
 def _entry(resource: Resource) -> dict[str, Any]:

@@ -92,6 +92,13 @@ class Reader:
             problem = statuses.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
             raise statuses.invalid_options("ListOptions", [problem])
         version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        if match and not version:
+            why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            problem = statuses.forbidden_field("resourceVersionMatch", why)
+            raise statuses.invalid_options("ListOptions", [problem])
+        if match not in ("", "Exact", "NotOlderThan"):
+            problem = statuses.unsupported("resourceVersionMatch", match, ("Exact", "NotOlderThan", ""))
+            raise statuses.invalid_options("ListOptions", [problem])
         if version and not version.isdecimal():
             raise statuses.not_a_version(version)
         current = self._api.store.version

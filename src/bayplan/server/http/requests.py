@@ -154,7 +154,8 @@ def decode_body(body: bytes, content_type: str, what: str) -> Any:
         try:
             return msgspec.json.decode(body)
         except msgspec.DecodeError as error:
-            raise bad_request(f"{what}json parse error: {error} ({_excerpt(body)})") from error
+            why = error if body else "unexpected end of JSON input"
+            raise bad_request(f"{what}json parse error: {why} ({_excerpt(body) or '<empty>'})") from error
         except RecursionError as error:
             raise bad_request(f"{what}json parse error: it is nested too deeply") from error
     if content_type.removesuffix("+yaml") in (YAML, "application/apply-patch"):

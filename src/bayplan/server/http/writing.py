@@ -139,7 +139,11 @@ class Writer:
         meta = content.get("metadata") or {}
         if meta.get("name") != target.name:
             raise bad_request("name in URL does not match name in Binding object")
-        node = (content.get("target") or {}).get("name", "")
+        bound_to = content.get("target") or {}
+        node = bound_to.get("name", "")
+        if bound_to.get("kind", "Node") != "Node":
+            problem = statuses.unsupported("target.kind", bound_to["kind"], ["Node", "<empty>"])
+            raise RefusalError(str(problem), 500)
         if not node:
             raise RefusalError("target.name: Required value", 500)
         pods.bind(
@@ -288,7 +292,7 @@ def _options_from(given: Content, dry_run: bool) -> DeleteOptions:
     if policy is None and "orphanDependents" in given:
         policy = ORPHAN if given["orphanDependents"] else BACKGROUND
     if policy not in (None, BACKGROUND, FOREGROUND, ORPHAN):
-        choices = [BACKGROUND, FOREGROUND, ORPHAN, "nil"]
+        choices = [FOREGROUND, BACKGROUND, ORPHAN, "nil"]
         problem = statuses.unsupported("propagationPolicy", policy, choices)
         raise statuses.invalid_options("DeleteOptions", [problem])
     preconditions = given.get("preconditions") or {}
@@ -317,7 +321,9 @@ def _decode_patch(body: bytes) -> Any:
 def _object_patch(body: bytes) -> Content:
     patch = _decode_patch(body)
     if not isinstance(patch, dict):
-        raise bad_request("error decoding patch: it is not an object")
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
+        )
     return patch
 
 

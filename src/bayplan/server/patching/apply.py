@@ -92,7 +92,7 @@ def apply_patch(
 
 def _check(wanted: Content, resource: Resource, name: str) -> None:
     if not wanted.get("kind") or not wanted.get("apiVersion"):
-        raise statuses.bad_request("apply: apiVersion and kind must be set in the configuration")
+        raise statuses.bad_request("invalid object type: /, Kind=")
     if (wanted["kind"], wanted["apiVersion"]) != (resource.kind, resource.api_version):
         raise statuses.bad_request(
             f"apply: {wanted['kind']} in {wanted['apiVersion']} is sent to {resource.full_name}"

@@ -49,7 +49,7 @@ def json_patch(operations: Any) -> Patch:
     """RFC 6902: a list of operations, all of which take effect, or none."""
     if not isinstance(operations, list):
         raise bad_request(
-            "error decoding patch: json: cannot unmarshal into Go value of type jsonpatch.Patch"
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         )
     for operation in operations:
         if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):

@@ -51,7 +51,7 @@ def _merged_map(content: Any, patch: Content, of: Type) -> Any:
             _merge_field(result, key, part, _field_of(of, key), rest.get(_ORDER + key))
     for key, order in rest.items():
         if key.startswith(_ORDER) and (name := key.removeprefix(_ORDER)) in result and name not in rest:
-            result[name] = _ordered(result[name], order, _field_of(of, name))
+            result[name] = _ordered(result[name], order, _field_of(of, name), result[name])
     return result
 
 
@@ -73,7 +73,8 @@ def _merge_field(result: Content, key: str, part: Any, field: Field, order: Any)
             result[key] = merged
     elif isinstance(part, list) and field.merges:
         merged = _merged_list(result.get(key) or [], part, field)
-        result[key] = _ordered(merged, order, field) if order is not None else merged
+        known = result.get(key) or []
+        result[key] = _ordered(merged, order, field, known) if order is not None else merged
     else:
         result[key] = part
 
@@ -90,6 +91,7 @@ def _merged_list(items: list[Any], patch: list[Any], field: Field) -> list[Any]:
             if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" and len(item) == 1)
         ]
     result = list(items)
+    order = []
     for item in patch:
         if not isinstance(item, dict):
             raise bad_request(f"cannot merge {item!r} into a list of objects with the key {key}")
@@ -101,27 +103,32 @@ def _merged_list(items: list[Any], patch: list[Any], field: Field) -> list[Any]:
         )
         if item.get(_DIRECTIVE) == "delete":
             result = [k for k in result if not (isinstance(k, dict) and k.get(key) == item[key])]
-        elif index is None:
+            continue
+        order.append({key: item[key]})
+        if index is None:
             result.append(_merged_map({}, item, item_type))
         else:
             result[index] = _merged_map(result[index], item, item_type)
-    return result
+    return _ordered(result, order, field, items)
 
 
-def _ordered(items: list[Any], order: list[Any], field: Field) -> list[Any]:
-    """The items that the order names in that order; the others stay where they are among their neighbours."""
+def _ordered(items: list[Any], order: list[Any], field: Field, before: list[Any]) -> list[Any]:
+    """The items that the patch names in its order, the others in theirs; `before` is the list as it was.
+
+    Where the two meet, an item that was there before goes by its old place, a new one comes first.
+    """
     key = field.merge_key
-    wanted = [item.get(key) if isinstance(item, dict) else item for item in order]
-    place = {identity: i for i, identity in enumerate(wanted)}
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
-    named = sorted(
-        (item for item in items if identity(item) in place), key=lambda item: place[identity(item)]
-    )
-    others = [(i, item) for i, item in enumerate(items) if identity(item) not in place]
-    result = list(named)
-    for i, item in others:
-        result.insert(min(i, len(result)), item)
-    return result
+    wanted = [identity(item) for item in order]
+    old = [identity(item) for item in before]
+    named = sorted((i for i in items if identity(i) in wanted), key=lambda item: wanted.index(identity(item)))
+    others = [item for item in items if identity(item) not in wanted]
+    result: list[Any] = []
+    while named and others:
+        mine, theirs = identity(named[0]), identity(others[0])
+        is_behind = mine in old and theirs in old and old.index(theirs) < old.index(mine)
+        result.append(others.pop(0) if is_behind else named.pop(0))
+    return [*result, *named, *others]

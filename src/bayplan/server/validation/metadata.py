@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from bayplan.api.names import (
@@ -17,13 +16,8 @@ from bayplan.server.statuses import FieldProblem, forbidden_field, invalid_field
 
 Content = dict[str, Any]
 
+_STANDARD_FINALIZERS: Final = ("foregroundDeletion", "kubernetes", "orphan")
 _MOST_ANNOTATIONS: Final = 256 * 1024
-_is_dns_1035_label = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII).fullmatch
-_DNS_1035_RULE: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
-    "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
-    "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
 
 
 def metadata_problems(resource: Resource, content: Content) -> list[FieldProblem]:
@@ -37,19 +31,20 @@ def metadata_problems(resource: Resource, content: Content) -> list[FieldProblem
     problems += label_problems(meta.get("labels"), "metadata.labels")
     problems += _annotation_problems(meta.get("annotations"))
     problems += _owner_problems(meta.get("ownerReferences") or ())
-    for finalizer in meta.get("finalizers") or ():
-        for why in label_key_problems(finalizer):
-            problems.append(invalid_field("metadata.finalizers", finalizer, why))
+    for i, finalizer in enumerate(meta.get("finalizers") or ()):
+        problems += [
+            invalid_field("metadata.finalizers", finalizer, why) for why in label_key_problems(finalizer)
+        ]
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            problems.append(invalid_field(f"metadata.finalizers[{i}]", finalizer, why))
     return problems
 
 
 def name_problems(resource: Resource, name: str) -> list[str]:
     """What is wrong with the name of an object."""
-    if resource == kinds.NAMESPACES:
+    if resource in (kinds.NAMESPACES, kinds.SERVICES):
         return dns_label_problems(name)
-    if resource == kinds.SERVICES:
-        problems = [] if _is_dns_1035_label(name) else [_DNS_1035_RULE]
-        return [*(["must be no more than 63 bytes"] if len(name) > 63 else []), *problems]
     return dns_subdomain_problems(name)
 
 
@@ -81,19 +76,23 @@ def _annotation_problems(annotations: dict[str, str] | None) -> list[FieldProble
 
 
 def _owner_problems(owners: Any) -> list[FieldProblem]:
+    path = "metadata.ownerReferences"
     problems = []
     controllers = []
-    for i, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{i}]"
-        for field, word in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
-            if not owner.get(field):
-                problems.append(invalid_field(f"{path}.{field}", "", f"{word} must not be empty"))
+    for owner in owners:
+        if not owner.get("apiVersion"):
+            problems.append(invalid_field(f"{path}.apiVersion", "", "version must not be empty"))
+        problems += [
+            invalid_field(f"{path}.{field}", "", "must not be empty")
+            for field in ("kind", "name", "uid")
+            if not owner.get(field)
+        ]
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind', '')}/{owner.get('name', '')}")
     if len(controllers) > 1:
         problems.append(
             invalid_field(
-                "metadata.ownerReferences",
+                path,
                 list(owners),
                 'Only one reference can have Controller set to true. Found "true" in references for '
                 f"{controllers[0]} and {controllers[1]}",
@@ -110,5 +109,6 @@ def metadata_update_problems(content: Content, old: Content) -> list[FieldProble
     added = [name for name in meta.get("finalizers") or () if name not in (known.get("finalizers") or ())]
     if not added:
         return []
-    detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
-    return [forbidden_field("metadata.finalizers", detail.replace("'", '"'))]
+    names = ", ".join(f'"{name}"' for name in added)
+    why = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
+    return [forbidden_field("metadata.finalizers", f"{why}{{{names}}}")]
