@@ -1,0 +1,89 @@
+"""Who is asking, and may they? Both questions of a request, put to the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from aiohttp import web
+
+from bayplan.client.requests import Requests
+from bayplan.errors import APIError
+from bayplan.serving.authentication import Authentication, UnauthenticatedError
+from bayplan.serving.authorization import Authorization
+from bayplan.serving.client_authorities import ClientAuthorities
+from bayplan.serving.reviews import Reviews
+from bayplan.serving.settings import AuthenticationSettings, AuthorizationSettings
+from bayplan.serving.statuses import status_response
+
+_log = logging.getLogger(__name__)
+
+
+class AccessControl:
+    """Lets requests in, or says why not."""
+
+    def __init__(
+        self, authorities: ClientAuthorities, authentication: Authentication, authorization: Authorization
+    ) -> None:
+        self.authorities = authorities
+        self._authentication = authentication
+        self._authorization = authorization
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises APIError where the cluster cannot be asked whom to believe, and that is not tolerated."""
+        await self.authorities.look_up()
+        self._looking = asyncio.ensure_future(self.authorities.keep_looking())
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def refusal(self, request: web.BaseRequest) -> web.Response | None:
+        """The answer to a request that is not let in; None for one that is."""
+        try:
+            user = await self._authentication.user(request)
+        except UnauthenticatedError:
+            return status_response(401, "Unauthorized", "Unauthorized")
+        try:
+            allowed, reason = await self._authorization.allows(user, request.method, request.path)
+        except APIError as error:
+            _log.error(
+                "cannot find out whether %s may %s %s: %s", user.name, request.method, request.path, error
+            )
+            return web.Response(status=500, text=f'Internal Server Error: "{request.path}": {error}\n')
+        if allowed:
+            return None
+        verb = request.method.lower()
+        message = f'forbidden: User "{user.name}" cannot {verb} path "{request.path}"'
+        return status_response(403, "Forbidden", f"{message}: {reason}" if reason else message, {})
+
+
+def delegated_access(
+    authentication: AuthenticationSettings,
+    authorization: AuthorizationSettings,
+    *,
+    ask_who: Requests | None,
+    ask_whether: Requests | None,
+    clock: Callable[[], float] = time.monotonic,
+) -> AccessControl:
+    """Access as the cluster has it.
+
+    Args:
+        ask_who: a client for reviews of tokens and for whose certificates count; None: tokens are ignored.
+        ask_whether: a client for reviews of rights; None: only open paths are open.
+
+    Raises:
+        ConfigError: a file of authorities makes no sense.
+    """
+    authorities = ClientAuthorities(authentication, ask_who)
+    tokens = None if ask_who is None else Reviews(ask_who)
+    rights = None if ask_whether is None else Reviews(ask_whether)
+    return AccessControl(
+        authorities,
+        Authentication(authorities, tokens, authentication.token_seconds, clock),
+        Authorization(authorization, rights, clock),
+    )

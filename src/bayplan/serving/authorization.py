@@ -1,0 +1,60 @@
+"""May they? Masters may all, open paths are open to all, and the rest is for the API server to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bayplan.serving.reviews import Remembered, Reviews
+from bayplan.serving.settings import AuthorizationSettings
+from bayplan.serving.users import MASTERS, User
+
+
+class Authorization:
+    """Without `reviews` nothing is allowed beyond open paths."""
+
+    def __init__(
+        self, settings: AuthorizationSettings, reviews: Reviews | None, clock: Callable[[], float]
+    ) -> None:
+        self._settings = settings
+        self._reviews = reviews
+        self._exact = frozenset(_path(path) for path in settings.open_paths if not path.endswith("*"))
+        self._prefixes = tuple(_path(path[:-1]) for path in settings.open_paths if path.endswith("*"))
+        self._answers: Remembered[tuple[bool, str]] = Remembered(clock)
+
+    async def allows(self, user: User, method: str, path: str) -> tuple[bool, str]:
+        """Whether the user may do that, and why not.
+
+        Raises:
+            APIError: it could not be found out.
+        """
+        if MASTERS in user.groups or _path(path) in self._exact or _path(path).startswith(self._prefixes):
+            return True, ""
+        if self._reviews is None:
+            return False, ""
+        reviews, settings, spec = self._reviews, self._settings, _spec(user, method, path)
+
+        async def ask() -> tuple[tuple[bool, str], float]:
+            allowed, reason = await reviews.access(spec)
+            return (allowed, reason), settings.allowed_seconds if allowed else settings.denied_seconds
+
+        return await self._answers.get(msgspec.json.encode(spec, order="sorted"), ask)
+
+
+def _path(path: str) -> str:
+    return path.removeprefix("/")
+
+
+def _spec(user: User, method: str, path: str) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "nonResourceAttributes": {"path": path, "verb": method.lower()},
+        "user": user.name,
+        "groups": list(user.groups),
+    }
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.extra:
+        spec["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return spec

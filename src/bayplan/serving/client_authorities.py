@@ -1,0 +1,177 @@
+"""Whose certificates count: those of users, and those of proxies that ask for users.
+
+What a flag names is read from its file; the rest the cluster says itself, in the ConfigMap
+kube-system/extension-apiserver-authentication, which every API server keeps. Both are looked at again, so
+that authorities can be replaced without a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from bayplan.client.requests import Requests
+from bayplan.errors import APIError, ConfigError
+from bayplan.serving.settings import AuthenticationSettings, ProxySettings
+
+CONFIG_MAP: Final = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+LOOK_SECONDS: Final = 60.0
+"""Between two looks at the ConfigMap; upstream watches it."""
+
+_log = logging.getLogger(__name__)
+
+
+class ClientAuthorities:
+    """The authorities that count now. `version` grows when they change."""
+
+    def __init__(self, settings: AuthenticationSettings, requests: Requests | None) -> None:
+        self._settings = settings
+        self._requests = None if settings.skip_lookup else requests
+        self._files = {"client": settings.client_ca_file, "proxy": settings.proxy.ca_file}
+        self._stamps: dict[str, tuple[int, ...]] = {}
+        self._pem = {"client": b"", "proxy": b""}
+        self.version = 0
+        self.proxy: ProxySettings = settings.proxy
+        """Which headers of proxies say what."""
+        self.clients: list[x509.Certificate] = []
+        self.proxies: list[x509.Certificate] = []
+        for which, path in self._files.items():
+            if path:
+                self._set(which, _read(path))
+                self._stamps[which] = _stamp(path)
+
+    @property
+    def pem(self) -> str:
+        """All of them, for the TLS layer: it lets in who has a certificate of any."""
+        return (self._pem["client"] + b"\n" + self._pem["proxy"]).decode("ascii", errors="ignore").strip()
+
+    def is_client(self, certificate: x509.Certificate) -> bool:
+        return _is_issued(certificate, self.clients)
+
+    def is_proxy(self, certificate: x509.Certificate) -> bool:
+        return _is_issued(certificate, self.proxies)
+
+    def follow_files(self) -> None:
+        """Reads files again that have changed. One that makes no sense now is left for later."""
+        for which, path in self._files.items():
+            if path and (stamp := _stamp(path)) != self._stamps[which]:
+                self._stamps[which] = stamp
+                try:
+                    self._set(which, _read(path))
+                except ConfigError as error:
+                    _log.warning("going on with the authorities from before: %s", error)
+
+    async def look_up(self) -> None:
+        """Asks the cluster, for what no flag says.
+
+        Raises:
+            APIError: it did not say, and that is not to be tolerated.
+        """
+        if self._requests is None or all(self._files.values()):
+            return
+        try:
+            await self._look(self._requests)
+        except (APIError, ConfigError) as error:
+            if not self._settings.tolerate_lookup_failure:
+                raise
+            _log.warning("unable to read configmap/extension-apiserver-authentication: %s", error)
+            _log.warning("continuing without it: requests may be considered anonymous")
+
+    async def keep_looking(self) -> None:
+        """Looks again and again, until it is cancelled."""
+        if self._requests is None or all(self._files.values()):
+            return
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._look(self._requests)
+            except (APIError, ConfigError) as error:
+                _log.warning("unable to read configmap/extension-apiserver-authentication: %s", error)
+
+    async def _look(self, requests: Requests) -> None:
+        answer = msgspec.json.decode(await requests.send("GET", CONFIG_MAP))
+        data: dict[str, Any] = answer.get("data") or {}
+        if not self._files["client"]:
+            self._set("client", data.get("client-ca-file", "").encode())
+        if not self._files["proxy"]:
+            self._set("proxy", data.get("requestheader-client-ca-file", "").encode())
+            self.proxy = _proxy_settings(data, self._settings.proxy)
+
+    def _set(self, which: str, pem: bytes) -> None:
+        if pem == self._pem[which] and self.version:
+            return
+        try:
+            found = x509.load_pem_x509_certificates(pem) if pem.strip() else []
+        except ValueError as error:
+            raise ConfigError(f"the authorities of {which} certificates make no sense: {error}") from error
+        self._pem[which] = pem
+        self.version += 1
+        if which == "client":
+            self.clients = found
+        else:
+            self.proxies = found
+
+
+def _proxy_settings(data: dict[str, str], default: ProxySettings) -> ProxySettings:
+    """What the ConfigMap says about headers; what it does not say is as by default."""
+
+    def said(key: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+        return _names(data[key], key) if data.get(key) else otherwise
+
+    return replace(
+        default,
+        allowed_names=said("requestheader-allowed-names", default.allowed_names),
+        username_headers=said("requestheader-username-headers", default.username_headers),
+        group_headers=said("requestheader-group-headers", default.group_headers),
+        uid_headers=said("requestheader-uid-headers", default.uid_headers),
+        extra_prefixes=said("requestheader-extra-headers-prefix", default.extra_prefixes),
+    )
+
+
+def _is_issued(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
+    """Whether one of them has issued it. That it is still good the TLS layer has looked at."""
+    for authority in authorities:
+        if certificate == authority:
+            return True
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
+
+
+def _names(text: str, key: str) -> tuple[str, ...]:
+    try:
+        names = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{key} is no JSON list of names: {error}") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{key} is no JSON list of names: {text}")
+    return tuple(names)
+
+
+def _read(path: str) -> bytes:
+    try:
+        pem = Path(path).read_bytes()
+        x509.load_pem_x509_certificates(pem)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"unable to load the certificates in {path}: {error}") from error
+    return pem
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return ()
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size

@@ -1,0 +1,139 @@
+"""Asking the API server who somebody is and what they may do, and remembering its answers for a while.
+
+Tokens never leave this file: they are remembered by a keyed hash, and no text that is logged has one in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from bayplan.client.requests import Requests
+from bayplan.errors import APIError, ServerError, UnknownOutcomeError
+from bayplan.serving.users import User
+
+TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+REVIEW_SECONDS: Final = 10.0
+"""For one answer."""
+TRIES: Final = 5
+FIRST_WAIT_SECONDS: Final = 0.5
+WAIT_FACTOR: Final = 1.5
+WAIT_JITTER: Final = 0.2
+MOST_REMEMBERED: Final = 8192
+
+_RETRIED: Final = frozenset((429, 500, 504))
+"""Answers after which another try may help."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Remembered(Generic[T]):
+    """Answers by question, each for a while; who asks the same meanwhile waits for the same answer."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: dict[bytes, tuple[float, T]] = {}
+        self._asking: dict[bytes, asyncio.Task[tuple[T, float]]] = {}
+
+    async def get(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
+        """The answer, from before or from `ask`, which also says for how many seconds it is good."""
+        known = self._known.get(key)
+        if known is not None and known[0] > self._clock():
+            return known[1]
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.ensure_future(self._ask(key, ask))
+            asking.add_done_callback(lambda task: self._done(key, task))
+        answer, _ = await asyncio.shield(asking)
+        return answer
+
+    async def _ask(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> tuple[T, float]:
+        answer, seconds = await ask()
+        if seconds > 0:
+            if len(self._known) >= MOST_REMEMBERED:
+                self._forget_old()
+            self._known[key] = (self._clock() + seconds, answer)
+        return answer, seconds
+
+    def _done(self, key: bytes, task: asyncio.Task[tuple[T, float]]) -> None:
+        del self._asking[key]
+        if not task.cancelled():
+            task.exception()  # whoever waits for it is told; nobody may be left to
+
+    def _forget_old(self) -> None:
+        now = self._clock()
+        left = {key: known for key, known in self._known.items() if known[0] > now}
+        self._known = left if len(left) < MOST_REMEMBERED else {}
+
+
+class Reviews:
+    """Reviews by one API server."""
+
+    def __init__(self, requests: Requests, chance: random.Random | None = None) -> None:
+        self._requests = requests
+        self._chance = chance or random.Random()
+
+    async def token(self, token: str) -> User | None:
+        """Whose token it is; None where it is nobody's."""
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token},
+        }
+        status = await self._review(TOKEN_REVIEWS, body)
+        if not status.get("authenticated"):
+            if status.get("error"):
+                _log.info("a token was not accepted: %s", str(status["error"]).replace(token, "[token]"))
+            return None
+        user = status.get("user") or {}
+        extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
+        return User(user.get("username", ""), tuple(user.get("groups") or ()), user.get("uid", ""), extra)
+
+    async def access(self, spec: dict[str, Any]) -> tuple[bool, str]:
+        """Whether it is allowed, and why or why not."""
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        }
+        status = await self._review(ACCESS_REVIEWS, body)
+        return bool(status.get("allowed")) and not status.get("denied"), status.get("reason") or ""
+
+    async def _review(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        text = msgspec.json.encode(body)
+        wait = FIRST_WAIT_SECONDS
+        for tries_left in range(TRIES - 1, -1, -1):
+            try:
+                answer = await self._requests.send("POST", path, text, seconds=REVIEW_SECONDS)
+                status: dict[str, Any] = msgspec.json.decode(answer).get("status") or {}
+                return status
+            except (ServerError, UnknownOutcomeError) as error:
+                lost = isinstance(error, UnknownOutcomeError)
+                if not tries_left or not (lost or error.code in _RETRIED):
+                    raise
+            except msgspec.DecodeError as error:
+                raise APIError(f"the answer to POST {path} makes no sense: {error}") from error
+            await asyncio.sleep(wait * (1 + WAIT_JITTER * self._chance.random()))
+            wait *= WAIT_FACTOR
+        raise AssertionError("the last try returns or raises")
+
+
+class TokenHash:
+    """What tokens are remembered by: useless to whoever reads our memory later."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(32)
+
+    def __call__(self, token: str) -> bytes:
+        return hashlib.blake2b(token.encode(), key=self._key).digest()

@@ -1,0 +1,154 @@
+"""Which path shows what. A path that is not here is 404, for those who may ask."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from bayplan.metrics.exposition import CONTENT_TYPE
+from bayplan.serving.component_pages import flags_page, status_page
+from bayplan.serving.health import CheckCounts, HealthCheck, HealthPage
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+NOT_KEPT: Final = {"Cache-Control": "no-cache, private"}
+"""All that is shown is of this moment."""
+
+_VERBOSITY: Final = "/debug/flags/v"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the process says about itself."""
+
+    component: str = "kube-scheduler"
+    version: str = "1.36.4"
+    emulated: str = "1.36"
+    started: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+    runtime: str = f"python{platform.python_version()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What a process has to show. All functions are called when somebody asks, and must be quick."""
+
+    metrics: Callable[[], bytes]
+    reset_metrics: Callable[[], None]
+    resources: Callable[[], Iterable[bytes]]
+    """The body of /metrics/resources in pieces; none while another one leads."""
+    config: Callable[[], Any]
+    """The complete configuration, as it would be written to a file: what JSON has."""
+    flags: Mapping[str, str]
+    """Every flag with its value."""
+    healthz: Sequence[HealthCheck] = ()
+    livez: Sequence[HealthCheck] = ()
+    readyz: Sequence[HealthCheck] = ()
+    set_verbosity: Callable[[int], None] | None = None
+    """Changes how much is logged; None: /debug is not there."""
+    about: About = field(default_factory=About)
+    now: Callable[[], float] = time.time
+
+
+class RouteTable:
+    """All paths with what answers there."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._counts = CheckCounts()
+        self._table: dict[str, Handler] = {
+            "/metrics": self._metrics,
+            "/metrics/resources": self._resources,
+            "/metrics/slis": self._slis,
+            "/configz": self._configz,
+            "/statusz": self._statusz,
+            "/flagz": self._flagz,
+        }
+        for kind, checks in (("healthz", routes.healthz), ("livez", routes.livez), ("readyz", routes.readyz)):
+            page = HealthPage(kind, checks, self._counts)
+            self._table[f"/{kind}"] = page.all
+            for check in page.checks.values():
+                self._table[f"/{kind}/{check.name}"] = _one(page, check)
+        if routes.set_verbosity is not None:
+            self._table[_VERBOSITY] = self._verbosity
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(sorted(self._table))
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        handler = self._table.get(request.path)
+        if handler is None:
+            return web.Response(status=404, text="404 page not found\n")
+        return await handler(request)
+
+    async def _metrics(self, request: web.BaseRequest) -> web.Response:
+        if request.method == "DELETE":
+            self._routes.reset_metrics()
+            return web.Response(text="metrics reset\n")
+        return _exposition(self._routes.metrics())
+
+    async def _resources(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Written piece by piece: in a large cluster it is many megabytes."""
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, **NOT_KEPT})
+        response.enable_compression()
+        await response.prepare(request)
+        for piece in self._routes.resources():
+            await response.write(piece)
+        await response.write_eof()
+        return response
+
+    async def _slis(self, request: web.BaseRequest) -> web.Response:
+        return _exposition(self._counts.exposition())
+
+    async def _configz(self, request: web.BaseRequest) -> web.Response:
+        body = msgspec.json.encode({"componentconfig": self._routes.config()})
+        return web.Response(body=body, content_type="application/json")
+
+    async def _statusz(self, request: web.BaseRequest) -> web.Response:
+        about = self._routes.about
+        page = status_page(
+            about.component,
+            about.started,
+            self._routes.now(),
+            about.runtime,
+            about.version,
+            about.emulated,
+            self.paths,
+        )
+        return page.answer(request.headers.get("Accept", ""))
+
+    async def _flagz(self, request: web.BaseRequest) -> web.Response:
+        page = flags_page(self._routes.about.component, self._routes.flags)
+        return page.answer(request.headers.get("Accept", ""))
+
+    async def _verbosity(self, request: web.BaseRequest) -> web.Response:
+        assert self._routes.set_verbosity is not None
+        if request.method != "PUT":
+            return web.Response(status=406, text=f"unrecognized http method {request.method}: use PUT\n")
+        text = (await request.text()).strip()
+        if not text.isdecimal():
+            return web.Response(
+                status=400, text=f"error setting klog.logging.verbosity to {text}: not a number\n"
+            )
+        self._routes.set_verbosity(int(text))
+        return web.Response(text=f"successfully set klog.logging.verbosity to {text}")
+
+
+def _one(page: HealthPage, check: HealthCheck) -> Handler:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return await page.one(check)
+
+    return answer
+
+
+def _exposition(body: bytes) -> web.Response:
+    response = web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+    response.enable_compression()
+    return response

@@ -1,0 +1,99 @@
+"""From a connection to an answer: TLS, who asks, whether they may, and what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from aiohttp import web
+
+from bayplan.errors import BayplanError
+from bayplan.serving.access import AccessControl
+from bayplan.serving.routes import NOT_KEPT, Routes, RouteTable
+from bayplan.serving.settings import ServingSettings
+from bayplan.serving.tls import ServerTLS
+
+IDLE_SECONDS: Final = 90.0
+GRACE_SECONDS: Final = 5.0
+"""For answers under way when we stop."""
+_log = logging.getLogger(__name__)
+
+
+class ListenError(BayplanError):
+    """The port cannot be listened at."""
+
+
+class SecureServer:
+    """The HTTPS server of a scheduler.
+
+    Args:
+        settings: where it listens, and with what it shows itself.
+        routes: what there is to see.
+        access: who may see it (`delegated_access`).
+
+    Raises:
+        ConfigError: a certificate, a version or a cipher suite makes no sense.
+    """
+
+    def __init__(self, settings: ServingSettings, routes: Routes, access: AccessControl) -> None:
+        self._settings = settings
+        self._access = access
+        self._table = RouteTable(routes)
+        self._tls = ServerTLS(settings, access.authorities)
+        self._runner: web.ServerRunner | None = None
+        self.port = 0
+        """Where it listens, once it has started."""
+
+    async def start(self) -> None:
+        """Listens from now on.
+
+        Raises:
+            ListenError: somebody else does, or we may not.
+            APIError: the cluster does not say whom to believe, and that is not to be tolerated.
+        """
+        settings = self._settings
+        await self._access.start()
+        server = web.Server(
+            self._answer,
+            keepalive_timeout=IDLE_SECONDS,
+            access_log=None,
+        )
+        self._runner = runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
+        await runner.setup()
+        site = web.TCPSite(
+            runner,
+            settings.bind_address,
+            settings.port,
+            ssl_context=self._tls.context(),
+            reuse_port=settings.reuse_port or None,
+            reuse_address=settings.reuse_address or None,
+        )
+        try:
+            await site.start()
+        except OSError as error:
+            await self.close()
+            where = f"{settings.bind_address}:{settings.port}"
+            raise ListenError(f"failed to create listener: failed to listen on {where}: {error}") from error
+        self.port = runner.addresses[0][1]
+        _log.info("Serving securely on %s:%d", settings.bind_address, self.port)
+
+    async def close(self) -> None:
+        """Listens no longer; answers under way may end."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        await self._access.close()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await self._access.refusal(request) or await self._table.answer(request)
+        except (asyncio.CancelledError, ConnectionError, web.HTTPException):
+            raise
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.path)
+            text = f'This request caused the server to panic while it was answering "{request.path}"\n'
+            response = web.Response(status=500, text=text)
+        if not response.prepared:
+            response.headers.update(NOT_KEPT)
+        return response

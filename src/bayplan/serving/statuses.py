@@ -1,0 +1,30 @@
+"""Refusals in the API's own form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+
+def status_response(
+    code: int, reason: str, message: str, details: dict[str, Any] | None = None
+) -> web.Response:
+    """A Status that says what is wrong."""
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        **({} if details is None else {"details": details}),
+        "code": code,
+    }
+    return web.Response(
+        status=code,
+        body=json.dumps(status, separators=(",", ":")).encode() + b"\n",
+        content_type="application/json",
+        headers={"X-Content-Type-Options": "nosniff"},
+    )

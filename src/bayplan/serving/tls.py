@@ -1,0 +1,210 @@
+"""The TLS side of a connection: which certificate is shown, which versions are spoken, whose are accepted.
+
+Every connection gets its context when the client has said hello, so that a certificate or an authority that
+was replaced counts from the next connection on. A client certificate of somebody we do not know ends the
+connection here (upstream accepts it and answers 401).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from bayplan.errors import ConfigError
+from bayplan.serving.certificates import KeyPair, host_names, own_pair
+from bayplan.serving.client_authorities import ClientAuthorities
+from bayplan.serving.settings import ServingSettings
+
+VERSIONS: Final = {
+    "": ssl.TLSVersion.TLSv1_2,
+    # Asked for or not, OpenSSL speaks nothing older any more.
+    "VersionTLS10": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS11": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
+}
+
+CIPHERS: Final = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+}
+"""Go's names for what OpenSSL calls otherwise."""
+
+TLS13_CIPHERS: Final = frozenset(
+    ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+)
+"""Always there where TLS 1.3 is spoken."""
+
+CURVES: Final = {
+    "23": "prime256v1",
+    "CurveP256": "prime256v1",
+    "24": "secp384r1",
+    "CurveP384": "secp384r1",
+    "25": "secp521r1",
+    "CurveP521": "secp521r1",
+    "29": "X25519",
+    "X25519": "X25519",
+}
+
+_log = logging.getLogger(__name__)
+
+
+class Certificate:
+    """A certificate to be shown, read again when its files change."""
+
+    def __init__(self, cert_file: str, key_file: str, names: tuple[str, ...] = ()) -> None:
+        self._files = (cert_file, key_file)
+        self._stamps = _stamps(self._files)
+        self.pair = self._read()
+        self.names = names or host_names(self.pair.certificate)
+
+    def follow_files(self) -> bool:
+        """Whether there is a new one."""
+        stamps = _stamps(self._files)
+        if stamps == self._stamps:
+            return False
+        self._stamps = stamps
+        try:
+            pair = self._read()
+        except ConfigError as error:
+            _log.warning("going on with the certificate from before: %s", error)
+            return False
+        self.pair = pair
+        return True
+
+    def _read(self) -> KeyPair:
+        try:
+            pair = KeyPair(Path(self._files[0]).read_bytes(), Path(self._files[1]).read_bytes())
+            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+        except OSError as error:
+            raise ConfigError(f"failed to load the certificate {self._files[0]}: {error}") from error
+        return pair
+
+
+class ServerTLS:
+    """Makes the context of each connection.
+
+    Raises:
+        ConfigError: a certificate, a version, a cipher suite or a curve makes no sense.
+    """
+
+    def __init__(self, settings: ServingSettings, authorities: ClientAuthorities) -> None:
+        self._settings = settings
+        self._authorities = authorities
+        self._given = (
+            Certificate(settings.cert_file, settings.key_file)
+            if settings.cert_file or settings.key_file
+            else None
+        )
+        self._named = [
+            Certificate(given.cert_file, given.key_file, given.names) for given in settings.named_certificates
+        ]
+        own = None if self._given is not None else own_pair(settings.cert_dir, settings.bind_address)
+        self._own = own
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._made_for = -1
+        self._make_contexts()
+
+    def context(self) -> ssl.SSLContext:
+        """The one to listen with. It hands each connection on to the context that is right for it then."""
+        context = self._make(self._default())
+        context.sni_callback = self._hello
+        return context
+
+    def _hello(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
+        changed = [each.follow_files() for each in (self._given, *self._named) if each is not None]
+        self._authorities.follow_files()
+        if any(changed) or self._made_for != self._authorities.version:
+            try:
+                self._make_contexts()
+            except ConfigError as error:
+                _log.warning("going on with the certificates from before: %s", error)
+        connection.context = self._for(name or "")
+
+    def _for(self, name: str) -> ssl.SSLContext:
+        name = name.lower()
+        wild = f"*.{name.partition('.')[2]}"
+        return self._contexts.get(name) or self._contexts.get(wild) or self._contexts[""]
+
+    def _default(self) -> KeyPair:
+        pair = self._own if self._given is None else self._given.pair
+        assert pair is not None
+        return pair
+
+    def _make_contexts(self) -> None:
+        made = {"": self._make(self._default())}
+        for certificate in reversed(self._named):
+            context = self._make(certificate.pair)
+            made.update((name.lower(), context) for name in certificate.names)
+        self._contexts = made
+        self._made_for = self._authorities.version
+
+    def _make(self, pair: KeyPair) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _load(context, pair)
+        _restrict(context, self._settings)
+        accepted = self._authorities.pem
+        if accepted:
+            context.verify_mode = ssl.CERT_OPTIONAL
+            # Go trusts exactly the certificates that it is given, be they roots or not.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            context.load_verify_locations(cadata=accepted)
+        return context
+
+
+def _restrict(context: ssl.SSLContext, settings: ServingSettings) -> None:
+    if settings.min_version not in VERSIONS:
+        raise ConfigError(f'unknown tls version "{settings.min_version}"')
+    context.minimum_version = VERSIONS[settings.min_version]
+    for name in settings.cipher_suites:
+        if name not in CIPHERS and name not in TLS13_CIPHERS:
+            raise ConfigError(f"Cipher suite {name} not supported or doesn't exist")
+    wanted = [CIPHERS[name] for name in settings.cipher_suites if name in CIPHERS]
+    if wanted:
+        context.set_ciphers(":".join(wanted))
+    for curve in settings.curves:
+        if curve not in CURVES:
+            raise ConfigError(f'unsupported curve "{curve}": one of {", ".join(sorted(CURVES))}')
+    if len(settings.curves) == 1:
+        # Python can ask for one; with several OpenSSL's own choice, which has all of them, stands.
+        context.set_ecdh_curve(CURVES[settings.curves[0]])
+
+
+def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """`ssl` reads certificates from files only."""
+    with tempfile.NamedTemporaryFile() as certificate, tempfile.NamedTemporaryFile() as key:
+        certificate.write(pair.certificate)
+        certificate.flush()
+        key.write(pair.key)
+        key.flush()
+        # An empty password: without one OpenSSL would ask at the terminal for that of an encrypted key.
+        context.load_cert_chain(certificate.name, key.name, password="")
+
+
+def _stamps(paths: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    stamps: list[tuple[int, ...]] = []
+    for path in paths:
+        try:
+            stat = os.stat(path)
+            stamps.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
+        except OSError:
+            stamps.append(())
+    return tuple(stamps)
