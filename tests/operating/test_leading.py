@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bayplan.api.lease import Lease
 from bayplan.errors import NotFoundError, ServerError
@@ -98,6 +102,33 @@ def test_a_leader_that_cannot_renew_ends(tmp_path: Path) -> None:
     assert status == 1
     assert last.startswith("E")
     assert last.endswith('"Leaderelection lost"')
+
+
+def test_a_leader_that_was_paused_and_wakes_up_late_writes_nothing_any_more(tmp_path: Path) -> None:
+    """Pods have come meanwhile, and another leads: it sees both at once, and its own clock tells it first."""
+    store = cluster()
+    server = ApiServer(store)
+    quicker = ("--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=600ms")
+
+    async def main() -> tuple[int, list[str]]:
+        async with scheduling(server, tmp_path, *QUICK, *quicker) as run:
+            await until(lambda: "first" in bound(store), run)
+            run.signal(signal.SIGSTOP)
+            await asyncio.sleep(1)
+            lease = store.get(Lease, "kube-scheduler", "kube-system")
+            other = replace(lease.spec, holder_identity="other", lease_duration_seconds=60)
+            store.update(replace(lease, spec=other))
+            for number in range(20):
+                store.create(make_pod(f"late-{number}"))
+            before = len(server.asked)
+            run.signal(signal.SIGCONT)
+            status = await run.end()
+            return status, [asked.path for asked in server.asked[before:] if asked.method != "GET"]
+
+    status, written = play(main())
+    # One renewal may try its luck with the version that it knows, and loses.
+    assert [path for path in written if "/leases" not in path] == []
+    assert (status, bound(store), holder(store)) == (1, {"first": "n"}, "other")
 
 
 def test_a_leader_may_delay_to_look_at_the_cluster(tmp_path: Path) -> None:

@@ -73,12 +73,13 @@ class KubernetesCluster(ClusterAPI):
         chance: random.Random | None = None,
     ) -> None:
         self.connections = Connections(access, now=now) if isinstance(access, Access) else access
+        self._permit = None if may_write is None else refuse_unless(may_write)
         self.requests = Requests(
             self.connections,
             make_bucket(qps, burst),
             component=component,
             seconds=request_seconds,
-            permit=None if may_write is None else refuse_unless(may_write),
+            permit=self._permit,
         )
         self._idle_seconds = idle_seconds
         self._now = now
@@ -185,7 +186,9 @@ class KubernetesCluster(ClusterAPI):
     def events(self, *, qps: float = DEFAULT_QPS, burst: int = DEFAULT_BURST) -> EventWriter:
         """Where a recorder writes its events: over the same connections, with a limit of its own."""
         bucket = make_bucket(qps, burst)
-        return EventWriter(Requests(self.connections, bucket, seconds=self.requests.seconds))
+        return EventWriter(
+            Requests(self.connections, bucket, seconds=self.requests.seconds, permit=self._permit)
+        )
 
 
 def _path(item: Object) -> str:
