@@ -21,12 +21,12 @@ from bayplan.extender.requests import (
     PrioritizeResponse,
     Request,
 )
+from bayplan.framework.events import Action, Resource, wake
 from bayplan.framework.handle import Handle
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, failure, unschedulable
 from bayplan.plugins.coscheduling import Coscheduling
-from bayplan.queue.hints import ANYTHING
 from bayplan.scheduler.loop import Scheduler
 
 LONGEST_SECONDS: Final = 4.0
@@ -119,13 +119,17 @@ class Hazard(Plugin):
 def wake_on_anything(scheduler: Scheduler) -> None:
     """Has every event bring back every pod that waits, but for those that wait for their group.
 
-    What wakes these is the plugin's own business and has no gaps to be excused.
+    What wakes these is the plugin's own business and has no gaps to be excused. Nor is anybody woken by the
+    general update of a pod: each failed attempt makes one, which would make up for any event that was lost.
     """
     hints = scheduler.context.queue.hints
     for plugins in hints._registered.values():
         for name in plugins:
             if name != Coscheduling.name:
-                plugins[name] = ANYTHING
+                plugins[name] = (
+                    wake(Resource.POD, Action.ALL & ~Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
+                    wake(Resource.NODE, Action.ALL),
+                )
 
 
 class SlowExtender(ExtenderChain):
