@@ -11,7 +11,7 @@ here reaches the disk through a `Journal` (`sqlite.py`), which may be absent.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
@@ -144,6 +144,12 @@ class DocumentStore:
         self._history = history
         self._compacted = 0
         self._tables: dict[Resource, Table] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Calls `wake` after every write, until the function that is returned is called."""
+        self._listeners.append(wake)
+        return lambda: self._listeners.remove(wake)
 
     def restore(self, documents: Iterable[tuple[Resource, Document]], version: int) -> None:
         """Takes over what a journal has kept. What happened before is forgotten: who watched lists again."""
@@ -233,6 +239,8 @@ class DocumentStore:
             removed = entry.change is Change.DELETED
             self._journal.record(table.resource, entry.document, removed=removed)
         table.history.append(entry)
+        for wake in self._listeners:
+            wake()
 
 
 def field_text(content: Content, path: str) -> str:

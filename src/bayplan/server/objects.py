@@ -67,6 +67,8 @@ class ObjectAPI:
         self.customs = CustomResources(self.catalog)
         self._clock = clock
         self._random = random.Random(seed)
+        self.computed: dict[Resource, Callable[[Document], Document]] = {}
+        """Resources of which a part is not stored but worked out when an object is read (heartbeats)."""
 
     def now(self) -> str:
         """The time that is written into objects."""
@@ -91,11 +93,14 @@ class ObjectAPI:
         document = self.store.find(stored, stored.key(name, namespace))
         if document is None:
             raise statuses.not_found(resource, name)
-        return document
+        compute = self.computed.get(stored)
+        return document if compute is None else compute(document)
 
     def documents(self, resource: Resource, namespace: str = "") -> Iterator[Document]:
         """All objects of a resource, or those of a namespace, in the order of their keys."""
-        return self.store.table(resource.storage).of_namespace(namespace)
+        found = self.store.table(resource.storage).of_namespace(namespace)
+        compute = self.computed.get(resource.storage)
+        return found if compute is None else map(compute, found)
 
     def list(self, resource: Resource, namespace: str = "") -> list[Content]:
         return [from_storage(resource, document.parse()) for document in self.documents(resource, namespace)]

@@ -1,0 +1,34 @@
+"""The controllers of the embedded control plane: they make the cluster what its objects say.
+
+    await controllers.run_all(api)      # until cancelled
+
+Small and real: what they write is what Kubernetes' own controllers write, so that `kubectl get`, `describe`,
+`rollout` and `wait` show what people know. Each stands in a file of its own and reads like its description:
+told what changed (`watches`), it says what to look at, and looks (`reconcile`). `running.py` is the loop,
+`cluster.py` what they see. What they leave out is listed in docs/embedded.md.
+
+They work on the store in this process, through `bayplan.server.objects`, and know nothing of the scheduler.
+"""
+
+from __future__ import annotations
+
+from bayplan.controllers import running
+from bayplan.controllers.cluster import Cluster
+from bayplan.controllers.controller import Controller
+from bayplan.controllers.deployment import Deployments
+from bayplan.controllers.replica_set import ReplicaSets, ReplicationControllers
+from bayplan.server.objects import ObjectAPI
+
+__all__ = ["ALL", "run_all"]
+
+ALL: tuple[type[Controller], ...] = (
+    Deployments,
+    ReplicaSets,
+    ReplicationControllers,
+)
+
+
+async def run_all(api: ObjectAPI) -> None:
+    """Runs all controllers on a store, until cancelled."""
+    cluster = Cluster(api)
+    await running.run(cluster, [controller(cluster) for controller in ALL])

@@ -1,0 +1,102 @@
+"""The loop that runs controllers: word of changes in, looks out, one at a time.
+
+One task for all of them. It sleeps until something is written or something is due, so a cluster at rest
+costs nothing, however large it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from bayplan.controllers.cluster import Cluster, Notice, Seen
+from bayplan.controllers.controller import Concerns, Controller
+from bayplan.controllers.work_queue import WorkQueue
+from bayplan.errors import ConflictError, NotFoundError
+
+_log = logging.getLogger(__name__)
+
+_TURN: Final = 50
+"""Looks after which others get a turn: requests, the scheduler."""
+
+
+class Work(NamedTuple):
+    """Something for a controller to look at."""
+
+    controller: Controller
+    key: str
+
+
+class Loop:
+    """Runs some controllers on one cluster."""
+
+    def __init__(self, cluster: Cluster, controllers: Sequence[Controller]) -> None:
+        self._cluster = cluster
+        self._queue: WorkQueue[Work] = WorkQueue()
+        for controller in controllers:
+            for resource, concerns in controller.watches().items():
+                cluster.tell(resource, self._notice(controller, concerns))
+
+    def _notice(self, controller: Controller, concerns: Concerns) -> Notice:
+        def notice(seen: Seen) -> None:
+            for key in concerns(seen):
+                self._queue.add(Work(controller, key))
+
+        return notice
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        wake = asyncio.Event()
+        unsubscribe = self._cluster.api.store.subscribe(wake.set)
+        try:
+            while True:
+                wake.clear()
+                if self._work(loop.time()):
+                    await asyncio.sleep(0)
+                    continue
+                await self._sleep(wake, loop)
+        finally:
+            unsubscribe()
+
+    async def _sleep(self, wake: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+        due = self._queue.next_due()
+        timer = None if due is None else loop.call_at(due, wake.set)
+        try:
+            await wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _work(self, now: float) -> bool:
+        """Does what is due, up to a turn's worth. Says whether there was anything."""
+        for done in range(_TURN):
+            self._cluster.sync()
+            work = self._queue.pop(now)
+            if work is None:
+                return done > 0
+            self._look(work, now)
+        return True
+
+    def _look(self, work: Work, now: float) -> None:
+        controller, key = work
+        try:
+            again = controller.reconcile(key)
+        except (ConflictError, NotFoundError) as error:
+            # Something changed while it was being looked at; the next look sees it.
+            delay = self._queue.retry(work, now)
+            _log.debug("%s: %s: %s, again in %.3f s", controller.name, key, error, delay)
+        except Exception:
+            delay = self._queue.retry(work, now)
+            _log.exception("%s: %s failed, again in %.3f s", controller.name, key, delay)
+        else:
+            self._queue.succeeded(work)
+            if again is not None:
+                self._queue.add_at(work, now + again)
+
+
+async def run(cluster: Cluster, controllers: Iterable[Controller]) -> None:
+    """Runs controllers until cancelled."""
+    await Loop(cluster, list(controllers)).run()

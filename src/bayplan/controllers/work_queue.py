@@ -1,0 +1,74 @@
+"""What has to be looked at: each thing once, some of it later, what failed again after a while.
+
+A plain state machine. It has no timers: it is told what time it is, and says when it next wants to be asked.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from itertools import count
+from typing import Final, Generic, TypeVar
+
+FIRST_RETRY_SECONDS: Final = 0.005
+LONGEST_RETRY_SECONDS: Final = 1000.0
+"""Retries as client-go spaces them: doubled from 5 ms on, up to a quarter of an hour."""
+
+ItemT = TypeVar("ItemT", bound=Hashable)
+
+
+class WorkQueue(Generic[ItemT]):
+    """Items in the order in which they were added. Adding one that waits already changes nothing."""
+
+    def __init__(self) -> None:
+        self._ready: dict[ItemT, None] = {}
+        self._due: dict[ItemT, float] = {}
+        self._heap: list[tuple[float, int, ItemT]] = []
+        self._order = count()
+        self._failures: dict[ItemT, int] = {}
+
+    def add(self, item: ItemT) -> None:
+        """Now."""
+        self._ready[item] = None
+
+    def add_at(self, item: ItemT, due: float) -> None:
+        """At a time. Of two times the earlier one counts: who looks then can ask for the later one again."""
+        known = self._due.get(item)
+        if known is None or due < known:
+            self._due[item] = due
+            heapq.heappush(self._heap, (due, next(self._order), item))
+
+    def retry(self, item: ItemT, now: float) -> float:
+        """After a failure: the more of them in a row, the later. Says in how many seconds."""
+        failures = self._failures.get(item, 0)
+        self._failures[item] = failures + 1
+        delay = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30), LONGEST_RETRY_SECONDS)
+        self.add_at(item, now + delay)
+        return delay
+
+    def succeeded(self, item: ItemT) -> None:
+        """Earlier failures no longer count."""
+        self._failures.pop(item, None)
+
+    def pop(self, now: float) -> ItemT | None:
+        """The next item, or None where nothing is due. Other times set for it are forgotten."""
+        self._ripen(now)
+        if not self._ready:
+            return None
+        item = next(iter(self._ready))
+        del self._ready[item]
+        self._due.pop(item, None)
+        return item
+
+    def next_due(self) -> float | None:
+        """When to ask again; None where nothing waits for a time. What is ready now is not meant."""
+        heap, due = self._heap, self._due
+        while heap and due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)  # somebody looked earlier
+        return heap[0][0] if heap else None
+
+    def _ripen(self, now: float) -> None:
+        while (due := self.next_due()) is not None and due <= now:
+            item = heapq.heappop(self._heap)[2]
+            del self._due[item]
+            self._ready[item] = None

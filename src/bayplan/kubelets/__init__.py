@@ -1,0 +1,28 @@
+"""Simulated kubelets: nodes that are Ready, and pods that run on them, without anything running.
+
+    await kubelets.run(api)                       # until cancelled
+    for node in kubelets.make_nodes(12): api.create(NODES, node)
+    kubelets.down(api, "n03"); kubelets.up(api, "n03")
+
+They work on the embedded server's store in this process. `pods.py` says what a pod does, `registration.py`
+what a node does, `failures.py` how one fails. They run in the loop of `bayplan.controllers`, with one heap of
+due times for everything: what does not change costs nothing.
+"""
+
+from __future__ import annotations
+
+from bayplan.controllers import running
+from bayplan.controllers.cluster import Cluster
+from bayplan.kubelets.failures import DOWN, down, is_down, up
+from bayplan.kubelets.nodes import make_nodes
+from bayplan.kubelets.pods import EXIT_CODE, RUN_SECONDS, PodKubelets
+from bayplan.kubelets.registration import NodeKubelets
+from bayplan.server.objects import ObjectAPI
+
+__all__ = ["DOWN", "EXIT_CODE", "RUN_SECONDS", "down", "is_down", "make_nodes", "run", "up"]
+
+
+async def run(api: ObjectAPI) -> None:
+    """Simulates the kubelets of all nodes in the store, until cancelled."""
+    cluster = Cluster(api)
+    await running.run(cluster, [NodeKubelets(cluster), PodKubelets(cluster)])

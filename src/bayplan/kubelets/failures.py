@@ -1,0 +1,30 @@
+"""Nodes that fail and come back.
+
+A node is down while it has the annotation `bayplan/down: "true"`: its kubelet says and does nothing. What
+follows from that is for others to find out, as in a real cluster (`controllers/node_lifecycle.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bayplan.api.node import Node
+from bayplan.server.documents import Document
+from bayplan.server.kinds import NODES
+from bayplan.server.objects import ObjectAPI
+
+DOWN: Final = "bayplan/down"
+
+
+def is_down(node: Document) -> bool:
+    return DOWN.encode() in node.body and node.record(Node).annotations.get(DOWN) == "true"
+
+
+def down(api: ObjectAPI, name: str) -> None:
+    """The node fails. Raises NotFoundError where there is none."""
+    api.patch(NODES, name, "", {"metadata": {"annotations": {DOWN: "true"}}})
+
+
+def up(api: ObjectAPI, name: str) -> None:
+    """The node comes back."""
+    api.patch(NODES, name, "", {"metadata": {"annotations": {DOWN: None}}})
