@@ -89,7 +89,8 @@ class QueuedPod:
 
     def writes_nomination(self, node_name: str) -> None:
         """A nomination is on its way into the pod's status; "" clears it."""
-        self.outdated_nomination, self.written_nomination = self.written_nomination, node_name
+        if node_name != self.written_nomination:
+            self.outdated_nomination, self.written_nomination = self.written_nomination, node_name
         self.is_nomination_written = False
 
     def nomination_written(self, node_name: str) -> None:
