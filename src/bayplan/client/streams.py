@@ -15,6 +15,7 @@ import yarl
 
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import (
+    CLOSE_SECONDS,
     CONNECT_SECONDS,
     LATE,
     Answer,
@@ -80,6 +81,7 @@ class Streams:
         self._tls = tls
         self._proxy = proxy or None
         self._session: aiohttp.ClientSession | None = None
+        self._opening: set[asyncio.Task[aiohttp.ClientResponse]] = set()
 
     async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
         """Sends a request and waits for the head of its answer.
@@ -90,7 +92,7 @@ class Streams:
         """
         try:
             async with asyncio.timeout(seconds):
-                return Stream(await self._request(request, headers))
+                return Stream(await self._begun(request, headers))
         except aiohttp.ClientConnectorError as error:
             raise NotSentError(why_not_connected(_cause(error), error.host, error.port or 0)) from error
         except (aiohttp.ClientHttpProxyError, ConfigError, aiohttp.InvalidURL) as error:
@@ -115,9 +117,24 @@ class Streams:
         """Nothing to do: aiohttp opens new connections by itself where the certificate is another one."""
 
     async def close(self) -> None:
+        if self._opening:
+            await asyncio.wait(self._opening, timeout=CLOSE_SECONDS)
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
+
+    async def _begun(self, request: Request, headers: Headers) -> aiohttp.ClientResponse:
+        """The head of the answer. Who gives up meanwhile leaves it to end a little later: asyncio forgets
+        sockets that are given up in the first steps of TLS."""
+        opening = asyncio.ensure_future(self._request(request, headers))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_opened_for_nobody)
+            asyncio.get_running_loop().call_later(CLOSE_SECONDS, opening.cancel)
+            raise
 
     async def _request(self, request: Request, headers: Headers) -> aiohttp.ClientResponse:
         if self._session is None:
@@ -143,6 +160,11 @@ class Streams:
             allow_redirects=False,
             **tls,
         )
+
+
+def _opened_for_nobody(opening: asyncio.Task[aiohttp.ClientResponse]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _cause(error: aiohttp.ClientConnectorError) -> BaseException:

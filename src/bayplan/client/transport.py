@@ -21,6 +21,8 @@ CONNECT_SECONDS: Final = 30.0
 KEEP_ALIVE_SECONDS: Final = 30
 """Between two signs of life that the kernel exchanges on a quiet connection."""
 
+CLOSE_SECONDS: Final = 0.2
+"""For connections that are being opened to come about, so that they can be closed."""
 
 LATE: Final = "net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
 

@@ -18,6 +18,7 @@ from urllib.parse import SplitResult
 from bayplan.client.answers import AnswerReader
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import (
+    CLOSE_SECONDS,
     CONNECT_SECONDS,
     LATE,
     Answer,
@@ -34,8 +35,6 @@ MOST_CONNECTIONS: Final = 64
 """Requests under way at once; others wait for their turn."""
 IDLE_SECONDS: Final = 60.0
 """A connection that was not used for so long is not used again: the server may be about to close it."""
-CLOSE_SECONDS: Final = 1.0
-"""For connections that are being opened to come about, so that they can be closed."""
 ROUNDS_TO_CLOSE: Final = 5
 """Of the loop, until the last transport has heard that it is to close: TLS stands on a plain one, and each
 tells the next in the next round."""

@@ -311,14 +311,15 @@ def test_a_connection_that_nobody_waits_for_any_more_is_kept() -> None:
     assert asyncio.run(main()) == 1
 
 
-@pytest.mark.parametrize("rounds", range(8))
-def test_nothing_is_left_of_a_connection_that_is_being_opened(rounds: int) -> None:
+@both
+@pytest.mark.parametrize("rounds", range(0, 40, 3))
+def test_nothing_is_left_of_a_connection_that_is_being_opened(make: Make, rounds: int) -> None:
     """However far it is when everything is closed. (What is left would be a warning, and so an error.)"""
 
     async def main() -> None:
         certificate = TLSSettings(ca_data=authority("cluster").certificate)
         async with raw_server(answers, server_tls()) as server:
-            transport = Wire(urlsplit(f"https://127.0.0.1:{server.port}"), ServerTLS(certificate))
+            transport = make(urlsplit(f"https://127.0.0.1:{server.port}"), ServerTLS(certificate))
             hasty = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
             for _ in range(rounds):
                 await asyncio.sleep(0)
