@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import ssl
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,10 +32,10 @@ class Authority:
     _subject: x509.Name
     _key: ec.EllipticCurvePrivateKey
 
-    def issue(self, name: str, *hosts: str) -> Pair:
+    def issue(self, name: str, *hosts: str, groups: Sequence[str] = ()) -> Pair:
         """A certificate for a name; servers need the hosts and addresses that they answer for."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name(name), self._subject, key)
+        builder = _builder(_name(name, groups), self._subject, key)
         if hosts:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
@@ -82,8 +83,9 @@ def _builder(
     )
 
 
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+def _name(text: str, groups: Sequence[str] = ()) -> x509.Name:
+    common = x509.NameAttribute(NameOID.COMMON_NAME, text)
+    return x509.Name([*(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups), common])
 
 
 def _host(text: str) -> x509.GeneralName:

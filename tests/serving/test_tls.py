@@ -1,0 +1,183 @@
+"""The connection: certificates, versions, ciphers, and where it listens."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography import x509
+
+from bayplan.errors import ConfigError
+from bayplan.serving import (
+    AuthenticationSettings,
+    AuthorizationSettings,
+    NamedCertificate,
+    SecureServer,
+    ServingSettings,
+    delegated_access,
+)
+from bayplan.serving.certificates import make_pair
+from bayplan.serving.server import ListenError
+from tests.client.http.certificates import Authority, authority
+
+from .talking import Client, as_files, here, make_routes, talk
+
+
+async def shown(client: Client, server_name: str = "") -> x509.Certificate:
+    return x509.load_der_x509_certificate(await client.certificate(server_name))
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    return str(certificate.subject.rfc4514_string()).removeprefix("CN=")
+
+
+def test_without_a_certificate_it_makes_its_own() -> None:
+    made = talk(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0))
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    assert made.not_valid_after_utc - made.not_valid_before_utc == datetime.timedelta(days=365, hours=1)
+
+
+def test_it_is_made_for_the_address_too_that_it_listens_at() -> None:
+    made = x509.load_pem_x509_certificate(make_pair("10.1.2.3").certificate)
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == [
+        "127.0.0.1",
+        "10.1.2.3",
+    ]
+
+
+def test_it_is_kept_where_one_wants_it_and_used_again(tmp_path: Path) -> None:
+    settings = ServingSettings(bind_address="127.0.0.1", port=0, cert_dir=str(tmp_path / "certs"))
+    first, second = talk(shown, settings=settings), talk(shown, settings=settings)
+    assert first == second
+    assert sorted(os.listdir(tmp_path / "certs")) == ["kube-scheduler.crt", "kube-scheduler.key"]
+    assert (tmp_path / "certs" / "kube-scheduler.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_certificate_that_was_replaced_is_shown_from_then_on(tmp_path: Path) -> None:
+    cert_file, key_file = as_files(authority("one").issue("first"), tmp_path)
+
+    async def act(client: Client) -> list[str]:
+        names = [common_name(await shown(client))]
+        Path(cert_file).write_text("being written")
+        names.append(common_name(await shown(client)))
+        as_files(authority("one").issue("second"), tmp_path)
+        return [*names, common_name(await shown(client))]
+
+    assert talk(act, settings=here(cert_file=cert_file, key_file=key_file)) == ["first", "first", "second"]
+
+
+def named(directory: Path, issuer: Authority, name: str, hosts: list[str], *names: str) -> NamedCertificate:
+    (directory / name).mkdir()
+    cert_file, key_file = as_files(issuer.issue(name, *hosts), directory / name)
+    return NamedCertificate(cert_file, key_file, names)
+
+
+def test_a_certificate_for_each_host_name(tmp_path: Path) -> None:
+    issuer = authority("one")
+    certificates = (
+        named(tmp_path, issuer, "own", ["a.example.com"]),
+        named(tmp_path, issuer, "given", ["x"], "b.example.com", "*.c.example.com"),
+    )
+
+    async def act(client: Client) -> list[str]:
+        hosts = ("a.example.com", "b.example.com", "x.c.example.com", "d.example.com", "")
+        return [common_name(await shown(client, host)) for host in hosts]
+
+    found = talk(act, settings=here(named_certificates=certificates))
+    assert found == ["own", "given", "given", "server", "server"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "most", "speaks"),
+    [
+        pytest.param({}, ssl.TLSVersion.TLSv1_2, True, id="1.2 by default"),
+        pytest.param({"min_version": "VersionTLS13"}, ssl.TLSVersion.TLSv1_2, False, id="1.3 at least"),
+        pytest.param({"min_version": "VersionTLS13"}, ssl.TLSVersion.TLSv1_3, True, id="1.3"),
+        pytest.param(
+            {"cipher_suites": ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",), "curves": ("23",)},
+            ssl.TLSVersion.TLSv1_2,
+            True,
+            id="one cipher suite and one curve",
+        ),
+        pytest.param(
+            {"cipher_suites": ("TLS_RSA_WITH_AES_128_CBC_SHA",)},
+            ssl.TLSVersion.TLSv1_2,
+            False,
+            id="a cipher suite that does not go with the key",
+        ),
+    ],
+)
+def test_versions_and_ciphers(changed: dict[str, object], most: ssl.TLSVersion, speaks: bool) -> None:
+    async def act(client: Client) -> bool:
+        try:
+            return (await client.ask("/healthz", most=most)).status == 200
+        except aiohttp.ClientConnectorError:
+            return False
+
+    assert talk(act, settings=here(**changed)) is speaks
+
+
+def make(settings: ServingSettings, authentication: AuthenticationSettings | None = None) -> SecureServer:
+    access = delegated_access(
+        authentication or AuthenticationSettings(), AuthorizationSettings(), ask_who=None, ask_whether=None
+    )
+    return SecureServer(settings, make_routes(), access)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        pytest.param({"min_version": "TLS13"}, 'unknown tls version "TLS13"', id="an unknown version"),
+        pytest.param(
+            {"cipher_suites": ("RC4",)},
+            "Cipher suite RC4 not supported",
+            id="an unknown cipher",
+        ),
+        pytest.param({"curves": ("99",)}, 'unsupported curve "99"', id="an unknown curve"),
+        pytest.param({"cert_file": "/nowhere"}, "failed to load the certificate", id="a missing file"),
+    ],
+)
+def test_settings_that_make_no_sense(changed: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        make(here(**changed))
+
+
+def test_authorities_that_make_no_sense(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("no certificate")
+    with pytest.raises(ConfigError, match=r"unable to load the certificates in .*ca\.crt"):
+        make(here(), AuthenticationSettings(client_ca_file=str(tmp_path / "ca.crt")))
+
+
+def test_a_port_that_somebody_else_has() -> None:
+    async def main() -> None:
+        first = make(here())
+        await first.start()
+        second = make(here(port=first.port))
+        try:
+            with pytest.raises(ListenError, match=rf"failed to listen on 127\.0\.0\.1:{first.port}"):
+                await second.start()
+        finally:
+            await second.close()
+            await first.close()
+
+    asyncio.run(main())
+
+
+def test_somebody_with_a_certificate_of_strangers_is_not_spoken_to(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_bytes(authority("users").certificate)
+    settings = AuthenticationSettings(client_ca_file=str(tmp_path / "ca.crt"))
+
+    async def act(client: Client) -> None:
+        with pytest.raises((aiohttp.ClientError, ConnectionError, ssl.SSLError)):
+            await client.ask("/healthz", pair=authority("strangers").issue("mallory"))
+        assert (await client.ask("/healthz")).status == 200
+
+    talk(act, authentication=settings)
