@@ -7,10 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import importlib.util
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from bayplan.client.leader_election import LeadershipLostError
@@ -36,8 +33,7 @@ def start(flags: FlagValues) -> int:
             write_config(settings, flags["write-config-to"])
             log(_log, logging.INFO, "Wrote configuration", file=flags["write-config-to"])
             return OK
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(Process(settings).run())
+        asyncio.run(Process(settings).run())
         return OK
     except LeadershipLostError as lost:
         log(_log, logging.ERROR, str(lost))
@@ -45,11 +41,3 @@ def start(flags: FlagValues) -> int:
     except (BayplanError, OSError) as error:
         log(_log, logging.ERROR, "command failed", err=error)
         return FAILED
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed, which is a little quicker; else Python's own."""
-    if importlib.util.find_spec("uvloop") is None:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    return factory
