@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from bayplan.errors import BayplanError
 from bayplan.framework.duration import Duration
 from bayplan.operating.command_line import parse
 from bayplan.operating.settings import Settings, make_settings
+from tests.client.http.certificates import authority
 
 from .running import kubeconfig
 
@@ -214,6 +216,19 @@ WRONG: list[Any] = [
         id="several at once",
     ),
     pytest.param(
+        None,
+        ["--show-hidden-metrics-for-version=1.20"],
+        "--show-hidden-metrics-for-version must be omitted or have the value '1.35'. "
+        "Only the previous minor version is allowed",
+        id="metrics of long ago",
+    ),
+    pytest.param(
+        None,
+        ["--allow-metric-labels=a,b=c"],
+        "--allow-metric-labels: not built into bayplan yet",
+        id="an option that is not built",
+    ),
+    pytest.param(
         None, ["--feature-gates=Foo=true"], "unrecognized feature gate: Foo", id="a gate that does not exist"
     ),
     pytest.param(
@@ -261,11 +276,12 @@ UNCHECKED: list[Any] = [
 ]
 
 
+@pytest.mark.parametrize("verbosity", ["-v=0", "-v=2"])
 @pytest.mark.parametrize(("flags", "message"), UNCHECKED)
 def test_flags_without_a_file_fail_where_they_are_used(
-    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], message: str, verbosity: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", "--master=http://127.0.0.1:1", "--secure-port=0", *flags]) == 1
+    assert main(["run", "--master=http://127.0.0.1:1", "--secure-port=0", verbosity, *flags]) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith(f'] "command failed" err="{message}"')
 
 
@@ -281,3 +297,17 @@ def test_the_configuration_is_written_and_can_be_read_again(
     again = make_settings(parse(["--config=whole.yaml"], "bayplan run"))
     assert again.completed() == written
     assert 'Wrote configuration" file="whole.yaml"' in capsys.readouterr().err
+
+
+def test_keys_of_extenders_are_not_logged(
+    settings: Callable[..., Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = authority("extender").issue("me")
+    key = base64.b64encode(pair.key).decode()
+    tls = {"keyData": key, "certData": base64.b64encode(pair.certificate).decode()}
+    settings({**CONNECTED, "extenders": [{"urlPrefix": "https://x", "filterVerb": "f", "tlsConfig": tls}]})
+    main(["run", "--config=config.yaml", "--write-config-to=whole.yaml", "-v=2"])
+    log = capsys.readouterr().err
+    assert "Using component config" in log
+    assert key not in log
+    assert key in Path("whole.yaml").read_text()

@@ -72,7 +72,7 @@ def load_access(
             "This might not work."
         )
         try:
-            return _in_cluster(environ, service_account)
+            return in_cluster_access(environ=environ, service_account=service_account)
         except ConfigError as error:
             _log.warning("cannot use the in-cluster configuration: %s", error)
         master = environ.get("KUBERNETES_MASTER", "")
@@ -80,7 +80,15 @@ def load_access(
     return _access(config, Path(kubeconfig).parent, master, environ)
 
 
-def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Access:
+def in_cluster_access(
+    *, environ: Mapping[str, str] | None = None, service_account: Path = SERVICE_ACCOUNT
+) -> Access:
+    """How the pod that we are reaches the API server.
+
+    Raises:
+        ConfigError: we are none, or have no service account.
+    """
+    environ = os.environ if environ is None else environ
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ConfigError(

@@ -34,13 +34,18 @@ from bayplan.framework.plugin_args import PluginArgs
 Wire = dict[str, object]
 
 
-def completed(config: KubeSchedulerConfiguration, catalog: PluginCatalog = BUILTIN_CATALOG) -> Wire:
+def completed(
+    config: KubeSchedulerConfiguration, catalog: PluginCatalog = BUILTIN_CATALOG, *, check: bool = True
+) -> Wire:
     """The configuration with everything spelled out, as plain data.
+
+    Without `check` it has been looked at already, as far as it was to be.
 
     Raises:
         ConfigError: it cannot be built; nothing that could not run is ever written.
     """
-    build_profiles(config, catalog)
+    if check:
+        build_profiles(config, catalog)
     config = apply_extenders(config)
     wire: Wire = {
         "apiVersion": API_VERSION,

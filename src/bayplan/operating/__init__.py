@@ -5,6 +5,7 @@
     command_line.py  arguments → values of flags; usage
     settings.py      flags and configuration file → what the process is to do
     logs.py          klog's text and JSON forms for Python's logging
+    endpoints.py     what is served over HTTPS
     debugging.py     what a signal has it tell about itself
     permissions.py   all that is asked of the API server
     process.py       connect, follow, elect, serve, schedule; stop in the opposite order

@@ -187,8 +187,8 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "show-hidden-metrics-for-version", TEXT, "", "1.35: show metrics hidden since then (none here)."
         ),
         Flag("disabled-metrics", TEXTS, (), "Metrics to leave out, by full name."),
-        Flag("allow-metric-labels", EACH, (), "metric,label=value,...: other values become 'unexpected'."),
-        Flag("allow-metric-labels-manifest", TEXT, "", "A file with the same, as YAML."),
+        Flag("allow-metric-labels", EACH, (), "Refused: not built yet."),
+        Flag("allow-metric-labels-manifest", TEXT, "", "Refused: not built yet."),
     ),
     "Logs": (
         Flag("v", INTEGER_32, 0, "How much is told, 0 to 10.", "v"),

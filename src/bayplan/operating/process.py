@@ -1,8 +1,8 @@
 """The life of a scheduler as a process.
 
-    connect ─► follow the cluster ─► everything is known ─► lead ─► schedule ─┐
-                 (delayCacheUntilActive: lead first)                          │ told to stop
-    connections close ◄─ lease given back ◄─ events written ◄─ bindings end ◄─┘
+    serve ─► follow the cluster ─► everything is known ─► lead ─► schedule ─┐
+               (delayCacheUntilActive: lead first)                          │ told to stop
+    server ends ◄─ lease given back ◄─ events written ◄─ bindings end ◄─────┘
 
 What goes on in the background (following, holding the lease, scheduling) never ends by itself: where one of
 them breaks the whole process does. A lost lease is such a break, and nothing is waited for then: another may
@@ -19,12 +19,16 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from bayplan import __version__
+from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
 from bayplan.client.leader_election import LeaderElection, lease_client, make_identity
 from bayplan.client.requests import Connections
 from bayplan.errors import BayplanError
+from bayplan.metrics import NULL_METRICS, SchedulerMetrics
+from bayplan.metrics.process_families import LEADER
 from bayplan.operating.debugging import tell_all
+from bayplan.operating.endpoints import Endpoints, Shown
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.settings import KUBERNETES, Settings
 from bayplan.scheduler.loop import Scheduler
@@ -54,6 +58,8 @@ class Process:
         self._told_to_stop = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
         self._scheduling: asyncio.Task[None] | None = None
+        self._is_synced = False
+        self._metrics = SchedulerMetrics()
 
     async def run(self) -> None:
         """Goes on until a signal comes.
@@ -70,16 +76,21 @@ class Process:
         async with cluster:
             scheduler = self._make_scheduler(cluster)
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, tell_all, scheduler)
-            try:
-                await self._work(scheduler, election)
-            except _ToldToStopError:
-                await self._finish(scheduler, election)
-            finally:
-                await scheduler.close()
-                await _cancel(self._background)
+            async with self._make_endpoints(scheduler, election):
+                await self._live(scheduler, election)
         if election is None:
             raise FinishedError("finished without leader elect")
         log(_log, logging.INFO, "Requested to terminate, exiting")
+
+    async def _live(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
+        """Until we are told to stop; returns when everything has been brought to an end."""
+        try:
+            await self._work(scheduler, election)
+        except _ToldToStopError:
+            await self._finish(scheduler, election)
+        finally:
+            await scheduler.close()
+            await _cancel(self._background)
 
     # The parts
 
@@ -95,6 +106,8 @@ class Process:
             make_identity(),
             component=config.profiles[0].scheduler_name,
             events=leases.events(),
+            # The component's name, whatever the lease is called: as upstream.
+            status=self._metrics.families[LEADER][("kube-scheduler",)],
         )
 
     def _make_cluster(self, connections: Connections, election: LeaderElection | None) -> KubernetesCluster:
@@ -108,10 +121,27 @@ class Process:
             cluster,
             settings.for_scheduler,
             plugins=settings.plugins,
+            metrics=self._metrics if settings.serves else NULL_METRICS,
             # A coroutine over HTTP must be a task: it enters time-outs (see tasks.py).
             eager=False,
             events=cluster.events(qps=limits.qps, burst=limits.burst),
             max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
+        )
+
+    def _make_endpoints(self, scheduler: Scheduler, election: LeaderElection | None) -> Endpoints:
+        def pods() -> list[Pod]:
+            leads = self._scheduling is not None and (election is None or election.is_leader)
+            return scheduler.pods.all() if leads else []
+
+        return Endpoints(
+            self._settings,
+            Shown(
+                metrics=self._metrics,
+                pods=pods,
+                synced=lambda: self._is_synced,
+                stopping=self._told_to_stop.is_set,
+                election_problem=None if election is None else election.why_unhealthy,
+            ),
         )
 
     # The stages
@@ -133,6 +163,7 @@ class Process:
     async def _follow(self, scheduler: Scheduler) -> None:
         self._start(scheduler.follow())
         await self._before_stop(_synced(scheduler.informers))
+        self._is_synced = True
         log(_log, verbosity(3), "Handlers synced")
 
     async def _lead(self, election: LeaderElection) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -22,7 +22,14 @@ from bayplan import __version__
 from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
 from bayplan.client.leader_election import ElectionSettings
-from bayplan.config import KubeSchedulerConfiguration, completed, default_config, load_config, to_yaml
+from bayplan.config import (
+    KubeSchedulerConfiguration,
+    build_profiles,
+    completed,
+    default_config,
+    load_config,
+    to_yaml,
+)
 from bayplan.config.features import parse_feature_gates
 from bayplan.config.output import Wire
 from bayplan.config.validation import validate
@@ -35,6 +42,7 @@ from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere, in
 KUBERNETES: Final = "v1.36.4"
 """The version whose scheduler this is."""
 MINOR: Final = "1.36"
+PREVIOUS_MINOR: Final = "1.35"
 
 _LEADER_ELECTION: Final = {
     "leader-elect": "leader_elect",
@@ -75,6 +83,11 @@ class Settings:
     access: Access
 
     @property
+    def serves(self) -> bool:
+        """Whether there is a server for probes and metrics."""
+        return bool(self.flags["secure-port"])
+
+    @property
     def for_scheduler(self) -> KubeSchedulerConfiguration:
         """The part that is the scheduler's. The rest is not to be validated once more (see above)."""
         plain = default_config(gates=self.config.gates)
@@ -99,10 +112,13 @@ class Settings:
 
     def completed(self) -> Wire:
         """The configuration with every default, as `--write-config-to` and /configz show it."""
-        return completed(enable_everywhere(self.config, self.plugins), catalog_with(self.plugins))
+        catalog = catalog_with(self.plugins)
+        build_profiles(enable_everywhere(self.for_scheduler, self.plugins), catalog)
+        return completed(enable_everywhere(self.config, self.plugins), catalog, check=False)
 
-    def config_text(self) -> str:
-        return to_yaml(self.completed())
+    def flag_texts(self) -> dict[str, str]:
+        """Every flag with its value, in the form in which it could be given."""
+        return {name: _flag_text(value) for name, value in self.flags.values.items()}
 
 
 def version_text(asked: str) -> str:
@@ -137,7 +153,7 @@ def make_settings(flags: FlagValues) -> Settings:
         BayplanError: one of them is wrong.
     """
     gates = parse_feature_gates(flags["feature-gates"])
-    problems = [*_version_problems(flags), *_port_problems(flags)]
+    problems = [*_version_problems(flags), *_port_problems(flags), *_metric_problems(flags)]
     if problems:
         raise ConfigError(_all_of(problems))
     given = tuple(load_plugin(spec) for spec in flags["plugin"])
@@ -162,7 +178,29 @@ def make_settings(flags: FlagValues) -> Settings:
 
 def write_config(settings: Settings, path: str) -> None:
     """Writes the complete configuration."""
-    Path(path).write_text(settings.config_text(), encoding="utf-8")
+    Path(path).write_text(to_yaml(settings.completed()), encoding="utf-8")
+
+
+def shown_config(settings: Settings) -> str:
+    """The complete configuration for a log: without the keys of extenders."""
+    wire = settings.completed()
+    extenders: Any = wire.get("extenders", ())
+    for extender in extenders:
+        if "keyData" in extender.get("tlsConfig", {}):
+            extender["tlsConfig"] = {**extender["tlsConfig"], "keyData": "(not shown)"}
+    return to_yaml(wire)
+
+
+def _flag_text(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return f"[{','.join(map(str, value))}]"
+        case _:
+            return str(value)
 
 
 def _with(
@@ -196,6 +234,17 @@ def _version_problems(flags: FlagValues) -> Iterator[str]:
         major, _, minor = version.partition(".")
         if major != "1" or not minor.isdecimal() or int(minor) > 36:
             yield f"--min-compatibility-version {text}: should be 1.N, up to {MINOR}"
+
+
+def _metric_problems(flags: FlagValues) -> Iterator[str]:
+    if flags["show-hidden-metrics-for-version"] not in ("", PREVIOUS_MINOR):
+        yield (
+            f"--show-hidden-metrics-for-version must be omitted or have the value '{PREVIOUS_MINOR}'. "
+            "Only the previous minor version is allowed"
+        )
+    for name in ("allow-metric-labels", "allow-metric-labels-manifest"):
+        if flags[name]:
+            yield f"--{name}: not built into bayplan yet"
 
 
 def _all_of(problems: list[str]) -> str:

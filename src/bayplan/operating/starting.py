@@ -15,7 +15,7 @@ from bayplan.errors import BayplanError
 from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.process import Process
-from bayplan.operating.settings import make_settings, write_config
+from bayplan.operating.settings import make_settings, shown_config, write_config
 
 OK: Final = 0
 FAILED: Final = 1
@@ -28,7 +28,7 @@ def start(flags: FlagValues) -> int:
     try:
         settings = make_settings(flags)
         if _log.isEnabledFor(verbosity(2)):
-            log(_log, verbosity(2), "Using component config", config=settings.config_text())
+            log(_log, verbosity(2), "Using component config", config=shown_config(settings))
         if flags["write-config-to"]:
             write_config(settings, flags["write-config-to"])
             log(_log, logging.INFO, "Wrote configuration", file=flags["write-config-to"])

@@ -1,0 +1,241 @@
+"""What a scheduler shows over HTTPS, made from its flags: probes, metrics, configuration.
+
+`bayplan.serving` does the serving and knows no scheduler; here it is told where to listen, whom to ask about
+those who come, and what there is to see.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from bayplan import __version__
+from bayplan.api.pod import Pod
+from bayplan.client.access import Access
+from bayplan.client.kubeconfig import in_cluster_access, load_access
+from bayplan.client.rate_limit import make_bucket
+from bayplan.client.requests import Connections, Requests
+from bayplan.config.features import FEATURES, Stage
+from bayplan.errors import ConfigError
+from bayplan.metrics import SchedulerMetrics, resource_chunks
+from bayplan.metrics.process_families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
+from bayplan.operating import logs
+from bayplan.operating.command_line import FlagValues
+from bayplan.operating.settings import KUBERNETES, MINOR, PREVIOUS_MINOR, Settings
+from bayplan.serving import (
+    AccessControl,
+    AuthenticationSettings,
+    AuthorizationSettings,
+    HealthCheck,
+    NamedCertificate,
+    ProxySettings,
+    Routes,
+    SecureServer,
+    ServingSettings,
+    delegated_access,
+)
+
+REVIEW_SECONDS: Final = 10.0
+"""For the API server to say who somebody is, or what they may."""
+REVIEW_QPS: Final = 50.0
+REVIEW_BURST: Final = 100
+
+ELECTION_CHECK: Final = "leaderElection"
+SHUTDOWN_CHECK: Final = "shutdown"
+SYNC_CHECK: Final = "sched-handler-sync"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a process has to show. All functions are asked anew for each answer."""
+
+    metrics: SchedulerMetrics
+    pods: Callable[[], Sequence[Pod]]
+    """All pods, for their resources; none while another process leads."""
+    synced: Callable[[], bool]
+    """Whether everything is known."""
+    stopping: Callable[[], bool]
+    election_problem: Callable[[], str | None] | None
+    """What is wrong with our leading; None where there is no election."""
+
+
+class Endpoints:
+    """The server of a process, from the beginning of the block to its end; nothing with `--secure-port=0`."""
+
+    def __init__(self, settings: Settings, shown: Shown) -> None:
+        self._settings = settings
+        self._shown = shown
+        self._connections: list[Connections] = []
+        self._server: SecureServer | None = None
+
+    async def __aenter__(self) -> Endpoints:
+        if self._settings.serves:
+            describe_process(self._shown.metrics, self._settings.config.gates)
+            try:
+                where = serving_settings(self._settings.flags)
+                self._server = SecureServer(where, self.routes(), self._access_control())
+                await self._server.start()
+            except BaseException:
+                await self._close()
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+        for connections in self._connections:
+            await connections.close()
+
+    def routes(self) -> Routes:
+        """What there is to see, and which checks there are."""
+        settings, shown = self._settings, self._shown
+        config = settings.completed()
+        disabled = settings.flags["disabled-metrics"]
+        election: list[HealthCheck] = []
+        if shown.election_problem is not None:
+            election = [HealthCheck(ELECTION_CHECK, shown.election_problem)]
+        return Routes(
+            metrics=lambda: without(shown.metrics.exposition(), disabled),
+            reset_metrics=shown.metrics.reset,
+            resources=lambda: resource_chunks(shown.pods()),
+            config=lambda: config,
+            flags=settings.flag_texts(),
+            healthz=election,
+            readyz=[
+                *election,
+                HealthCheck(SHUTDOWN_CHECK, lambda: "process is shutting down" if shown.stopping() else None),
+                HealthCheck(
+                    SYNC_CHECK, lambda: None if shown.synced() else "handlers are not fully synchronized"
+                ),
+            ],
+            set_verbosity=logs.change_verbosity if settings.config.enable_profiling else None,
+        )
+
+    def _access_control(self) -> AccessControl:
+        flags = self._settings.flags
+        who = self._reviewer(flags["authentication-kubeconfig"])
+        if who is None:
+            log_no_reviews("authentication", "tokens and client certificates of the cluster are ignored")
+        whether = self._reviewer(flags["authorization-kubeconfig"])
+        if whether is None:
+            log_no_reviews("authorization", "only the paths that are always allowed are open")
+        return delegated_access(
+            authentication_settings(flags), authorization_settings(flags), ask_who=who, ask_whether=whether
+        )
+
+    def _reviewer(self, kubeconfig: str) -> Requests | None:
+        """A client for reviews, as the kubeconfig or the pod we are; None where there is neither."""
+        access: Access
+        try:
+            access = load_access(kubeconfig) if kubeconfig else in_cluster_access()
+        except ConfigError:
+            if kubeconfig:
+                raise
+            return None
+        connections = Connections(access)
+        self._connections.append(connections)
+        bucket = make_bucket(REVIEW_QPS, REVIEW_BURST)
+        return Requests(connections, bucket, component="reviews", seconds=REVIEW_SECONDS)
+
+
+def log_no_reviews(what: str, consequence: str) -> None:
+    logs.log(_log, logging.WARNING, f"No --{what}-kubeconfig was given, and this is no pod: {consequence}")
+
+
+# Flags
+
+
+def serving_settings(flags: FlagValues) -> ServingSettings:
+    """Raises ConfigError where certificates are named by halves."""
+    if bool(flags["tls-cert-file"]) != bool(flags["tls-private-key-file"]):
+        raise ConfigError("--tls-cert-file and --tls-private-key-file: one without the other is no use")
+    return ServingSettings(
+        bind_address=flags["bind-address"],
+        port=flags["secure-port"],
+        cert_file=flags["tls-cert-file"],
+        key_file=flags["tls-private-key-file"],
+        cert_dir=flags["cert-dir"],
+        named_certificates=tuple(_named(text) for text in flags["tls-sni-cert-key"]),
+        min_version=flags["tls-min-version"],
+        cipher_suites=flags["tls-cipher-suites"],
+        curves=flags["tls-curve-preferences"],
+        reuse_port=flags["permit-port-sharing"],
+        reuse_address=flags["permit-address-sharing"],
+    )
+
+
+def _named(text: str) -> NamedCertificate:
+    """`cert,key` or `cert,key:name,name`."""
+    files, _, names = text.partition(":")
+    certificate, comma, key = files.partition(",")
+    if not (certificate and comma and key):
+        raise ConfigError(
+            f"--tls-sni-cert-key {text}: expected comma separated certificate and key file paths"
+        )
+    return NamedCertificate(certificate, key, tuple(name for name in names.split(",") if name))
+
+
+def authentication_settings(flags: FlagValues) -> AuthenticationSettings:
+    return AuthenticationSettings(
+        skip_lookup=flags["authentication-skip-lookup"],
+        tolerate_lookup_failure=flags["authentication-tolerate-lookup-failure"],
+        client_ca_file=flags["client-ca-file"],
+        proxy=ProxySettings(
+            ca_file=flags["requestheader-client-ca-file"],
+            allowed_names=flags["requestheader-allowed-names"],
+            username_headers=flags["requestheader-username-headers"],
+            group_headers=flags["requestheader-group-headers"],
+            uid_headers=flags["requestheader-uid-headers"],
+            extra_prefixes=flags["requestheader-extra-headers-prefix"],
+        ),
+        token_seconds=flags["authentication-token-webhook-cache-ttl"].seconds,
+    )
+
+
+def authorization_settings(flags: FlagValues) -> AuthorizationSettings:
+    return AuthorizationSettings(
+        open_paths=flags["authorization-always-allow-paths"],
+        allowed_seconds=flags["authorization-webhook-cache-authorized-ttl"].seconds,
+        denied_seconds=flags["authorization-webhook-cache-unauthorized-ttl"].seconds,
+    )
+
+
+# Metrics
+
+
+def describe_process(metrics: SchedulerMetrics, gates: frozenset[str]) -> None:
+    """What was built, which version it is the scheduler of, and which gates are on."""
+    families, minor = metrics.families, MINOR.partition(".")[2]
+    machine = f"{platform.system().lower()}/{platform.machine()}"
+    built = ("1", minor, KUBERNETES, f"bayplan-{__version__}", "", "", "", "python", machine)
+    families[BUILD_INFO][built].set(1)
+    families[VERSION_INFO]["kube", MINOR, MINOR, PREVIOUS_MINOR].set(1)
+    for name, feature in FEATURES.items():
+        stage = "" if feature.stage in (Stage.GA, Stage.LOCKED) else feature.stage.upper()
+        families[FEATURE_ENABLED][name, stage].set(int(name in gates))
+
+
+def without(exposition: bytes, names: Sequence[str]) -> bytes:
+    """The metrics, but for these families."""
+    if not names:
+        return exposition
+    gone = {name.encode() for name in names}
+    kept: list[bytes] = []
+    keep = True
+    for line in exposition.splitlines(keepends=True):
+        if line.startswith((b"# HELP ", b"# TYPE ")):
+            keep = line.split(b" ", 3)[2].strip() not in gone
+        if keep:
+            kept.append(line)
+    return b"".join(kept)
