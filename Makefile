@@ -36,6 +36,10 @@ faults: $(STAMP)
 conformance: $(STAMP)
 	$(BIN)/python -m conformance
 
+# kube-scheduler and bayplan against the same API server; RACE='--nodes 1000 --sampling default' makes it shorter.
+race: $(STAMP)
+	$(BIN)/python -m conformance.racing $(RACE)
+
 # Scenarios from seeds, given to the real kube-scheduler and to bayplan.
 differential: $(STAMP)
 	$(BIN)/python -m conformance.differential --scenarios $(SCENARIOS) --first-seed $(FIRST_SEED)

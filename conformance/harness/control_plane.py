@@ -78,6 +78,16 @@ class ControlPlane:
 
     def __enter__(self) -> Self:
         self._prepare()
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    # Starting and stopping
+
+    def start(self) -> None:
+        """Starts both, with whatever is in the store."""
         try:
             self.start_etcd()
             self.start_apiserver()
@@ -85,17 +95,12 @@ class ControlPlane:
         except BaseException:
             self.stop()
             raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
 
     def stop(self) -> None:
         self.stop_apiserver()
         if self.etcd is not None:
             self.etcd.stop()
-
-    # Starting and stopping
+            self.etcd = None
 
     def _prepare(self) -> None:
         lines = [
@@ -121,7 +126,7 @@ class ControlPlane:
             "etcd",
             [
                 self._etcd_program,
-                "--data-dir", self.directory / "etcd",
+                "--data-dir", self.store,
                 "--listen-client-urls", client,
                 "--advertise-client-urls", client,
                 "--listen-peer-urls", peer,
@@ -182,6 +187,11 @@ class ControlPlane:
             return False
 
     # Using it
+
+    @property
+    def store(self) -> Path:
+        """Where etcd keeps everything. While it is stopped this can be copied and put back."""
+        return self.directory / "etcd"
 
     @property
     def ca_file(self) -> Path:

@@ -15,7 +15,9 @@ Config = dict[str, Any]
 Start = Callable[..., Process]
 
 HANDLERS_SYNCED: Final = "Handlers synced"
-"""What both log, from -v 3 on, when they know everything and begin."""
+"""What both log at level 3 when they know everything and begin."""
+TELLS_SYNCED: Final = "server=3,process=3"
+"""The level for just the files that log it, there and here: a log of everything would cost more than work."""
 
 
 def configuration(plane: ControlPlane, *, user: str = KUBE_SCHEDULER, qps: int = 5000, **more: Any) -> Config:
@@ -53,7 +55,11 @@ def _start(
     log = plane.directory / f"{name}.log"
     log.unlink(missing_ok=True)
     given = [flag.partition("=")[0] for flag in flags]
-    usual = [flag for flag in ("--secure-port=0", "--v=3") if flag.partition("=")[0] not in given]
+    usual = [
+        flag
+        for flag in ("--secure-port=0", f"--vmodule={TELLS_SYNCED}")
+        if flag.partition("=")[0] not in given
+    ]
     return Process(name, [*command, "--config", file, *usual, *flags], log)
 
 
