@@ -16,7 +16,13 @@ from bayplan.controllers import running
 from bayplan.controllers.cluster import Cluster
 from bayplan.controllers.controller import Controller
 from bayplan.controllers.deployment import Deployments
+from bayplan.controllers.disruption_budget import DisruptionBudgets
+from bayplan.controllers.garbage_collector import GarbageCollector
+from bayplan.controllers.namespaces import Namespaces
+from bayplan.controllers.node_lifecycle import NodeLifecycle
+from bayplan.controllers.orphaned_pods import OrphanedPods
 from bayplan.controllers.replica_set import ReplicaSets, ReplicationControllers
+from bayplan.controllers.taint_eviction import TaintEviction
 from bayplan.server.objects import ObjectAPI
 
 __all__ = ["ALL", "run_all"]
@@ -25,6 +31,12 @@ ALL: tuple[type[Controller], ...] = (
     Deployments,
     ReplicaSets,
     ReplicationControllers,
+    DisruptionBudgets,
+    NodeLifecycle,
+    TaintEviction,
+    OrphanedPods,
+    GarbageCollector,
+    Namespaces,
 )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -209,7 +209,3 @@ def names_of(key: str) -> tuple[str, str]:
     """Name and namespace of a key, as the verbs of the API take them."""
     namespace, _, name = key.rpartition("/")
     return name, namespace
-
-
-def keys(identities: Iterable[Identity]) -> list[str]:
-    return [identity.key for identity in identities]

@@ -35,6 +35,10 @@ class Controller(ABC):
     def watches(self) -> dict[Resource, Concerns]:
         """Which resources it is told about, and what their changes mean for it."""
 
+    def watches_all(self) -> Concerns | None:
+        """For the few that are told about every resource there is, custom ones included."""
+        return None
+
     @abstractmethod
     def reconcile(self, key: str) -> float | None:
         """Looks at one thing. Returns in how many seconds to look again, None for at the next change.

@@ -38,6 +38,8 @@ class Loop:
         for controller in controllers:
             for resource, concerns in controller.watches().items():
                 cluster.tell(resource, self._notice(controller, concerns))
+            if (concerns_of_all := controller.watches_all()) is not None:
+                cluster.tell_all(self._notice(controller, concerns_of_all))
 
     def _notice(self, controller: Controller, concerns: Concerns) -> Notice:
         def notice(seen: Seen) -> None:

@@ -6,18 +6,11 @@ follows from that is for others to find out, as in a real cluster (`controllers/
 
 from __future__ import annotations
 
-from typing import Final
-
-from bayplan.api.node import Node
-from bayplan.server.documents import Document
+from bayplan.controllers.node_health import DOWN, is_down
 from bayplan.server.kinds import NODES
 from bayplan.server.objects import ObjectAPI
 
-DOWN: Final = "bayplan/down"
-
-
-def is_down(node: Document) -> bool:
-    return DOWN.encode() in node.body and node.record(Node).annotations.get(DOWN) == "true"
+__all__ = ["DOWN", "down", "is_down", "up"]
 
 
 def down(api: ObjectAPI, name: str) -> None:

@@ -1,0 +1,52 @@
+"""Deletion of namespaces: everything in it goes, and then the namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import ClassVar, Final
+
+from bayplan.controllers.cluster import Seen, names_of
+from bayplan.controllers.controller import Concerns, Controller
+from bayplan.errors import NotFoundError
+from bayplan.server.kinds import NAMESPACES, Resource
+
+_FINALIZER: Final = "kubernetes"
+_AGAIN: Final = 1.0
+"""Seconds between looks at a namespace that still has something in it: pods that take their time to end."""
+
+
+class Namespaces(Controller):
+    """Empties namespaces that are being deleted."""
+
+    name: ClassVar = "namespace-controller"
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {NAMESPACES: self._namespace}
+
+    def _namespace(self, seen: Seen) -> Iterable[str]:
+        return (seen.key,) if seen.after is not None and b'"deletionTimestamp"' in seen.after.body else ()
+
+    def reconcile(self, key: str) -> float | None:
+        namespace = self.cluster.find(NAMESPACES, key)
+        if namespace is None or "deletionTimestamp" not in namespace["metadata"]:
+            return None
+        if self._empty(key):
+            return _AGAIN
+        finalizers = [each for each in namespace["spec"].get("finalizers") or () if each != _FINALIZER]
+        namespace["spec"]["finalizers"] = finalizers
+        self.api.update(NAMESPACES, namespace, subresource="finalize")
+        return None
+
+    def _empty(self, namespace: str) -> int:
+        """Deletes what is left. Returns how much still is."""
+        left = 0
+        for resource in self.api.catalog:
+            if not resource.namespaced or resource.stored_as is not None:
+                continue
+            for document in list(self.api.documents(resource, namespace)):
+                if b'"deletionTimestamp"' not in document.body:
+                    with suppress(NotFoundError):  # the deletion of another took it along
+                        self.api.delete(resource, *names_of(document.key))
+                left += self.api.store.find(resource, document.key) is not None
+        return left
