@@ -17,6 +17,8 @@ DEFAULT_BURST: Final = 10
 """What a client has that says nothing. The scheduler's configuration says 50 and 100."""
 
 LONG_WAIT_SECONDS: Final = 1.0
+TELL_AGAIN_SECONDS: Final = 10.0
+"""Many wait when one does: a line for each would say the same a thousand times."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +31,7 @@ class TokenBucket:
         self._burst = float(burst)
         self._tokens = float(burst)
         self._last = float("-inf")
+        self._told_at = float("-inf")
 
     def reserve(self, now: float) -> float:
         """Takes a token, one of the future if need be. Returns the seconds until it may be used."""
@@ -41,14 +44,22 @@ class TokenBucket:
         """A reserved token is not used after all."""
         self._tokens += 1.0
 
-    async def wait(self) -> None:
-        seconds = self.reserve(asyncio.get_running_loop().time())
+    async def wait(self) -> float:
+        """Waits for permission. Returns the seconds that it took."""
+        now = asyncio.get_running_loop().time()
+        seconds = self.reserve(now)
         if not seconds:
-            return
-        if seconds > LONG_WAIT_SECONDS:
-            _log.info("waiting %.1f s before the next request, by client-side throttling", seconds)
+            return 0.0
+        if seconds > LONG_WAIT_SECONDS and now - self._told_at >= TELL_AGAIN_SECONDS:
+            self._told_at = now
+            _log.info(
+                "requests wait for %.1f s by client-side throttling (clientConnection.qps and burst), "
+                "not priority and fairness",
+                seconds,
+            )
         try:
             await asyncio.sleep(seconds)
+            return seconds
         except asyncio.CancelledError:
             self.give_back()
             raise

@@ -25,11 +25,13 @@ from bayplan.client.access import Access
 from bayplan.client.credentials import Credentials
 from bayplan.client.rate_limit import TokenBucket
 from bayplan.client.refusals import TooLargeError, refusal
+from bayplan.client.request_metrics import RequestMetrics
 from bayplan.client.streams import Stream, Streams
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import Answer, Headers, LostError, NotSentError, Request, Transport
 from bayplan.client.wire import Wire
 from bayplan.errors import ServerError, UnknownOutcomeError
+from bayplan.metrics.instruments import Families
 
 REQUEST_SECONDS: Final = 30.0
 """For the answer to a short request; the server itself gives up after a minute."""
@@ -51,10 +53,20 @@ class UnreachableError(ServerError):
 
 
 class Connections:
-    """What all clients of one API server share: credentials, long connections, and how to open short ones."""
+    """What all clients of one API server share: credentials, long connections, and how to open short ones.
 
-    def __init__(self, access: Access, *, now: Callable[[], float] = time.time) -> None:
+    Args:
+        access: where the server is and as whom to speak to it.
+        now: seconds since the epoch.
+        metrics: where requests are counted; None for nowhere.
+    """
+
+    def __init__(
+        self, access: Access, *, now: Callable[[], float] = time.time, metrics: Families | None = None
+    ) -> None:
         server = urlsplit(access.server)
+        host = server.netloc.rpartition("@")[2]
+        self.metrics = None if metrics is None else RequestMetrics(metrics, host)
         tls = ServerTLS(access.tls) if access.uses_tls else None
         self.server = access.server
         self.streams = Streams(server, tls, access.proxy)
@@ -133,7 +145,17 @@ class Requests:
         permit = None if method == "GET" else self._permit
         request = Request(method, target, body, content_type, repeatable, permit)
         transport, limit = self._short, self.seconds if seconds is None else seconds
-        answer = await self._until_accepted(request, lambda headers: transport.send(request, headers, limit))
+        metrics, clock = self.connections.metrics, asyncio.get_running_loop().time
+        began = clock()
+        try:
+            answer = await self._until_accepted(
+                request, lambda headers: transport.send(request, headers, limit)
+            )
+        finally:
+            if metrics is not None:
+                metrics.took(method, clock() - began)
+        if metrics is not None:
+            metrics.carried(method, len(body), len(answer.body))
         return answer.body
 
     async def open(self, target: str, seconds: float | None = None) -> Stream:
@@ -146,22 +168,30 @@ class Requests:
         self, request: Request, act: Callable[[Headers], Awaitable[ResultT]]
     ) -> ResultT:
         retries, renewed = 0, False
-        credentials = self.connections.credentials
+        credentials, metrics = self.connections.credentials, self.connections.metrics
         while True:
             if self._bucket is not None:
-                await self._bucket.wait()
+                waited = await self._bucket.wait()
+                if metrics is not None:
+                    metrics.held_back(request.method, waited)
             identity: Headers = await credentials.identity()
             if identity is not self._identity:
                 self._headers = Headers((*self._about_us, *identity.pairs))
                 self._identity = identity
             try:
                 result = await act(self._headers)
+                if metrics is not None:
+                    metrics.tried(request.method, result.status)
                 if result.status < 300:
                     return result
                 body = result.body if isinstance(result, Answer) else await self._content(result)
             except NotSentError as error:
+                if metrics is not None:
+                    metrics.tried(request.method, None)
                 raise UnreachableError(self._failed(request, error)) from error
             except LostError as error:
+                if metrics is not None:
+                    metrics.tried(request.method, None)
                 if request.method == "GET":
                     raise ServerError(self._failed(request, error), 0) from error
                 raise UnknownOutcomeError(self._failed(request, error)) from error

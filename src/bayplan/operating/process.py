@@ -70,7 +70,7 @@ class Process:
         """
         self._listen_for_signals()
         log(_log, logging.INFO, "Starting Kubernetes Scheduler", version=KUBERNETES, bayplan=__version__)
-        connections = Connections(self._settings.access)
+        connections = Connections(self._settings.access, metrics=self._metrics.families)
         election = self._make_election(connections)
         cluster = self._make_cluster(connections, election)
         async with cluster:

@@ -58,6 +58,15 @@ def test_who_gives_up_waiting_makes_room() -> None:
     assert run_virtual(main()) == [1.0]
 
 
+def test_a_crowd_that_waits_is_told_about_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        run_virtual(sent_at(TokenBucket(2, 1), 100))
+    assert caplog.messages == [
+        "requests wait for 1.5 s by client-side throttling (clientConnection.qps and burst), "
+        "not priority and fairness"
+    ]
+
+
 @pytest.mark.parametrize(
     ("qps", "burst", "expected"),
     [
