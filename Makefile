@@ -11,11 +11,8 @@ SCENARIOS ?= 20
 FIRST_SEED ?= 1
 
 run: $(STAMP)
-	@echo '$$ bayplan decide examples/cluster.yaml'
-	@$(BIN)/bayplan decide examples/cluster.yaml --output table
-	@echo
-	@echo 'Try:  $(BIN)/bayplan decide examples/cluster.yaml --pod shop/payments-1 --output json'
-	@echo '      kubectl get nodes,pods -A -o yaml | $(BIN)/bayplan decide -'
+	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.coscheduling:Coscheduling --end-at-rest auto \
+	  -f examples/tour/1-platform.yaml -f examples/tour/2-workloads.yaml -f examples/tour/3-urgent.yaml
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto

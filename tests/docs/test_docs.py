@@ -19,7 +19,7 @@ from .flags_page import flags_page
 from .pages import PAGES, ROOT, Command, agree, blocks, commands, links, read
 
 DOCS = ROOT / "docs"
-PAGE_OF = {"config": "configuration.md", "run": "flags.md"}
+PAGE_OF = {"config": "configuration.md", "run": "flags.md", "node": "up.md"}
 """Where a command is described whose page does not have its name."""
 
 

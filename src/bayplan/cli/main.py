@@ -38,10 +38,12 @@ COMMANDS: Final = {
     "decide": LazyCommand(
         "bayplan.cli.decide", "decide", "Say where pods would go on a given cluster, and why."
     ),
+    "node": LazyCommand("bayplan.cli.node", "node", "Let simulated nodes fail and come back."),
     "replay": LazyCommand(
         "bayplan.cli.replay", "replay_runs", "Play recorded runs of kube-scheduler, and compare."
     ),
     "run": LazyCommand("bayplan.cli.run", "command", "Schedule the pods of a Kubernetes cluster."),
+    "up": LazyCommand("bayplan.cli.up", "up", "Start a cluster on this machine, with nothing installed."),
 }
 
 

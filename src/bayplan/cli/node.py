@@ -1,0 +1,60 @@
+"""`bayplan node down|up`: lets simulated nodes fail and come back.
+
+A node of `bayplan up` is down while it carries an annotation, so this is but a patch through the API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from bayplan.cli.up import KUBECONFIG
+from bayplan.client.access import Access
+from bayplan.client.http import KubernetesCluster
+from bayplan.client.kubeconfig import load_access
+from bayplan.client.paths import RESOURCES
+from bayplan.client.requests import MERGE_PATCH
+from bayplan.kubelets.failures import DOWN
+
+_kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=Path(KUBECONFIG),
+    show_default=True,
+    help="The file that `bayplan up` wrote.",
+)
+_names: Final = click.argument("names", metavar="NAME...", nargs=-1, required=True)
+
+
+@click.group()
+def node() -> None:
+    """Let simulated nodes fail and come back."""
+
+
+@node.command()
+@_names
+@_kubeconfig_option
+def down(names: tuple[str, ...], kubeconfig: Path) -> None:
+    """Nodes fail: they are heard of no more, and their pods are evicted in time."""
+    asyncio.run(_annotate(load_access(str(kubeconfig)), names, "true"))
+
+
+@node.command()
+@_names
+@_kubeconfig_option
+def up(names: tuple[str, ...], kubeconfig: Path) -> None:
+    """Nodes come back."""
+    asyncio.run(_annotate(load_access(str(kubeconfig)), names, None))
+
+
+async def _annotate(access: Access, names: tuple[str, ...], value: str | None) -> None:
+    body: dict[str, Any] = {"metadata": {"annotations": {DOWN: value}}}
+    async with KubernetesCluster(access, component="bayplan") as cluster:
+        for name in names:
+            path = RESOURCES["Node"].item(name)
+            await cluster.requests.send("PATCH", path, json.dumps(body).encode(), content_type=MERGE_PATCH)
+            click.echo(f"node {name} is {'up' if value is None else 'down'}")

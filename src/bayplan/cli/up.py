@@ -1,0 +1,184 @@
+"""`bayplan up`: a cluster on this machine, with nothing installed.
+
+Thin: `bayplan.local` is the cluster and what is shown of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from bayplan.api.documents import Document
+from bayplan.cli.options import plugin_option
+from bayplan.config import KubeSchedulerConfiguration, load_config
+from bayplan.errors import InputError
+from bayplan.framework.plugin_api import Plugin
+from bayplan.local.cluster import LocalCluster, LocalSettings
+from bayplan.local.decisions import Decisions
+from bayplan.local.manifests import read_manifests
+from bayplan.local.screen import Screen, heading, hints, in_a_line, in_numbers
+from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
+
+KUBECONFIG: Final = "bayplan.kubeconfig"
+ALWAYS, AUTO, NEVER = "always", "auto", "never"
+
+
+@click.command()
+@click.option(
+    "--nodes", type=click.IntRange(min=0), default=3, show_default=True, help="Simulated nodes to begin with."
+)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Objects to create: a YAML or JSON file, a directory, or - for standard input. Of several, each is "
+    "applied when everything from the one before has come to rest.",
+)
+@click.option(
+    "--config", "config_file", metavar="FILE", help="A scheduler configuration, as kube-scheduler reads it."
+)
+@plugin_option
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path(KUBECONFIG),
+    show_default=True,
+    help="Where to write the file that kubectl needs. Only its owner may read it.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port of the API server on loopback; 0 for any that is free.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the cluster here. Without it, everything is gone in the end.",
+)
+@click.option("--no-scheduler", is_flag=True, help="Leave scheduling to somebody else.")
+@click.option(
+    "--end-at-rest",
+    type=click.Choice([ALWAYS, AUTO, NEVER]),
+    default=NEVER,
+    show_default=True,
+    help="End by itself once everything has found its place or cannot find one; auto: unless standard input "
+    "and output are a terminal.",
+)
+def up(
+    nodes: int,
+    files: tuple[str, ...],
+    config_file: str | None,
+    plugin_specs: tuple[str, ...],
+    kubeconfig: Path,
+    port: int,
+    data_dir: Path | None,
+    no_scheduler: bool,
+    end_at_rest: str,
+) -> None:
+    """Start a cluster in this process: API server, nodes that are simulated, and the scheduler.
+
+    kubectl and every other client can use it, on this machine and with the token in the kubeconfig. It stays
+    up until Ctrl-C.
+    """
+    plugins = [load_plugin(spec) for spec in plugin_specs]
+    settings = LocalSettings(
+        nodes=nodes,
+        port=port,
+        data_dir=data_dir,
+        config=_config(config_file, plugins),
+        plugins=plugins,
+        schedules=not no_scheduler,
+    )
+    manifests = read_manifests(files)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    ends = end_at_rest == ALWAYS or (end_at_rest == AUTO and not is_terminal)
+    shows = sys.stdout.isatty() and not ends
+    try:
+        asyncio.run(_run(settings, manifests, kubeconfig, ends=ends, shows=shows))
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise InputError(f"cannot listen on port {port}: {error.strerror or error}") from None
+
+
+def _config(file: str | None, plugins: list[type[Plugin]]) -> KubeSchedulerConfiguration | None:
+    return None if file is None else load_config(file, catalog_with(plugins))
+
+
+async def _run(
+    settings: LocalSettings, manifests: list[list[Document]], kubeconfig: Path, *, ends: bool, shows: bool
+) -> None:
+    decisions = Decisions(None if shows else lambda line: click.echo(in_a_line(line)))
+    everything = [document for documents in manifests for document in documents]
+    async with LocalCluster(settings, decisions, everything) as cluster:
+        cluster.server.write_kubeconfig(kubeconfig)
+        shown = _shown(kubeconfig)
+        stop = _signals()
+        parts: list[Coroutine[Any, Any, object]] = [
+            cluster.failure(),
+            _live(cluster, manifests, ends=ends),
+            stop.wait(),
+        ]
+        if shows:
+            parts.append(Screen(Console(highlight=False), cluster, decisions, shown).run())
+        else:
+            click.echo("\n".join(heading(cluster, shown)))
+        await _first(parts)
+        if not shows:
+            numbers = in_numbers(cluster.census())
+            click.echo("\n".join(("", f"● {numbers}", *(() if ends else ("", *hints(shown))))))
+
+
+async def _live(cluster: LocalCluster, manifests: list[list[Document]], *, ends: bool) -> None:
+    """Applies the manifests one after the other; returns only where the cluster is to end by itself."""
+    for number, documents in enumerate(manifests):
+        if number:
+            await cluster.at_rest()
+        cluster.apply(documents)
+    if ends:
+        await cluster.at_rest()
+        return
+    await asyncio.Event().wait()
+
+
+async def _first(parts: Sequence[Coroutine[Any, Any, object]]) -> None:
+    """Until one of them has ended; the others are ended too."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _shown(path: Path) -> str:
+    """The path as a user would type it."""
+    with contextlib.suppress(ValueError):
+        path = path.resolve().relative_to(Path.cwd())
+        return os.path.join(".", path)
+    return str(path)

@@ -1,0 +1,183 @@
+"""The parts of a cluster, started in order and stopped in reverse.
+
+    API server ─► kinds of one's own ─► controllers, kubelets ─► nodes ─► scheduler
+
+All of them live on one loop. Whoever breaks beyond repair breaks the cluster: `failure` raises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from bayplan import controllers, kubelets
+from bayplan.api.documents import Document
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.config import KubeSchedulerConfiguration
+from bayplan.framework.plugin_api import Plugin
+from bayplan.local.decisions import Decisions
+from bayplan.local.manifests import apply, is_definition
+from bayplan.metrics import SchedulerMetrics
+from bayplan.scheduler.loop import Scheduler
+from bayplan.server.embedded import EmbeddedServer
+from bayplan.server.embedded_cluster import EmbeddedCluster
+from bayplan.server.kinds import NODES, PODS
+
+REST_SECONDS: Final = 0.5
+"""A cluster rests when nothing was written for so long, and nobody has anything to do."""
+LOOK_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """What the cluster is to be like."""
+
+    nodes: int = 0
+    """Nodes to be made, besides those that are there."""
+    port: int = 0
+    """Of the API server; 0 for any that is free."""
+    data_dir: Path | None = None
+    """Where objects are kept; None: nowhere, once the process ends."""
+    config: KubeSchedulerConfiguration | None = None
+    plugins: Sequence[type[Plugin]] = ()
+    schedules: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How many there are."""
+
+    nodes: int = 0
+    ready_nodes: int = 0
+    running: int = 0
+    starting: int = 0
+    """Bound, but not running yet."""
+    waiting: int = 0
+    """Without a node."""
+    ending: int = 0
+    """Being deleted."""
+    finished: int = 0
+
+
+class LocalCluster:
+    """A cluster. To be used in an `async with` block."""
+
+    def __init__(self, settings: LocalSettings, decisions: Decisions, first: Iterable[Document] = ()) -> None:
+        self._settings = settings
+        self._decisions = decisions
+        self._definitions = [document for document in first if is_definition(document)]
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.server = EmbeddedServer(settings.data_dir, port=settings.port)
+        self.scheduler: Scheduler | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.server)
+            stack.push_async_callback(self._stop)
+            # A plugin that watches a kind of its own need not find out later that there is one.
+            apply(self.server.api, self._definitions)
+            self._start_machines()
+            self._make_nodes()
+            if self._settings.schedules:
+                self._start_scheduler()
+                assert self.scheduler is not None
+                await self.scheduler.synced()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def _start_machines(self) -> None:
+        api = self.server.api
+        self._start(controllers.run_all(api), "controllers")
+        self._start(kubelets.run(api), "kubelets")
+
+    def _make_nodes(self) -> None:
+        """As many as are missing: a cluster that was kept has its nodes already."""
+        api = self.server.api
+        there = {document.key for document in api.documents(NODES)}
+        for node in kubelets.make_nodes(self._settings.nodes):
+            if node["metadata"]["name"] not in there:
+                api.create(NODES, node)
+
+    def _start_scheduler(self) -> None:
+        settings = self._settings
+        self.scheduler = Scheduler(
+            EmbeddedCluster(self.server.api),
+            settings.config,
+            plugins=settings.plugins,
+            metrics=SchedulerMetrics(),
+            on_decision=self._decisions.decided,
+        )
+        self._start(self.scheduler.run(), "scheduler")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def failure(self) -> None:
+        """Waits until a part of the cluster breaks, and raises what it broke with."""
+        ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+
+    # Using it
+
+    def apply(self, documents: Iterable[Document]) -> int:
+        """Creates objects or changes them."""
+        return apply(self.server.api, documents)
+
+    def census(self) -> Census:
+        api = self.server.api
+        nodes = [document.record(Node) for document in api.documents(NODES)]
+        counts = dict.fromkeys(("running", "starting", "waiting", "ending", "finished"), 0)
+        for document in api.documents(PODS):
+            counts[_state(document.record(Pod))] += 1
+        return Census(nodes=len(nodes), ready_nodes=sum(map(_is_ready, nodes)), **counts)
+
+    async def at_rest(self) -> None:
+        """Waits until everything has found its place, or will not find one by itself."""
+        loop = asyncio.get_running_loop()
+        store = self.server.api.store
+        version, since = store.version, loop.time()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if store.version != version or self._is_busy():
+                version, since = store.version, loop.time()
+            elif loop.time() - since >= REST_SECONDS:
+                return
+
+    def _is_busy(self) -> bool:
+        census = self.census()
+        if census.ending or census.starting:
+            return True
+        if self.scheduler is None:
+            return False
+        context = self.scheduler.context
+        counts = context.queue.counts()
+        return bool(counts.active or counts.backoff or context.queue.in_flight_counts() or len(context.tasks))
+
+
+def _state(pod: Pod) -> str:
+    if pod.is_terminating:
+        return "ending"
+    if pod.status.phase in ("Succeeded", "Failed"):
+        return "finished"
+    if not pod.spec.node_name:
+        return "waiting"
+    return "running" if pod.status.phase == "Running" else "starting"
+
+
+def _is_ready(node: Node) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)

@@ -1,0 +1,136 @@
+"""`bayplan up` as a user has it: a process, its output, and a client beside it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import urllib.request
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+TOUR = [str(path) for path in sorted((ROOT / "examples" / "tour").glob("*.yaml"))]
+COSCHEDULING = "bayplan.plugins.coscheduling:Coscheduling"
+
+
+def _up(tmp_path: Path, *arguments: str) -> list[str]:
+    kubeconfig = str(tmp_path / "kubeconfig")
+    return [sys.executable, "-m", "bayplan.cli.main", "up", "--kubeconfig", kubeconfig, *arguments]
+
+
+def _ended(tmp_path: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        _up(tmp_path, *arguments, "--end-at-rest", "always"),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    return done.stdout
+
+
+def test_the_tour(tmp_path: Path) -> None:
+    files = [argument for file in TOUR for argument in ("-f", file)]
+    output = _ended(tmp_path, "--nodes", "12", "--plugin", COSCHEDULING, *files)
+    lines = output.splitlines()
+    assert lines[0].startswith("● embedded control plane on https://127.0.0.1:")
+    # All four of the group, the web servers, their caches, the batch work but one, and the important pod.
+    assert lines[-1] == "● 12 nodes · pods: 21 running, 2 waiting"
+    placed = [line.split()[0] for line in lines if " n" in line and "–" not in line]
+    assert sum(name.startswith("ml/train-") for name in placed) >= 4
+    assert any(line.startswith("  shop/payments ") and "evicts ml/batch-" in line for line in lines)
+    assert any(line.startswith("  ml/huge ") and "12 Insufficient cpu" in line for line in lines)
+
+
+class Client:
+    """What a kubeconfig gives access to."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster = config["clusters"][0]["cluster"]
+        self.server = cluster["server"]
+        self._token = config["users"][0]["user"]["token"]
+        ca = b64decode(cluster["certificate-authority-data"]).decode()
+        self._context = ssl.create_default_context(cadata=ca)
+
+    def get(self, path: str) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}"}
+        request = urllib.request.Request(self.server + path, headers=headers)
+        with urllib.request.urlopen(request, context=self._context, timeout=10) as answer:
+            return json.load(answer)
+
+
+def test_it_stays_up_for_clients_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        _up(tmp_path, "--nodes", "2"), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("● embedded control plane on ")
+        kubeconfig = tmp_path / "kubeconfig"
+        assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
+        nodes = Client(kubeconfig).get("/api/v1/nodes")["items"]
+        assert [node["metadata"]["name"] for node in nodes] == ["n01", "n02"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "● 2 nodes · pods: none" in rest
+
+
+def test_what_is_kept_is_there_again(tmp_path: Path) -> None:
+    kept = ["--data-dir", str(tmp_path / "data"), "--nodes", "2"]
+    pod = tmp_path / "pod.yaml"
+    pod.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: web}]}\n"
+    )
+    assert "● 2 nodes · pods: 1 running" in _ended(tmp_path, *kept, "-f", str(pod))
+    again = _ended(tmp_path, *kept)
+    assert "default/web" not in again
+    assert "● 2 nodes · pods: 1 running" in again
+
+
+def test_without_a_scheduler_pods_wait(tmp_path: Path) -> None:
+    output = _ended(tmp_path, "--no-scheduler", "-f", TOUR[0], "-f", TOUR[2])
+    assert output.splitlines()[-1] == "● 3 nodes · pods: 2 waiting"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(("-f", "nowhere.yaml"), "nowhere.yaml", id="a file that is not there"),
+        pytest.param(("--plugin", "nowhere:Plugin"), "nowhere", id="a plugin that is not there"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    _fails(tmp_path, *arguments, message=message)
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        _fails(tmp_path, "--port", str(port), message=f"cannot listen on port {port}: ")
+
+
+def _fails(tmp_path: Path, *arguments: str, message: str) -> None:
+    done = subprocess.run(
+        _up(tmp_path, *arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
