@@ -23,7 +23,8 @@ READ = [
     pytest.param(["-v=4"], "v", 4, id="a letter with ="),
     pytest.param(["-v", "4"], "v", 4, id="a letter with a space"),
     pytest.param(["-v4"], "v", 4, id="a letter with its value"),
-    pytest.param(["--v=2", "-v", "0x10"], "v", 16, id="the last one counts"),
+    pytest.param(["--v=2", "-v", "10"], "v", 10, id="the last one counts"),
+    pytest.param(["--secure-port=0x10"], "secure-port", 16, id="a hexadecimal number"),
     pytest.param(["--secure-port=010"], "secure-port", 8, id="a leading zero is octal"),
     pytest.param(["--kube-api-qps=-1"], "kube-api-qps", -1.0, id="a negative number"),
     pytest.param(
@@ -83,7 +84,7 @@ REFUSED = [
     ),
     pytest.param(
         ["-v=much"],
-        'invalid argument "much" for "-v, --v" flag: strconv.ParseInt: parsing "much": invalid syntax',
+        'invalid argument "much" for "-v, --v" flag: strconv.ParseUint: parsing "much": invalid syntax',
         id="a letter's flag is named with both",
     ),
     pytest.param(
@@ -111,6 +112,24 @@ REFUSED = [
         ["--vmodule=queue"],
         'invalid argument "queue" for "--vmodule" flag: "queue" does not have the pattern=N format',
         id="a module without a level",
+    ),
+    pytest.param(
+        ["--vmodule=a=b"],
+        'invalid argument "a=b" for "--vmodule" flag: parsing verbosity in "a=b": '
+        'strconv.ParseUint: parsing "b": invalid syntax',
+        id="a level that is no number",
+    ),
+    pytest.param(
+        ["--tls-sni-cert-key=a"],
+        'invalid argument "a" for "--tls-sni-cert-key" flag: '
+        "expected comma separated certificate and key file paths",
+        id="a certificate without a key",
+    ),
+    pytest.param(
+        ["--tls-curve-preferences=X25519"],
+        'invalid argument "X25519" for "--tls-curve-preferences" flag: '
+        'strconv.ParseInt: parsing "X25519": invalid syntax',
+        id="a curve by its name",
     ),
 ]
 

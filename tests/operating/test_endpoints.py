@@ -204,15 +204,14 @@ def test_flags_reach_the_server() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "problem"),
+    "flag",
     [
-        pytest.param("--tls-cert-file=a.crt", "one without the other", id="a certificate without a key"),
-        pytest.param("--tls-private-key-file=a.key", "one without the other", id="a key without"),
-        pytest.param("--tls-sni-cert-key=a.crt", "expected comma separated", id="the same for a host name"),
+        pytest.param("--tls-cert-file=a.crt", id="a certificate without a key"),
+        pytest.param("--tls-private-key-file=a.key", id="a key without a certificate"),
     ],
 )
-def test_half_a_certificate_is_refused(flag: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
+def test_half_a_certificate_is_refused(flag: str) -> None:
+    with pytest.raises(ConfigError, match="missing filename for serving cert"):
         serving_settings(parse([flag], "x"))
 
 

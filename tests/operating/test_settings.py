@@ -218,8 +218,8 @@ WRONG: list[Any] = [
     pytest.param(
         None,
         ["--show-hidden-metrics-for-version=1.20"],
-        "--show-hidden-metrics-for-version must be omitted or have the value '1.35'. "
-        "Only the previous minor version is allowed",
+        'metrics.showHiddenMetricsForVersion: Invalid value: "1.20": must be omitted or have the value '
+        "'1.35'; only the previous minor version is allowed",
         id="metrics of long ago",
     ),
     pytest.param(

@@ -124,24 +124,24 @@ class Endpoints:
 
     def _access_control(self) -> AccessControl:
         flags = self._settings.flags
-        who = self._reviewer(flags["authentication-kubeconfig"])
+        who = self._reviewer("authentication", flags["authentication-kubeconfig"])
         if who is None:
             log_no_reviews("authentication", "tokens and client certificates of the cluster are ignored")
-        whether = self._reviewer(flags["authorization-kubeconfig"])
+        whether = self._reviewer("authorization", flags["authorization-kubeconfig"])
         if whether is None:
             log_no_reviews("authorization", "only the paths that are always allowed are open")
         return delegated_access(
             authentication_settings(flags), authorization_settings(flags), ask_who=who, ask_whether=whether
         )
 
-    def _reviewer(self, kubeconfig: str) -> Requests | None:
+    def _reviewer(self, what: str, kubeconfig: str) -> Requests | None:
         """A client for reviews, as the kubeconfig or the pod we are; None where there is neither."""
         access: Access
         try:
             access = load_access(kubeconfig) if kubeconfig else in_cluster_access()
-        except ConfigError:
+        except ConfigError as error:
             if kubeconfig:
-                raise
+                raise ConfigError(f"failed to get delegated {what} kubeconfig: {error}") from error
             return None
         connections = Connections(access)
         self._connections.append(connections)
@@ -159,7 +159,9 @@ def log_no_reviews(what: str, consequence: str) -> None:
 def serving_settings(flags: FlagValues) -> ServingSettings:
     """Raises ConfigError where certificates are named by halves."""
     if bool(flags["tls-cert-file"]) != bool(flags["tls-private-key-file"]):
-        raise ConfigError("--tls-cert-file and --tls-private-key-file: one without the other is no use")
+        raise ConfigError(
+            "missing filename for serving cert: --tls-cert-file and --tls-private-key-file belong together"
+        )
     return ServingSettings(
         bind_address=flags["bind-address"],
         port=flags["secure-port"],
@@ -169,7 +171,7 @@ def serving_settings(flags: FlagValues) -> ServingSettings:
         named_certificates=tuple(_named(text) for text in flags["tls-sni-cert-key"]),
         min_version=flags["tls-min-version"],
         cipher_suites=flags["tls-cipher-suites"],
-        curves=flags["tls-curve-preferences"],
+        curves=tuple(str(curve) for curve in flags["tls-curve-preferences"]),
         reuse_port=flags["permit-port-sharing"],
         reuse_address=flags["permit-address-sharing"],
     )
@@ -178,11 +180,7 @@ def serving_settings(flags: FlagValues) -> ServingSettings:
 def _named(text: str) -> NamedCertificate:
     """`cert,key` or `cert,key:name,name`."""
     files, _, names = text.partition(":")
-    certificate, comma, key = files.partition(",")
-    if not (certificate and comma and key):
-        raise ConfigError(
-            f"--tls-sni-cert-key {text}: expected comma separated certificate and key file paths"
-        )
+    certificate, _, key = files.partition(",")
     return NamedCertificate(certificate, key, tuple(name for name in names.split(",") if name))
 
 

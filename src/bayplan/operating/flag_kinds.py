@@ -18,7 +18,6 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _INTEGER: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|0|[1-9][0-9_]*)")
 _PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
-_MODULE_LEVEL: Final = re.compile(r"[^=]+=[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,14 @@ def _integer(bits: int) -> Callable[[str], int]:
     return parse
 
 
+def _natural(text: str) -> int:
+    if not text.isdecimal() or not text.isascii():
+        raise ValueError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+    if int(text) >= 2**31:
+        raise ValueError(f'strconv.ParseUint: parsing "{text}": value out of range')
+    return int(text)
+
+
 def _number(text: str) -> float:
     try:
         return float(text.replace("_", "x"))
@@ -89,15 +96,33 @@ def _texts(text: str) -> tuple[str, ...]:
 def _module_levels(text: str) -> tuple[str, ...]:
     parts = tuple(part for part in text.split(",") if part)
     for part in parts:
-        if not _MODULE_LEVEL.fullmatch(part):
+        pattern, _, level = part.partition("=")
+        if not pattern or not level:
             raise ValueError(f'"{part}" does not have the pattern=N format')
+        try:
+            _natural(level)
+        except ValueError as error:
+            raise ValueError(f'parsing verbosity in "{part}": {error}') from None
     return parts
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(_integer(32)(part) for part in text.split(",") if text)
+
+
+def _certificate_pair(text: str) -> tuple[str, ...]:
+    """`cert,key` or `cert,key:name,name`, as it stands."""
+    certificate, _, key = text.partition(":")[0].partition(",")
+    if not (certificate and key) or "," in key:
+        raise ValueError("expected comma separated certificate and key file paths")
+    return (text,)
 
 
 TEXT: Final = FlagKind("string", str)
 BOOLEAN: Final = FlagKind("", _boolean, bare="true")
 INTEGER: Final = FlagKind("int", _integer(64))
 INTEGER_32: Final = FlagKind("int32", _integer(32))
+NATURAL: Final = FlagKind("N", _natural)
 NUMBER: Final = FlagKind("float32", _number)
 DURATION: Final = FlagKind("duration", _duration)
 ADDRESS: Final = FlagKind("ip", _address)
@@ -105,5 +130,7 @@ TEXTS: Final = FlagKind("strings", _texts, many=True)
 """Separated by commas."""
 EACH: Final = FlagKind("string", lambda text: (text,), many=True)
 """As it stands, commas included."""
+INTEGERS: Final = FlagKind("ints", _integers, many=True)
+CERTIFICATE_PAIRS: Final = FlagKind("cert,key[:name,...]", _certificate_pair, many=True)
 MODULE_LEVELS: Final = FlagKind("pattern=N,...", _module_levels, many=True)
 VERSION: Final = FlagKind("version[=true]", str, bare="true")

@@ -34,6 +34,7 @@ from bayplan.config.features import parse_feature_gates
 from bayplan.config.output import Wire
 from bayplan.config.validation import validate
 from bayplan.errors import ConfigError
+from bayplan.framework.field_errors import invalid
 from bayplan.framework.plugin_api import Plugin
 from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import LogSettings
@@ -43,6 +44,7 @@ KUBERNETES: Final = "v1.36.4"
 """The version whose scheduler this is."""
 MINOR: Final = "1.36"
 PREVIOUS_MINOR: Final = "1.35"
+_ONLY_PREVIOUS: Final = "only the previous minor version is allowed"
 
 _LEADER_ELECTION: Final = {
     "leader-elect": "leader_elect",
@@ -237,11 +239,10 @@ def _version_problems(flags: FlagValues) -> Iterator[str]:
 
 
 def _metric_problems(flags: FlagValues) -> Iterator[str]:
-    if flags["show-hidden-metrics-for-version"] not in ("", PREVIOUS_MINOR):
-        yield (
-            f"--show-hidden-metrics-for-version must be omitted or have the value '{PREVIOUS_MINOR}'. "
-            "Only the previous minor version is allowed"
-        )
+    asked = flags["show-hidden-metrics-for-version"]
+    if asked not in ("", PREVIOUS_MINOR):
+        detail = f"must be omitted or have the value '{PREVIOUS_MINOR}'; {_ONLY_PREVIOUS}"
+        yield str(invalid("metrics.showHiddenMetricsForVersion", asked, detail))
     for name in ("allow-metric-labels", "allow-metric-labels-manifest"):
         if flags[name]:
             yield f"--{name}: not built into bayplan yet"
