@@ -252,6 +252,29 @@ def test_who_lost_the_lease_does_not_take_it_from_the_new_leader() -> None:
     assert live(life) == "b"
 
 
+def test_a_renewal_that_was_given_up_and_comes_through_does_not_keep_the_lease() -> None:
+    """It was sent when the process was told to stop, and arrives between reading and giving back."""
+
+    async def life(store: MemoryStore) -> str | None:
+        candidate = Candidate(store, "a")
+        await asyncio.sleep(5)
+        written = False
+
+        async def renewal_arrives(verb: str) -> None:
+            nonlocal written
+            if verb == "get, answered" and not written:
+                written = True
+                lease = store.get(Lease, SETTINGS.name, SETTINGS.namespace)
+                store.update(Lease(metadata=lease.metadata, spec=held_by("a", renewed=at(5))))
+
+        candidate.leases.interfere = renewal_arrives
+        await candidate.stop()
+        assert written
+        return lease_of(store).holder_identity
+
+    assert live(life) == ""
+
+
 @pytest.mark.parametrize("trouble", [_refused, _never], ids=["is refused", "hangs"])
 def test_a_release_that_does_not_work_ends_all_the_same(
     trouble: Callable[[str], Awaitable[None]], caplog: pytest.LogCaptureFixture

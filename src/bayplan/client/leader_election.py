@@ -12,7 +12,7 @@ Clocks of different machines are never compared. Whether the lease of another is
 have seen it unchanged. Whether ours is goes by when we began to write it (`may_write`): others cannot have
 seen it earlier than that, so they wait at least as long as we do.
 
-`leader_only.py` is what acts on `may_write`.
+`known_lease.py` is what is known of the lease; `leader_only.py` is what acts on `may_write`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from bayplan.api.event import Event
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
-from bayplan.api.meta import Object, ObjectMeta, ObjectReference
+from bayplan.api.meta import Object
 from bayplan.client.advice import explained
 from bayplan.client.complaints import Complaints
 from bayplan.client.http import KubernetesCluster
+from bayplan.client.known_lease import KnownLease
+from bayplan.client.lease_events import LeaseEvents, lease_event, write_event
 from bayplan.client.requests import Connections
-from bayplan.errors import APIError, BayplanError, ConfigError, NotFoundError
+from bayplan.errors import APIError, BayplanError, ConfigError, ConflictError, NotFoundError
 from bayplan.framework.cluster_api import ObjectT
 from bayplan.metrics.instruments import Gauge
 
@@ -63,12 +64,6 @@ class Leases(Protocol):
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT: ...
     async def create(self, item: Object) -> Object: ...
     async def update(self, item: Object) -> Object: ...
-
-
-class LeaseEvents(Protocol):
-    """Where it is told who became leader (`EventWriter`)."""
-
-    async def create_core_event(self, event: Event) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +155,8 @@ class LeaderElection:
         self._clock = clock
         self._chance = chance or random.Random()
         self._complaints = Complaints(_log)
-        self._lease = Lease(metadata=LeaseMeta(name=settings.name, namespace=settings.namespace))
-        """As it was last read or written."""
-        self._record = LeaseSpec()
-        """What it says, as far as we know."""
-        self._read: tuple[object, ...] = ()
-        """What it said when it was last read, to the second."""
-        self._observed_at = float("-inf")
-        """When the record last changed, by our clock."""
+        self._name = f"{settings.namespace}/{settings.name}"
+        self._known = KnownLease(settings.name, settings.namespace, clock)
         self._written_at = (float("-inf"), float("-inf"))
         """When we began to write the lease that is valid now, by both clocks."""
         self._telling: set[asyncio.Task[None]] = set()
@@ -178,7 +167,7 @@ class LeaderElection:
     @property
     def leader(self) -> str:
         """The identity of the one who leads, or led when we last looked; empty where nobody does."""
-        return self._record.holder_identity or ""
+        return self._known.holder
 
     @property
     def is_leader(self) -> bool:
@@ -196,7 +185,7 @@ class LeaderElection:
 
     def why_unhealthy(self, tolerated_seconds: float = TOLERATED_SECONDS) -> str | None:
         """What is wrong with a leader whose lease ran out a while ago and who has not noticed; else None."""
-        late = self._clock() - self._observed_at > self.settings.lease_duration + tolerated_seconds
+        late = self._clock() - self._known.observed_at > self.settings.lease_duration + tolerated_seconds
         if not (self.is_leader and late):
             return None
         return f"failed election to renew leadership on lease {self.settings.name}"
@@ -205,14 +194,14 @@ class LeaderElection:
 
     async def acquire(self) -> None:
         """Waits until we lead. Being cancelled leaves the lease alone."""
-        _log.info("attempting to acquire leader lease %s...", self._lease.key)
+        _log.info("attempting to acquire leader lease %s...", self._name)
         told = ""
         while not await self._attempt():
             if self.leader not in ("", told):
                 told = self.leader
                 _log.info("standing by, %s leads", told)
             await asyncio.sleep(self.settings.retry_period * (1 + JITTER * self._chance.random()))
-        _log.info("successfully acquired lease %s", self._lease.key)
+        _log.info("successfully acquired lease %s", self._name)
         self._status.set(1)
         self._tell("became leader")
 
@@ -225,7 +214,7 @@ class LeaderElection:
         while await self._renew():
             await asyncio.sleep(self.settings.retry_period)
         self._status.set(0)
-        _log.error("failed to renew lease %s within %g s", self._lease.key, self.settings.renew_deadline)
+        _log.error("failed to renew lease %s within %g s", self._name, self.settings.renew_deadline)
         await self.release()
         raise LeadershipLostError(LOST)
 
@@ -240,27 +229,31 @@ class LeaderElection:
             return True
         try:
             async with asyncio.timeout(self.settings.renew_deadline):
-                lease = await self._get()
-                if lease.spec.holder_identity != self.identity:
-                    # Upstream goes by what it saw last, and may so throw out the new leader.
-                    self._observe(lease)
-                    return True
-                moment = self._moment()
-                await self._put(
-                    LeaseSpec(
-                        holder_identity="",
-                        lease_duration_seconds=1,
-                        acquire_time=moment,
-                        renew_time=moment,
-                        lease_transitions=self._record.lease_transitions,
-                    ),
-                    lease,
-                )
+                try:
+                    await self._give_back()
+                except ConflictError:
+                    await self._give_back()  # a renewal that we gave up has come through nevertheless
         except (APIError, TimeoutError) as error:
-            _log.warning("cannot release lease %s: %s", self._lease.key, error or "no answer in time")
+            _log.warning("cannot release lease %s: %s", self._name, error or "no answer in time")
             return False
-        _log.info("released lease %s", self._lease.key)
         return True
+
+    async def _give_back(self) -> None:
+        lease = await self._get()
+        if lease.spec.holder_identity != self.identity:
+            # Upstream goes by what it saw last, and may so throw out the new leader.
+            self._known.was_read(lease)
+            return
+        moment = self._moment()
+        record = LeaseSpec(
+            holder_identity="",
+            lease_duration_seconds=1,
+            acquire_time=moment,
+            renew_time=moment,
+            lease_transitions=self._known.record.lease_transitions,
+        )
+        await self._put(record, lease)
+        _log.info("released lease %s", self._name)
 
     async def _renew(self) -> bool:
         """Tries at once and then every retryPeriod, until it works or renewDeadline has passed."""
@@ -286,11 +279,11 @@ class LeaderElection:
             renew_time=moment,
             lease_transitions=0,
         )
-        if self.is_leader and self._is_valid():
+        if self.is_leader and self._known.is_valid:
             try:
-                await self._put(self._continued(record), self._lease)
+                await self._put(self._continued(record), self._known.lease)
             except APIError as error:
-                _log.info("cannot renew lease %s at once, reading it first: %s", self._lease.key, error)
+                _log.info("cannot renew lease %s at once, reading it first: %s", self._name, error)
             else:
                 return self._succeeded(began)
         try:
@@ -299,58 +292,34 @@ class LeaderElection:
             except NotFoundError:
                 await self._post(record)
                 return self._succeeded(began)
-            self._observe(lease)
+            self._known.was_read(lease)
             if self.is_leader:
                 record = self._continued(record)
-            elif self.leader and self._is_valid():
-                self._complaints.over(f"lease {self._lease.key} can be read again")
+            elif self.leader and self._known.is_valid:
+                self._complaints.over(f"lease {self._name} can be read again")
                 return False
             else:
-                record = replace(record, lease_transitions=(self._record.lease_transitions or 0) + 1)
+                record = replace(record, lease_transitions=(self._known.record.lease_transitions or 0) + 1)
             await self._put(record, lease)
         except APIError as error:
-            self._complaints.about(f"cannot get hold of lease {self._lease.key}: {explained(error)}")
+            self._complaints.about(f"cannot get hold of lease {self._name}: {explained(error)}")
             return False
         return self._succeeded(began)
 
     def _continued(self, record: LeaseSpec) -> LeaseSpec:
         """The same lease, renewed: since when we lead stays."""
-        known = self._record
+        known = self._known.record
         return replace(record, acquire_time=known.acquire_time, lease_transitions=known.lease_transitions)
 
     def _succeeded(self, began: tuple[float, float]) -> bool:
         self._written_at = began
-        self._complaints.over(f"lease {self._lease.key} can be written again")
+        self._complaints.over(f"lease {self._name} can be written again")
         return True
-
-    # What the lease says
 
     @property
     def _seconds(self) -> int:
         """leaseDuration as others are told it: whole seconds."""
         return int(self.settings.lease_duration)
-
-    def _is_valid(self) -> bool:
-        return self._observed_at + (self._record.lease_duration_seconds or 0) > self._clock()
-
-    def _observe(self, lease: Lease) -> None:
-        """What was read. Only a change of it says that its holder lives."""
-        self._lease = lease
-        spec = lease.spec
-        read = (
-            spec.holder_identity or "",
-            spec.lease_duration_seconds or 0,
-            _to_the_second(spec.acquire_time),
-            _to_the_second(spec.renew_time),
-            spec.lease_transitions or 0,
-        )
-        if read != self._read:
-            self._read = read
-            self._take(spec)
-
-    def _take(self, record: LeaseSpec) -> None:
-        self._record = record
-        self._observed_at = self._clock()
 
     def _moment(self) -> datetime:
         return datetime.fromtimestamp(self._now(), UTC)
@@ -369,42 +338,14 @@ class LeaderElection:
 
     def _written(self, record: LeaseSpec, answer: Object) -> None:
         assert isinstance(answer, Lease)
-        self._lease = answer
-        self._take(record)
+        self._known.was_written(record, answer)
 
     def _tell(self, what: str) -> None:
         """An event about the lease, in the background. That we stopped is not told: as upstream, who would
         have left before it is written."""
         if self._events is None:
             return
-        lease, now = self._lease, self._now()
-        event = Event(
-            metadata=ObjectMeta(name=f"{lease.name}.{int(now * 1e9):x}", namespace=lease.namespace),
-            event_time=self._moment(),
-            reporting_controller=self._component,
-            reason="LeaderElection",
-            regarding=ObjectReference(
-                kind="Lease",
-                namespace=lease.namespace,
-                name=lease.name,
-                uid=lease.uid,
-                api_version="coordination.k8s.io/v1",
-                resource_version=lease.metadata.resource_version,
-            ),
-            note=f"{self.identity} {what}",
-            type="Normal",
-        )
-        task = asyncio.ensure_future(_write(self._events, event))
+        event = lease_event(self._known.lease, f"{self.identity} {what}", self._component, self._now())
+        task = asyncio.ensure_future(write_event(self._events, event))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
-
-
-async def _write(events: LeaseEvents, event: Event) -> None:
-    try:
-        await events.create_core_event(event)
-    except APIError as error:
-        _log.warning("cannot write event %r: %s", event.note, error)
-
-
-def _to_the_second(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.replace(microsecond=0)

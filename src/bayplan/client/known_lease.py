@@ -1,0 +1,62 @@
+"""What one candidate knows about the lease: who holds it, and since when nothing has changed about it.
+
+The times in a lease are of its holder's clock and are not looked at. A lease that changes has a holder who
+lives; one that has not changed for as long as it says is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
+
+
+class KnownLease:
+    """The lease as it was last read or written. `clock` is in seconds that never go back."""
+
+    def __init__(self, name: str, namespace: str, clock: Callable[[], float]) -> None:
+        self.lease = Lease(metadata=LeaseMeta(name=name, namespace=namespace))
+        """With the version that a write has to name."""
+        self.record = LeaseSpec()
+        """What it says."""
+        self.observed_at = float("-inf")
+        """When that last changed, by our clock."""
+        self._read: tuple[object, ...] = ()
+        """What it said when it was last read, to the second."""
+        self._clock = clock
+
+    @property
+    def holder(self) -> str:
+        """Empty where nobody holds it, or nothing is known yet."""
+        return self.record.holder_identity or ""
+
+    @property
+    def is_valid(self) -> bool:
+        return self.observed_at + (self.record.lease_duration_seconds or 0) > self._clock()
+
+    def was_read(self, lease: Lease) -> None:
+        self.lease = lease
+        spec = lease.spec
+        read = (
+            spec.holder_identity or "",
+            spec.lease_duration_seconds or 0,
+            _to_the_second(spec.acquire_time),
+            _to_the_second(spec.renew_time),
+            spec.lease_transitions or 0,
+        )
+        if read != self._read:
+            self._read = read
+            self._changed(spec)
+
+    def was_written(self, record: LeaseSpec, answer: Lease) -> None:
+        self.lease = answer
+        self._changed(record)
+
+    def _changed(self, record: LeaseSpec) -> None:
+        self.record = record
+        self.observed_at = self._clock()
+
+
+def _to_the_second(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(microsecond=0)
