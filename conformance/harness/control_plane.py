@@ -53,6 +53,7 @@ class ControlPlane:
         audit: whether each request is written down (`requests`). It costs the server time.
         etcd: another one than the plain one.
         options: further flags of kube-apiserver.
+        not_admitted: admission plugins that are off.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class ControlPlane:
         audit: bool = False,
         etcd: Path | None = None,
         options: Sequence[str] = (),
+        not_admitted: Sequence[str] = NOT_ADMITTED,
     ) -> None:
         self.programs = programs
         self.directory = directory
         self.audit_log = directory / "audit.jsonl" if audit else None
         self._users = {ADMIN: ("system:masters",), KUBE_SCHEDULER: (), NOBODY: (), **(users or {})}
         self._options = options
+        self._not_admitted = not_admitted
         self._etcd_program = programs.etcd if etcd is None else etcd
         self._client_port, self._peer_port, self.port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
@@ -158,7 +161,7 @@ class ControlPlane:
                 "--token-auth-file", self.directory / "tokens.csv",
                 "--authorization-mode", "Node,RBAC",
                 "--endpoint-reconciler-type", "none",
-                "--disable-admission-plugins", ",".join(NOT_ADMITTED),
+                "--disable-admission-plugins", ",".join(self._not_admitted),
                 *audit,
                 *self._options,
             ],

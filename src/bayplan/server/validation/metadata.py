@@ -111,4 +111,5 @@ def metadata_update_problems(content: Content, old: Content) -> list[FieldProble
         return []
     names = ", ".join(f'"{name}"' for name in added)
     why = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
-    return [forbidden_field("metadata.finalizers", f"{why}{{{names}}}")]
+    problem = forbidden_field("metadata.finalizers", f"{why}{{{names}}}")
+    return [problem, problem]  # a real server names it twice among the causes

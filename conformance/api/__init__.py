@@ -1,0 +1,1 @@
+"""Requests to an API server and what kube-apiserver answers, for comparing the embedded one with it."""

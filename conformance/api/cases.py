@@ -1,0 +1,89 @@
+"""`cases.json`: requests in their order, each with kube-apiserver's answer; and where ours differs, why.
+
+They build on each other: all are sent to one server, to a namespace of their own. `make test` sends them to
+the embedded server, `make conformance` to the real one. Recording anew after changing requests:
+
+    python -m conformance.api.cases https://127.0.0.1:6443 TOKEN
+"""
+
+from __future__ import annotations
+
+import copy
+import http.client
+import json
+import re
+import ssl
+import sys
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+PATH: Final = Path(__file__).with_name("cases.json")
+
+_VOLATILE: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TIME: Final = re.compile(r'"20[2-9]\d-\d\d-\d\dT[^"]*Z"')
+
+Case = dict[str, Any]
+
+
+def load() -> list[Case]:
+    cases: list[Case] = json.loads(PATH.read_text(encoding="utf-8"))
+    return cases
+
+
+def body_of(case: Case) -> bytes | None:
+    if "text" in case:
+        return str(case["text"]).encode()
+    return json.dumps(case["body"]).encode() if "body" in case else None
+
+
+def comparable(status: int, body: Any) -> dict[str, Any]:
+    """What has to agree: code and reason, message and causes of a refusal, and the fields of an object.
+
+    Uids, versions, times and managers differ from run to run. A null that stands for a time which is not
+    known says nothing.
+    """
+    if not isinstance(body, dict):
+        return {"status": status}
+    if body.get("kind") == "Status":
+        kept = {key: body[key] for key in ("reason", "message", "details") if key in body}
+        plain = {"status": status, **kept}
+    else:
+        plain = {"status": status, "object": copy.deepcopy(body)}
+        for key in _VOLATILE:
+            plain["object"].get("metadata", {}).pop(key, None)
+    text = _TIME.sub('"TIME"', _UID.sub("UID", json.dumps(plain)))
+    result: dict[str, Any] = _without_nulls(json.loads(text))
+    return result
+
+
+def _without_nulls(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _without_nulls(part) for key, part in content.items() if part is not None}
+    return [_without_nulls(part) for part in content] if isinstance(content, list) else content
+
+
+def send(connection: http.client.HTTPSConnection, token: str, case: Case) -> dict[str, Any]:
+    """The answer of a server, made comparable."""
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "User-Agent": "cases"}
+    if "contentType" in case:
+        headers["Content-Type"] = case["contentType"]
+    connection.request(case["method"], case["path"], body=body_of(case), headers=headers)
+    response = connection.getresponse()
+    text = response.read()
+    is_json = response.headers.get("Content-Type", "").startswith("application/json")
+    return comparable(response.status, json.loads(text) if is_json else text.decode())
+
+
+def main() -> None:
+    url, token = urlsplit(sys.argv[1]), sys.argv[2]
+    # A server that makes its own certificate, on loopback: there is nobody to check it with.
+    context = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=context)
+    recorded = [{**case, "answer": send(connection, token, case)} for case in load()]
+    PATH.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

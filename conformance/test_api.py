@@ -1,0 +1,38 @@
+"""The recorded answers to which the embedded server is held are those of the real one."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from conformance.api.cases import load, send
+from conformance.harness.control_plane import NOT_ADMITTED, ControlPlane
+from conformance.harness.programs import Programs
+
+CONTROLLERS_NEEDED = tuple(name for name in NOT_ADMITTED if name != "Priority")
+
+
+@pytest.fixture(scope="module")
+def plane(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """With Priority, which the embedded server has too."""
+    directory = tmp_path_factory.mktemp("plane")
+    with ControlPlane(programs, directory, not_admitted=CONTROLLERS_NEEDED) as plane:
+        yield plane
+
+
+def test_the_real_server_answers_as_recorded(plane: ControlPlane) -> None:
+    """All requests, in their order."""
+    access = plane.access()
+    url = urlsplit(access.server)
+    context = ssl.create_default_context(cafile=access.tls.ca_file)
+    connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=context)
+    try:
+        cases = load()
+        found = {case["id"]: send(connection, access.token, case) for case in cases}
+    finally:
+        connection.close()
+    assert found == {case["id"]: case["answer"] for case in cases}
