@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -101,6 +102,7 @@ class RouteTable:
         await response.prepare(request)
         for piece in self._routes.resources():
             await response.write(piece)
+            await asyncio.sleep(0)  # others have their turn, however fast this client reads
         await response.write_eof()
         return response
 
