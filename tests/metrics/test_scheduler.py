@@ -12,6 +12,7 @@ import pytest
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import NULL_METRICS, Metrics, SchedulerMetrics
+from bayplan.metrics.instruments import MOST_NOTED, Histogram
 from bayplan.metrics.scheduler import PAUSES_BETWEEN_SETTLING
 
 from .scrape import values
@@ -294,6 +295,13 @@ def test_where_nobody_looks_notes_are_counted_all_the_same() -> None:
         metrics.settle()
     (point,) = (f for f in metrics.families.all() if f.spec.name.endswith("extension_point_duration_seconds"))
     assert (histogram[()].sum, point["Score", "Success", DEFAULT].sum) == (32.0, 64.0)
+
+
+def test_and_so_are_those_of_a_process_that_schedules_nothing() -> None:
+    histogram = Histogram((1.0,))
+    for _ in range(MOST_NOTED):
+        histogram.observe(0.5)
+    assert histogram.counts == [MOST_NOTED, 0]
 
 
 def test_a_code_and_its_text_are_one_series() -> None:

@@ -11,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+MOST_NOTED: Final = 4096
+"""Values of a histogram that are noted down before they are sorted in."""
 
 
 class Kind(StrEnum):
@@ -81,18 +85,23 @@ class Gauge:
 class Histogram:
     """How often values fell into which bucket: `counts` has an entry for each bound, and one for the rest.
 
-    `observe` only notes a value down. Whoever reads calls `settle` before, and so must somebody now and then
-    where nobody reads.
+    Values are only noted down at first, and sorted in later: when somebody reads (`settle`), or when there
+    are many. Whoever is in a hurry calls `note`, and must see to it that `settle` is called now and then.
     """
 
-    __slots__ = ("_bounds", "_noted", "counts", "observe", "sum")
+    __slots__ = ("_bounds", "_noted", "counts", "note", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = np.array(bounds)
         self._noted: list[float] = []
-        self.observe: Callable[[float], None] = self._noted.append
+        self.note: Callable[[float], None] = self._noted.append
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._noted.append(value)
+        if len(self._noted) >= MOST_NOTED:
+            self.settle()
 
     def settle(self) -> None:
         """Sorts what was noted into the buckets."""

@@ -61,7 +61,7 @@ class Metrics:
         """How many tasks are under way, by what they do: `binding`, `PreBind`, ..."""
 
     def settle(self) -> None:
-        """To be called every few dozen pods and when nothing is left to do: notes become counts."""
+        """To be called every few dozen pods: what was noted down about them is counted."""
 
     # Attempts
 

@@ -107,15 +107,15 @@ class SchedulerMetrics(Metrics):
     def attempt(self, result: str, profile: str, seconds: float) -> None:
         key = (result, profile)
         self._attempts[key].value += 1
-        self._attempt_seconds[key].observe(seconds)
+        self._attempt_seconds[key].note(seconds)
 
     def algorithm(self, seconds: float) -> None:
-        self._algorithm_seconds.observe(seconds)
+        self._algorithm_seconds.note(seconds)
 
     def pod_scheduled(self, profile: str, seconds: float, attempts: int, since_first: float) -> None:
         self.attempt("scheduled", profile, seconds)
-        self._pod_attempts.observe(attempts)
-        self._sli_seconds[(_ATTEMPTS[min(attempts, 15) - 1],)].observe(since_first)
+        self._pod_attempts.note(attempts)
+        self._sli_seconds[(_ATTEMPTS[min(attempts, 15) - 1],)].note(since_first)
 
     def preemption_attempt(self) -> None:
         self.families[scheduler.PREEMPTION_ATTEMPTS][()].inc()
@@ -144,7 +144,7 @@ class SchedulerMetrics(Metrics):
     # Framework
 
     def extension_point(self, profile: str, point: str, code: LabelValue) -> Observe:
-        return self._point_seconds[point, code, profile].observe
+        return self._point_seconds[point, code, profile].note
 
     def laps(self, profile: str, laps: Sequence[tuple[str, LabelValue] | None]) -> Note:
         made = Laps([None if lap is None else self._point_seconds[(*lap, profile)] for lap in laps])
