@@ -16,7 +16,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-
 MOST_NOTED: Final = 4096
 """Values of a histogram that are noted down before they are sorted in."""
 
