@@ -9,6 +9,7 @@ import pytest
 from bayplan.client.advice import (
     ANONYMOUS,
     FORBIDDEN,
+    NOT_PLAIN,
     NOT_SERVED,
     NOT_THERE,
     NOT_TRUSTED,
@@ -48,11 +49,14 @@ from bayplan.errors import APIError, ForbiddenError, ServerError, UnauthorizedEr
             NOT_TRUSTED,
             id="another authority",
         ),
+        pytest.param(
+            APIError("(get /api): Client sent an HTTP request to an HTTPS server."), NOT_PLAIN, id="http"
+        ),
         pytest.param(ServerError("etcdserver: leader changed"), "", id="trouble that passes"),
     ],
 )
 def test_what_to_do_about(error: APIError, advice: str) -> None:
-    assert explained(error) == (f"{error}. {advice}" if advice else str(error))
+    assert explained(error) == (f"{str(error).rstrip('.')}. {advice}" if advice else str(error))
 
 
 def test_each_cause_is_told_when_it_comes_up(caplog: pytest.LogCaptureFixture) -> None:

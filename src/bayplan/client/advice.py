@@ -30,6 +30,7 @@ NOT_TRUSTED: Final = (
     "The certificate authority in the kubeconfig has to be the one of the API server's certificate, "
     "and the server's address (or tls-server-name) one of the names in it"
 )
+NOT_PLAIN: Final = "The address of the API server has to begin with https://"
 NOT_THERE: Final = "See whether the API server runs, and whether its address is right"
 
 
@@ -45,6 +46,8 @@ def what_to_do(error: APIError) -> str:
             return NOT_SERVED
     if "failed to verify certificate" in text:
         return NOT_TRUSTED
+    if "HTTP request to an HTTPS server" in text:
+        return NOT_PLAIN
     if "dial tcp" in text:
         return NOT_THERE
     return ""
@@ -53,4 +56,4 @@ def what_to_do(error: APIError) -> str:
 def explained(error: APIError) -> str:
     """An error with what to do about it."""
     advice = what_to_do(error)
-    return f"{error}. {advice}" if advice else str(error)
+    return f"{str(error).rstrip('.')}. {advice}" if advice else str(error)
