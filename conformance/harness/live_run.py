@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from bayplan.api.decode import KINDS
 from bayplan.api.pod import Pod
+from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
 from bayplan.scheduler.cycle import Decision
@@ -21,7 +22,7 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.checksum_extender import ChecksumExtenders
 from bayplan.simulator.replay import RECORDED_PORT
 from conformance.harness.admin import Admin, Raw, path_of
-from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
+from conformance.harness.control_plane import ADMIN, KUBE_SCHEDULER
 from conformance.harness.objects import condition
 from conformance.harness.talking import until
 
@@ -29,10 +30,16 @@ CLEARED = ("Pod", "Node", "Service", "PodDisruptionBudget")
 """What runs leave behind."""
 
 
-async def play(plane: ControlPlane, run: Mapping[str, Any]) -> dict[str, Any]:
+class Plane(Protocol):
+    """An API server that can be logged in to."""
+
+    def access(self, user: str) -> Access: ...
+
+
+async def play(plane: Plane, run: Mapping[str, Any]) -> dict[str, Any]:
     """Plays one run on an empty cluster and returns what happened, pod by pod."""
     async with (
-        Admin(plane.access()) as admin,
+        Admin(plane.access(ADMIN)) as admin,
         KubernetesCluster(plane.access(KUBE_SCHEDULER), qps=-1) as cluster,
         ChecksumExtenders(run.get("extenders", {}), _binder(admin)) as extenders,
     ):

@@ -1,0 +1,67 @@
+"""bayplan's embedded API server as a process, in the place of a real control plane.
+
+Without controllers, kubelets and scheduler: what tests put into it stays as it is, as on the real one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, Self
+
+from bayplan.client.access import Access
+from bayplan.client.kubeconfig import load_access
+from conformance.harness.process import Process, wait_until
+
+_SERVE: Final = """
+import asyncio, sys
+from pathlib import Path
+from bayplan.server.embedded import EmbeddedServer
+
+async def main(directory):
+    async with EmbeddedServer(directory / "data") as server:
+        server.write_kubeconfig(directory / "kubeconfig")
+        await asyncio.Event().wait()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+class EmbeddedPlane:
+    """The embedded server. To be used in a `with` block."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._server: Process | None = None
+
+    def __enter__(self) -> Self:
+        command: list[str | Path] = [sys.executable, "-c", _SERVE, self.directory]
+        self._server = Process("embedded server", command, self.directory / "server.log")
+        wait_until(self._is_ready, "embedded server ready")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._server is not None
+        self._server.stop()
+
+    def _is_ready(self) -> bool:
+        assert self._server is not None
+        self._server.check()
+        return self.kubeconfig().exists()
+
+    def access(self, user: str = "") -> Access:
+        """Whoever asks: there is one user, who may everything."""
+        return load_access(str(self.kubeconfig()))
+
+    def kubeconfig(self, user: str = "") -> Path:
+        return self.directory / "kubeconfig"
+
+    def kubectl(self, program: Path, *arguments: str, given: str | None = None) -> str:
+        """What kubectl prints.
+
+        Raises:
+            subprocess.CalledProcessError: it failed; `stderr` says why.
+        """
+        command = [str(program), "--kubeconfig", str(self.kubeconfig()), *arguments]
+        return subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout

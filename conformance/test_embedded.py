@@ -1,0 +1,106 @@
+"""The embedded server with the real programs against it: kube-scheduler schedules there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.harness.admin import Admin
+from conformance.harness.embedded_plane import EmbeddedPlane
+from conformance.harness.objects import condition
+from conformance.harness.process import Process
+from conformance.harness.programs import Programs
+
+NODES = 6
+PODS = 20
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Any:
+    with EmbeddedPlane(tmp_path) as plane:
+        yield plane
+
+
+def _node(number: int) -> dict[str, Any]:
+    name = f"n{number}"
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"z{number % 3}"}
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def _pod(name: str, cpu: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "web", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def test_kube_scheduler_schedules_a_workload_there(programs: Programs, embedded: EmbeddedPlane) -> None:
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {
+            "kubeconfig": str(embedded.kubeconfig()),
+            # The server speaks JSON.
+            "contentType": "application/json",
+            "acceptContentTypes": "application/json",
+        },
+        "leaderElection": {"leaderElect": True, "resourceNamespace": "kube-system"},
+    }
+    file = embedded.directory / "scheduler.json"
+    file.write_text(json.dumps(config))
+    command: list[str | Path] = [programs.kube_scheduler, "--config", file, "--secure-port", "0"]
+    with Process("kube-scheduler", command, embedded.directory / "kube-scheduler.log"):
+        asyncio.run(_workload(embedded))
+
+
+async def _workload(embedded: EmbeddedPlane) -> None:
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    async with Admin(embedded.access()) as admin:
+        await admin.create_all(_node(number) for number in range(NODES))
+        await admin.create_all(
+            _pod(f"web-{number}", "500m", topologySpreadConstraints=[spread]) for number in range(PODS)
+        )
+        await admin.create(_pod("huge", "64"))
+        seen: dict[str, dict[str, Any]] = {}
+
+        async def look() -> None:
+            seen.update({pod["metadata"]["name"]: pod for pod in await admin.list("Pod")})
+
+        def decided() -> bool:
+            webs = [pod for name, pod in seen.items() if name.startswith("web-")]
+            huge = condition(seen["huge"], "PodScheduled") if "huge" in seen else None
+            return len(webs) == PODS and all(pod["spec"].get("nodeName") for pod in webs) and huge is not None
+
+        while not decided():
+            await asyncio.sleep(0.1)
+            await look()
+        zones = [int(pod["spec"]["nodeName"][1:]) % 3 for name, pod in seen.items() if name != "huge"]
+        counts = [zones.count(zone) for zone in range(3)]
+        assert max(counts) - min(counts) <= 1
+        refused = condition(seen["huge"], "PodScheduled")
+        assert refused is not None
+        assert refused["message"].startswith(f"0/{NODES} nodes are available: {NODES} Insufficient cpu.")
+        events = await admin.list("Event", "default")
+        assert any(event.get("reason") == "FailedScheduling" for event in events)
