@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from bayplan.errors import BayplanError
-from bayplan.operating.command_line import ArgumentError, FlagError, FlagValues, parse, usage
+from bayplan.operating.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text
 from bayplan.operating.flags import FLAGS, Flag
 
 PROGRAM: Final = "bayplan run"
@@ -52,18 +52,18 @@ def run(arguments: Sequence[str]) -> int:
     if flags["help"]:
         click.echo(usage(PROGRAM, _width()), nl=False)
         return 0
+    if flags["version"]:
+        click.echo(version_text(flags["version"]))
+        return 0
     return _run(flags)
 
 
 def _run(flags: FlagValues) -> int:
-    # Not before it is needed: the help is quick.
+    # Not before it is needed: help and version are quick.
     from bayplan.operating import logs
-    from bayplan.operating.settings import log_settings, version_text
+    from bayplan.operating.settings import log_settings
     from bayplan.operating.starting import start
 
-    if flags["version"]:
-        click.echo(version_text(flags["version"]))
-        return 0
     try:
         logs.configure(log_settings(flags))
     except BayplanError as error:

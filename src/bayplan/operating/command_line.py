@@ -13,10 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan import __version__
 from bayplan.errors import BayplanError
 from bayplan.framework.duration import Duration
 from bayplan.operating.flags import FLAGS, GROUPS, LETTERS, Flag
 
+KUBERNETES: Final = "v1.36.4"
+"""The version whose scheduler this is."""
 HELP_COLUMN: Final = 34
 ABOUT: Final = (
     "Schedules the pods of a Kubernetes cluster, in place of kube-scheduler or beside it, until it is told "
@@ -123,6 +126,13 @@ def _short(argument: str, rest: Iterator[str]) -> Iterator[tuple[Flag, str]]:
 
 def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
+
+
+def version_text(asked: str) -> str:
+    """What `--version` prints; `raw` is for programs."""
+    if asked != "raw":
+        return f"Kubernetes {KUBERNETES}"
+    return f'{{"kubernetes":"{KUBERNETES}","bayplan":"{__version__}"}}'
 
 
 def usage(program: str, width: int = 100) -> str:

@@ -24,8 +24,8 @@ from bayplan.errors import ConfigError
 from bayplan.metrics import SchedulerMetrics, resource_chunks
 from bayplan.metrics.process_families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
 from bayplan.operating import logs
-from bayplan.operating.command_line import FlagValues
-from bayplan.operating.settings import KUBERNETES, MINOR, PREVIOUS_MINOR, Settings
+from bayplan.operating.command_line import KUBERNETES, FlagValues
+from bayplan.operating.settings import MINOR, PREVIOUS_MINOR, Settings
 from bayplan.serving import (
     AccessControl,
     AuthenticationSettings,

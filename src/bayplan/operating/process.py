@@ -12,6 +12,7 @@ be scheduling already.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -27,10 +28,11 @@ from bayplan.client.requests import Connections
 from bayplan.errors import BayplanError
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
 from bayplan.metrics.process_families import LEADER
+from bayplan.operating.command_line import KUBERNETES
 from bayplan.operating.debugging import tell_all
 from bayplan.operating.endpoints import Endpoints, Shown
 from bayplan.operating.logs import log, verbosity
-from bayplan.operating.settings import KUBERNETES, Settings
+from bayplan.operating.settings import Settings
 from bayplan.scheduler.loop import Scheduler
 
 SETTLE_SECONDS: Final = 5.0
@@ -164,6 +166,9 @@ class Process:
         self._start(scheduler.follow())
         await self._before_stop(_synced(scheduler.informers))
         self._is_synced = True
+        # What is known by now mostly stays: the garbage collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
         log(_log, verbosity(3), "Handlers synced")
 
     async def _lead(self, election: LeaderElection) -> None:

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bayplan import __version__
 from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
 from bayplan.client.leader_election import ElectionSettings
@@ -40,8 +39,6 @@ from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import LogSettings
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere, installed_plugins, load_plugin
 
-KUBERNETES: Final = "v1.36.4"
-"""The version whose scheduler this is."""
 MINOR: Final = "1.36"
 PREVIOUS_MINOR: Final = "1.35"
 _ONLY_PREVIOUS: Final = "only the previous minor version is allowed"
@@ -121,13 +118,6 @@ class Settings:
     def flag_texts(self) -> dict[str, str]:
         """Every flag with its value, in the form in which it could be given."""
         return {name: _flag_text(value) for name, value in self.flags.values.items()}
-
-
-def version_text(asked: str) -> str:
-    """What `--version` prints; `raw` is for programs."""
-    if asked != "raw":
-        return f"Kubernetes {KUBERNETES}"
-    return f'{{"kubernetes":"{KUBERNETES}","bayplan":"{__version__}"}}'
 
 
 def log_settings(flags: FlagValues) -> LogSettings:

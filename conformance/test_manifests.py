@@ -1,0 +1,27 @@
+"""The manifests of deploy/, shown to the real API server: it would take every one of them as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.harness.control_plane import ControlPlane
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+
+
+@pytest.mark.parametrize(
+    ("way", "path"),
+    [
+        pytest.param("-k", "second-scheduler", id="beside kube-scheduler"),
+        pytest.param("-f", "replace", id="in its place"),
+        pytest.param("-f", "optional/metrics-reader.yaml", id="readers of metrics"),
+        pytest.param("-f", "optional/coscheduling-rbac.yaml", id="groups"),
+    ],
+)
+def test_manifests_are_valid(plane: ControlPlane, way: str, path: str) -> None:
+    """A field that does not exist, or an object that breaks a rule, would be refused (`strict`)."""
+    said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", way, str(DEPLOY / path))
+    assert [line for line in said.splitlines() if not line.endswith("created (server dry run)")] == []
+    assert said
