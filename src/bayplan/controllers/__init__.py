@@ -15,13 +15,16 @@ from __future__ import annotations
 from bayplan.controllers import running
 from bayplan.controllers.cluster import Cluster
 from bayplan.controllers.controller import Controller
+from bayplan.controllers.daemon_set import DaemonSets
 from bayplan.controllers.deployment import Deployments
 from bayplan.controllers.disruption_budget import DisruptionBudgets
 from bayplan.controllers.garbage_collector import GarbageCollector
+from bayplan.controllers.job import Jobs
 from bayplan.controllers.namespaces import Namespaces
 from bayplan.controllers.node_lifecycle import NodeLifecycle
 from bayplan.controllers.orphaned_pods import OrphanedPods
 from bayplan.controllers.replica_set import ReplicaSets, ReplicationControllers
+from bayplan.controllers.stateful_set import StatefulSets
 from bayplan.controllers.taint_eviction import TaintEviction
 from bayplan.server.objects import ObjectAPI
 
@@ -31,6 +34,9 @@ ALL: tuple[type[Controller], ...] = (
     Deployments,
     ReplicaSets,
     ReplicationControllers,
+    StatefulSets,
+    DaemonSets,
+    Jobs,
     DisruptionBudgets,
     NodeLifecycle,
     TaintEviction,

@@ -25,6 +25,8 @@ class Controller(ABC):
 
     name: ClassVar[str]
     """Who events and logs say did it."""
+    settles_for: ClassVar[float] = 0.0
+    """Seconds to wait for more changes before a look, for those whose looks are long."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

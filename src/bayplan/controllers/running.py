@@ -44,9 +44,16 @@ class Loop:
     def _notice(self, controller: Controller, concerns: Concerns) -> Notice:
         def notice(seen: Seen) -> None:
             for key in concerns(seen):
-                self._queue.add(Work(controller, key))
+                self._add(Work(controller, key))
 
         return notice
+
+    def _add(self, work: Work) -> None:
+        if work.controller.settles_for:
+            now = asyncio.get_running_loop().time()
+            self._queue.add_at(work, now + work.controller.settles_for)
+        else:
+            self._queue.add(work)
 
     async def run(self) -> None:
         """Goes on until it is cancelled."""
