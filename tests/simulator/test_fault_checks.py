@@ -1,7 +1,7 @@
 """The fault run can fail: each mistake that somebody might make is found by one of the lives.
 
-The seed that is tried first is known to find it. When lives have changed another one does, and it takes longer
-until the number is put right here: one in 250 has a pod bound twice, and one in thirty each of the others.
+The seed that is tried first is known to find it. When lives have changed another one does, and it takes more
+time until the number is put right here: one in 250 has a pod bound twice, one in thirty each of the others.
 """
 
 from __future__ import annotations
