@@ -6,6 +6,7 @@
 | Priority | priority and preemption policy from the pod's class, or from the default class |
 | DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
 | DefaultStorageClass | claims without a class get the default one |
+| (service addresses) | a service gets an address that no other one has |
 | PodTopologyLabels | a pod that is bound gets its node's zone and region as labels |
 
 `bayplan.api.admission` does the same for typed records that come from files.
@@ -13,6 +14,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Any, Final
 
 from bayplan.api.admission import PREEMPT_LOWER_PRIORITY, SYSTEM_PRIORITIES, TOLERATED_SECONDS
@@ -24,6 +26,8 @@ _ABSENCES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _BETA_DEFAULT_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_SERVICES: Final = ip_network("10.96.0.0/12")
+"""Where services have their addresses; nothing listens there."""
 TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
@@ -55,6 +59,8 @@ class Admission:
             _merge_label_keys(content)
         elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
             self._give_storage_class(content)
+        elif resource == kinds.SERVICES:
+            self._give_address(content["spec"])
 
     def admit_update(self, resource: Resource, content: Content) -> None:
         """Completes a new version of an object."""
@@ -115,6 +121,20 @@ class Admission:
         if marked:
             # The newest; of several as old as each other the first by name, which is the order of the store.
             spec["storageClassName"] = max(marked, key=lambda meta: meta["creationTimestamp"])["name"]
+
+    def _give_address(self, spec: dict[str, Any]) -> None:
+        """The first address of the services' network that no other service has."""
+        if spec.get("type") == "ExternalName":
+            return
+        if not spec.get("clusterIP"):
+            taken = {
+                document.parse().get("spec", {}).get("clusterIP")
+                for document in self._store.table(kinds.SERVICES)
+            }
+            spec["clusterIP"] = next(str(host) for host in _SERVICES.hosts() if str(host) not in taken)
+        spec.setdefault("clusterIPs", [spec["clusterIP"]])
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
 
     def topology_labels(self, node_name: str) -> dict[str, str]:
         """The labels that a pod gets from the node it is bound to."""
