@@ -63,6 +63,17 @@ def _start(
     return Process(name, [*command, "--config", file, *usual, *flags], log)
 
 
+def serving_flags(plane: ControlPlane, port: int, user: str = KUBE_SCHEDULER) -> list[str]:
+    """Flags of both for serving metrics and probes on loopback, asking the API server who may see them."""
+    kubeconfig = plane.kubeconfig(user)
+    return [
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+    ]
+
+
 def wait_until_synced(scheduler: Process) -> None:
     """Until it knows everything, so that what is created from now on comes in the order of its creation."""
 
