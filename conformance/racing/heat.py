@@ -19,8 +19,8 @@ import msgspec
 from bayplan.client.requests import Requests
 from conformance.harness.admin import Admin
 from conformance.harness.control_plane import ControlPlane
-from conformance.harness.process import Process
-from conformance.harness.schedulers import HANDLERS_SYNCED, SCHEDULERS, configuration
+from conformance.harness.process import Process, free_ports
+from conformance.harness.schedulers import HANDLERS_SYNCED, SCHEDULERS, configuration, serving_flags
 from conformance.racing.course import Course
 
 QPS: Final = 5000
@@ -88,6 +88,7 @@ async def _run(
     async with Admin(plane.access()) as admin:
         counting = Counting(admin.cluster.requests)
         await counting.start()
+        flags = [*serving_flags(plane, free_ports(1)[0]), *flags]
         with SCHEDULERS[scheduler](plane, configuration(plane, qps=QPS, **more), flags=flags) as process:
             await _start(process)
             began, start_cpu = time.monotonic(), process.cpu_seconds()

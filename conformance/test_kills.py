@@ -1,0 +1,92 @@
+"""kill -9 at random moments, under load: every pod ends bound once, and no node is overcommitted.
+
+Pods keep coming in while `bayplan run` is started, and killed before or soon after it has begun to bind. The
+nodes have hardly more room than all pods together need, so that a scheduler that forgot a binding would put
+too much somewhere. `BAYPLAN_KILLS` says how often (50), `BAYPLAN_SEED` repeats the moments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import Counter
+
+from bayplan.api.quantity import milli_value
+from conformance.harness.admin import Admin, Raw
+from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
+from conformance.harness.objects import node, pod
+from conformance.harness.schedulers import HANDLERS_SYNCED, configuration, start_bayplan
+
+KILLS = int(os.environ.get("BAYPLAN_KILLS", "50"))
+SEED = int(os.environ.get("BAYPLAN_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+
+PODS_A_LIFE = 30
+PODS_A_NODE = 20
+LONGEST_SECONDS = 0.4
+"""How long a scheduler lives after it has begun: about as long as the pods of one life take."""
+BEFORE_IT_BEGINS = 0.2
+"""How many of the lives end earlier than that."""
+
+
+async def live_and_die(plane: ControlPlane, admin: Admin, life: int, chance: random.Random) -> None:
+    """One scheduler, from its start to its violent end, while pods come in."""
+    coming = [pod(f"pod-{life}-{number}", cpu="100m") for number in range(PODS_A_LIFE)]
+    with start_bayplan(plane, configuration(plane)) as scheduler:
+        creating = asyncio.ensure_future(admin.create_all(coming))
+        if chance.random() < BEFORE_IT_BEGINS:
+            await asyncio.sleep(chance.random())
+        else:
+            while HANDLERS_SYNCED not in scheduler.log.read_text():
+                scheduler.check()
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(chance.random() * LONGEST_SECONDS)
+        scheduler.check()
+        scheduler.kill()
+        await creating
+
+
+async def all_bound(plane: ControlPlane, admin: Admin) -> list[Raw]:
+    """All pods, once a scheduler that is left alone has placed them."""
+    with start_bayplan(plane, configuration(plane)) as scheduler:
+        async with asyncio.timeout(120):
+            while True:
+                pods = await admin.list("Pod")
+                if all(item["spec"].get("nodeName") for item in pods):
+                    return pods
+                scheduler.check()
+                await asyncio.sleep(0.2)
+
+
+def test_every_pod_is_bound_once_and_no_node_overcommitted(plane: ControlPlane) -> None:
+    print(f"seed {SEED}: BAYPLAN_SEED={SEED} repeats it")
+    chance = random.Random(SEED)
+    pods = KILLS * PODS_A_LIFE
+    nodes = pods // PODS_A_NODE + 1
+
+    async def main() -> tuple[int, list[Raw]]:
+        async with Admin(plane.access()) as admin:
+            room = f"{100 * PODS_A_NODE}m"
+            await admin.create_all(node(f"n{number}", cpu=room) for number in range(nodes))
+            for life in range(KILLS):
+                await live_and_die(plane, admin, life, chance)
+            by_the_killed = sum("nodeName" in item["spec"] for item in await admin.list("Pod"))
+            return by_the_killed, await all_bound(plane, admin)
+
+    by_the_killed, bound = asyncio.run(main())
+    used: Counter[str] = Counter()
+    for item in bound:
+        used[item["spec"]["nodeName"]] += milli_value(
+            item["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        )
+    bindings = Counter(
+        entry["objectRef"]["name"]
+        for entry in plane.requests(KUBE_SCHEDULER)
+        if entry.get("objectRef", {}).get("subresource") == "binding"
+        and entry["responseStatus"]["code"] == 201
+    )
+    assert by_the_killed > 0, "they were killed at work"
+    assert len(bound) == pods
+    assert {name: amount for name, amount in used.items() if amount > 100 * PODS_A_NODE} == {}
+    assert set(bindings.values()) == {1}
+    assert len(bindings) == pods
