@@ -165,6 +165,9 @@ ENDS = [
     pytest.param(["--help"], 0, "Usage: bayplan run [flags]", "", id="help"),
     pytest.param(["-h"], 0, "Usage: bayplan run [flags]", "", id="help by its letter"),
     pytest.param(["--version"], 0, "Kubernetes v1.36.4", "", id="version"),
+    pytest.param(
+        ["--version=raw"], 0, '{"kubernetes":"v1.36.4","bayplan":"0.1.0"}', "", id="version for programs"
+    ),
     pytest.param(["--fast"], 1, "", "Error: unknown flag: --fast", id="after a flag error comes the usage"),
     pytest.param(
         ["x"], 1, "", 'Error: "bayplan run" does not take any arguments, got ["x"]', id="an argument"

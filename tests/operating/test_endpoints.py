@@ -133,7 +133,7 @@ def test_verbosity_changes_while_it_runs(tmp_path: Path) -> None:
         await run.says('"Event occurred" object="default/q"')
         return answer
 
-    assert ask(tmp_path, act, OPEN) == (200, "successfully set klog.logging.verbosity to 2")
+    assert ask(tmp_path, act, OPEN) == (200, "successfully set klog.logging.verbosity to 2\n")
 
 
 def test_who_is_not_known_sees_probes_only(tmp_path: Path) -> None:

@@ -195,8 +195,8 @@ def test_other_forms_of_pages_are_refused(accept: str) -> None:
     ("method", "body", "status", "text", "level"),
     [
         pytest.param("PUT", "4", 200, "successfully set klog.logging.verbosity to 4", 4, id="it is set"),
-        pytest.param("PUT", "much", 400, "error setting", 0, id="not a number"),
-        pytest.param("GET", "", 406, "unrecognized http method GET", 0, id="it cannot be read"),
+        pytest.param("PUT", "much", 400, "strconv.ParseUint: parsing", 0, id="not a number"),
+        pytest.param("GET", "", 406, "unsupported http method", 0, id="it cannot be read"),
     ],
 )
 def test_how_much_is_logged(method: str, body: str, status: int, text: str, level: int) -> None:

@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     if flags["help"]:
         click.echo(usage(PROGRAM, _width()), nl=False)
         return 0
-    if flags["version"]:
+    if flags["version"] != "false":
         click.echo(version_text(flags["version"]))
         return 0
     return _run(flags)

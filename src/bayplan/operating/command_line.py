@@ -45,6 +45,10 @@ class FlagValues:
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
+    def texts(self) -> dict[str, str]:
+        """Every flag with its value as text, as /flagz shows it."""
+        return {name: _text(FLAGS[name], value) for name, value in self.values.items()}
+
 
 def parse(arguments: Sequence[str], program: str) -> FlagValues:
     """What the arguments say.
@@ -124,6 +128,19 @@ def _short(argument: str, rest: Iterator[str]) -> Iterator[tuple[Flag, str]]:
         raise FlagError(f"flag needs an argument: {letter!r} in {argument}")
 
 
+def _text(flag: Flag, value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case tuple():
+            listed = ",".join(map(str, value))
+            return f"[{listed}]" if flag.kind.brackets else listed
+        case _:
+            return str(value)
+
+
 def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
@@ -163,7 +180,7 @@ def _described(flag: Flag, width: int) -> Iterator[str]:
 def default_shown(flag: Flag) -> str:
     """How the help shows a default; nothing where it is empty."""
     match flag.default:
-        case "" | () | False:
+        case "" | () | False | "false":
             return ""
         case True:
             return " (default true)"

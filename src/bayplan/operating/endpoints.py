@@ -110,7 +110,7 @@ class Endpoints:
             reset_metrics=shown.metrics.reset,
             resources=lambda: resource_chunks(shown.pods()),
             config=lambda: config,
-            flags=settings.flag_texts(),
+            flags=settings.flags.texts(),
             healthz=election,
             readyz=[
                 *election,

@@ -35,6 +35,8 @@ class FlagKind:
     parse: Callable[[str], Any]
     bare: str | None = None
     many: bool = False
+    brackets: bool = True
+    """Whether several values are shown in brackets."""
 
 
 def _boolean(text: str) -> bool:
@@ -132,5 +134,7 @@ EACH: Final = FlagKind("string", lambda text: (text,), many=True)
 """As it stands, commas included."""
 INTEGERS: Final = FlagKind("ints", _integers, many=True)
 CERTIFICATE_PAIRS: Final = FlagKind("cert,key[:name,...]", _certificate_pair, many=True)
-MODULE_LEVELS: Final = FlagKind("pattern=N,...", _module_levels, many=True)
-VERSION: Final = FlagKind("version[=true]", str, bare="true")
+GATES: Final = FlagKind("A=true,B=false", lambda text: (text,), many=True, brackets=False)
+MODULE_LEVELS: Final = FlagKind("pattern=N,...", _module_levels, many=True, brackets=False)
+VERSION: Final = FlagKind("", str, bare="true")
+"""true, raw, or a version to be called."""

@@ -17,6 +17,7 @@ from bayplan.operating.flag_kinds import (
     CERTIFICATE_PAIRS,
     DURATION,
     EACH,
+    GATES,
     INTEGER,
     INTEGER_32,
     INTEGERS,
@@ -63,7 +64,9 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
         Flag(
             "write-config-to", TEXT, "", "Write the configuration with every default to this file, and exit."
         ),
-        Flag("version", VERSION, "", "Print the version of Kubernetes whose scheduler this is, and exit."),
+        Flag(
+            "version", VERSION, "false", "Print the version of Kubernetes whose scheduler this is, and exit."
+        ),
         Flag("help", BOOLEAN, False, "Show this text, and exit.", "h"),
     ),
     "Leader election (each beats the configuration file)": (
@@ -171,9 +174,9 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
     "Scheduling": (
         Flag(
             "feature-gates",
-            EACH,
+            GATES,
             (),
-            "A=true,B=false: the gates of Kubernetes that concern scheduling. Those that are off by default "
+            "The gates of Kubernetes that concern scheduling. Those that are off by default "
             "are refused: they are not built yet.",
         ),
         Flag(

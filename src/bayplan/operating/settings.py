@@ -115,10 +115,6 @@ class Settings:
         build_profiles(enable_everywhere(self.for_scheduler, self.plugins), catalog)
         return completed(enable_everywhere(self.config, self.plugins), catalog, check=False)
 
-    def flag_texts(self) -> dict[str, str]:
-        """Every flag with its value, in the form in which it could be given."""
-        return {name: _flag_text(value) for name, value in self.flags.values.items()}
-
 
 def log_settings(flags: FlagValues) -> LogSettings:
     """What the flags say about logs.
@@ -181,18 +177,6 @@ def shown_config(settings: Settings) -> str:
         if "keyData" in extender.get("tlsConfig", {}):
             extender["tlsConfig"] = {**extender["tlsConfig"], "keyData": "(not shown)"}
     return to_yaml(wire)
-
-
-def _flag_text(value: object) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case float():
-            return f"{value:g}"
-        case tuple():
-            return f"[{','.join(map(str, value))}]"
-        case _:
-            return str(value)
 
 
 def _with(

@@ -53,7 +53,7 @@ class Page:
                 return web.Response(body=json.dumps(self._object()).encode(), content_type=media)
             if media == "application/yaml":
                 return web.Response(body=yaml.safe_dump(self._object()).encode(), content_type=media)
-        return status_response(406, "NotAcceptable", _ACCEPTED)
+        return status_response(406, "NotAcceptable", _ACCEPTED, pretty=True)
 
     def _text(self) -> str:
         title = f"{self.component} {self.kind.lower()}"

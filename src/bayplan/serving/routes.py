@@ -133,14 +133,13 @@ class RouteTable:
     async def _verbosity(self, request: web.BaseRequest) -> web.Response:
         assert self._routes.set_verbosity is not None
         if request.method != "PUT":
-            return web.Response(status=406, text=f"unrecognized http method {request.method}: use PUT\n")
+            return web.Response(status=406, text="unsupported http method\n")
         text = (await request.text()).strip()
         if not text.isdecimal():
-            return web.Response(
-                status=400, text=f"error setting klog.logging.verbosity to {text}: not a number\n"
-            )
+            problem = f'strconv.ParseUint: parsing "{text}": invalid syntax\n'
+            return web.Response(status=400, text=problem)
         self._routes.set_verbosity(int(text))
-        return web.Response(text=f"successfully set klog.logging.verbosity to {text}")
+        return web.Response(text=f"successfully set klog.logging.verbosity to {text}\n")
 
 
 def _one(page: HealthPage, check: HealthCheck) -> Handler:

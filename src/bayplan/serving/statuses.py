@@ -9,9 +9,9 @@ from aiohttp import web
 
 
 def status_response(
-    code: int, reason: str, message: str, details: dict[str, Any] | None = None
+    code: int, reason: str, message: str, details: dict[str, Any] | None = None, *, pretty: bool = False
 ) -> web.Response:
-    """A Status that says what is wrong."""
+    """A Status that says what is wrong; `pretty` for people."""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -24,7 +24,7 @@ def status_response(
     }
     return web.Response(
         status=code,
-        body=json.dumps(status, separators=(",", ":")).encode() + b"\n",
+        text=json.dumps(status, indent=2) if pretty else json.dumps(status, separators=(",", ":")) + "\n",
         content_type="application/json",
         headers={"X-Content-Type-Options": "nosniff"},
     )
