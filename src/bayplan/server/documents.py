@@ -263,6 +263,11 @@ def decode_record(kind: type[ObjectT], body: bytes) -> ObjectT:
         return msgspec.convert(without_nulls(_decode(body)), kind)
 
 
+def copied(content: Any) -> Any:
+    """A copy that shares nothing with the original; quicker than `copy.deepcopy`."""
+    return msgspec.json.decode(_encode(content))
+
+
 def without_nulls(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: without_nulls(part) for key, part in content.items() if part is not None}

@@ -9,7 +9,8 @@ write is in memory when a call returns; `await store.durable()` waits until it w
     pod = api.create(PODS, {"metadata": {"name": "web"}, "spec": {...}}, "default")
     api.patch(PODS, "web", "default", {"status": {"phase": "Running"}}, subresource="status")
 
-Objects go in and out as plain values; what is handed out belongs to the caller. What a kind needs beyond the
+Objects go in and out as plain values, and nothing is shared: what is handed in is not changed, what is
+handed out belongs to the caller. What a kind needs beyond the
 common rules stands in `defaults.py`, `preparation.py`, `admission.py` and `validation/`.
 """
 
@@ -26,7 +27,7 @@ from bayplan.server.admission import Admission
 from bayplan.server.custom_resources import CustomResources
 from bayplan.server.defaults import apply_defaults
 from bayplan.server.deletion import DeleteOptions, is_over, mark
-from bayplan.server.documents import Content, Document, DocumentStore
+from bayplan.server.documents import Content, Document, DocumentStore, copied
 from bayplan.server.kinds import Catalog, Resource
 from bayplan.server.patching.ownership import track_update
 from bayplan.server.patching.plain import Patch, merge_patch
@@ -111,9 +112,9 @@ class ObjectAPI:
         self, resource: Resource, content: Content, namespace: str = "", *, dry_run: bool = False
     ) -> Content:
         """Adds an object, and returns it as stored."""
-        content = to_storage(resource, {**content, "metadata": dict(content.get("metadata") or {})})
+        content = to_storage(resource, copied(content))
         stored = resource.storage
-        meta = content["metadata"]
+        meta = content.setdefault("metadata", {})
         content["apiVersion"], content["kind"] = stored.api_version, stored.kind
         self._place(resource, meta, namespace)
         if meta.get("resourceVersion"):
@@ -156,8 +157,8 @@ class ObjectAPI:
         An object without a resourceVersion replaces whatever is there. What changes belongs to `manager` from
         then on; with None the object says itself what belongs to whom.
         """
-        content = to_storage(resource, {**content, "metadata": dict(content.get("metadata") or {})})
-        meta = content["metadata"]
+        content = to_storage(resource, copied(content))
+        meta = content.setdefault("metadata", {})
         self._place(resource, meta, namespace)
         document = self.document(resource, meta.get("name", ""), meta.get("namespace", ""))
         replaced = self._replace(resource, document, content, subresource, dry_run, manager)
@@ -177,7 +178,7 @@ class ObjectAPI:
         """Changes an object. A plain value is a merge patch: what it says is set, null removes."""
         document = self.document(resource, name, namespace)
         change = merge_patch(patch) if isinstance(patch, dict) else patch
-        content = to_storage(resource, change(from_storage(resource, document.parse())))
+        content = to_storage(resource, copied(change(from_storage(resource, document.parse()))))
         meta = content.get("metadata") or {}
         if meta.get("name") != name:
             raise statuses.bad_request(

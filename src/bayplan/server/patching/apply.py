@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bayplan.errors import NotFoundError
 from bayplan.server import statuses
+from bayplan.server.documents import copied
 from bayplan.server.kinds import Resource
 from bayplan.server.patching.ownership import (
     APPLY,
     UPDATE,
     Path,
     Paths,
-    copy_of,
     entry_paths,
     field_of,
     key_step,
@@ -56,8 +56,8 @@ def apply_patch(
     _check(wanted, resource, name)
     of = type_of(resource)
     paths = paths_of(wanted, of)
-    meta = wanted.setdefault("metadata", {})
-    meta["name"] = name
+    meta = {**(wanted.get("metadata") or {}), "name": name}
+    wanted = {**wanted, "metadata": meta}
     try:
         live = api.get(resource, name, namespace)
     except NotFoundError:
@@ -172,7 +172,7 @@ def _merged(live: Any, wanted: Any, field: Field) -> Any:
         result = dict(live)
         for name, part in wanted.items():
             inner = field_of(of, name)
-            result[name] = _merged(live[name], part, inner) if name in live else copy_of(part)
+            result[name] = _merged(live[name], part, inner) if name in live else copied(part)
         return result
     if isinstance(wanted, list) and isinstance(live, list) and field.keys:
         return _merged_entries(live, wanted, field)
@@ -187,7 +187,7 @@ def _merged_entries(live: list[Any], wanted: list[Any], field: Field) -> list[An
     known = {key_step(item, field.keys): item for item in live}
     asked = {key_step(item, field.keys): item for item in wanted}
     made = {
-        step: _merged(known[step], item, inner) if step in known else copy_of(item)
+        step: _merged(known[step], item, inner) if step in known else copied(item)
         for step, item in asked.items()
     }
     result = [made.get(step, item) for step, item in known.items()]

@@ -13,8 +13,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-import msgspec
-
 from bayplan.server.schema.types import ANYTHING, Field, Type
 
 Content = dict[str, Any]
@@ -210,7 +208,3 @@ def track_update(content: Content, old: Content, of: Type, manager: str, now: st
     if mine:
         kept.append(make_entry(manager, UPDATE, content["apiVersion"], now, frozenset(mine), subresource))
     content["metadata"]["managedFields"] = kept
-
-
-def copy_of(content: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(content))

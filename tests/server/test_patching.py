@@ -1,0 +1,206 @@
+"""Patches: JSON, merge and strategic merge, and applying on the server's side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.server.embedded import open_api
+from bayplan.server.kinds import CONFIG_MAPS, DEPLOYMENTS, PODS
+from bayplan.server.objects import ObjectAPI
+from bayplan.server.patching.apply import apply_patch
+from bayplan.server.patching.plain import difference, json_patch, merged
+from bayplan.server.patching.strategic import strategic_merge_patch
+from bayplan.server.schema.types import type_of
+from bayplan.server.statuses import ClashError, RefusalError
+
+Content = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("patch", "outcome"),
+    [
+        pytest.param({"a": {"c": 1}}, {"a": {"b": 1, "c": 1}, "l": [1, 2]}, id="maps are merged"),
+        pytest.param({"a": {"b": None}}, {"a": {}, "l": [1, 2]}, id="null removes"),
+        pytest.param({"l": [3]}, {"a": {"b": 1}, "l": [3]}, id="lists are replaced"),
+        pytest.param({"a": 1}, {"a": 1, "l": [1, 2]}, id="a map may become something else"),
+        pytest.param({"n": {"x": None}}, {"a": {"b": 1}, "l": [1, 2], "n": {}}, id="nothing is left of null"),
+    ],
+)
+def test_merge_patch(patch: Content, outcome: Content) -> None:
+    before = {"a": {"b": 1}, "l": [1, 2]}
+    assert merged(before, patch) == outcome
+
+
+@pytest.mark.parametrize(
+    ("operations", "outcome"),
+    [
+        pytest.param([{"op": "add", "path": "/b", "value": 1}], {"a": [1, 2], "b": 1}, id="a field is added"),
+        pytest.param([{"op": "add", "path": "/a/1", "value": 9}], {"a": [1, 9, 2]}, id="into a list"),
+        pytest.param([{"op": "add", "path": "/a/-", "value": 9}], {"a": [1, 2, 9]}, id="at its end"),
+        pytest.param([{"op": "remove", "path": "/a/0"}], {"a": [2]}, id="an entry is removed"),
+        pytest.param([{"op": "replace", "path": "/a", "value": []}], {"a": []}, id="a field is replaced"),
+        pytest.param([{"op": "move", "from": "/a", "path": "/b~1c"}], {"b/c": [1, 2]}, id="moved; / is ~1"),
+        pytest.param([{"op": "copy", "from": "/a/0", "path": "/b"}], {"a": [1, 2], "b": 1}, id="copied"),
+        pytest.param([{"op": "test", "path": "/a/0", "value": 1}], {"a": [1, 2]}, id="a test that holds"),
+        pytest.param([{"op": "test", "path": "/a/0", "value": 2}], None, id="a test that fails"),
+        pytest.param([{"op": "remove", "path": "/x"}], None, id="what is not there cannot be removed"),
+        pytest.param([{"op": "replace", "path": "/x", "value": 1}], None, id="nor replaced"),
+        pytest.param([{"op": "add", "path": "/a/7", "value": 1}], None, id="no holes in lists"),
+        pytest.param([{"op": "jump", "path": "/a"}], None, id="no such operation"),
+    ],
+)
+def test_json_patch(operations: list[Content], outcome: Content | None) -> None:
+    """All operations take effect, or 422 and none."""
+    before = {"a": [1, 2]}
+    patch = json_patch(operations)
+    if outcome is None:
+        with pytest.raises(RefusalError) as caught:
+            patch(before)
+        assert caught.value.code == 422
+    else:
+        assert patch(before) == outcome
+    assert before == {"a": [1, 2]}
+
+
+def spec(*names: str) -> Content:
+    return {"containers": [{"name": name, "image": name} for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("patch", "outcome"),
+    [
+        pytest.param(
+            {"containers": [{"name": "b", "image": "new"}]},
+            {"containers": [{"name": "a", "image": "a"}, {"name": "b", "image": "new"}]},
+            id="an entry with the same key is merged",
+        ),
+        pytest.param(
+            {"containers": [{"name": "c", "image": "c"}]}, spec("c", "a", "b"), id="a new one comes first"
+        ),
+        pytest.param({"containers": [{"name": "a", "$patch": "delete"}]}, spec("b"), id="one is deleted"),
+        pytest.param(
+            {"containers": [{"name": "c", "image": "c"}, {"$patch": "replace"}]},
+            spec("c"),
+            id="all are replaced",
+        ),
+        pytest.param(
+            {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}, spec("b", "a"), id="ordered anew"
+        ),
+        pytest.param({"$patch": "replace", "nodeName": "n"}, {"nodeName": "n"}, id="a map is replaced"),
+        pytest.param(
+            {"tolerations": [{"key": "y"}]},
+            {**spec("a", "b"), "tolerations": [{"key": "y"}]},
+            id="a list without a key is replaced",
+        ),
+        pytest.param({"containers": None}, {}, id="null removes a list"),
+    ],
+)
+def test_strategic_merge_patch(patch: Content, outcome: Content) -> None:
+    """Lists that are maps by a key are merged entry by entry."""
+    apply = strategic_merge_patch({"spec": patch}, type_of(PODS))
+    assert apply({"spec": spec("a", "b")}) == {"spec": outcome}
+
+
+def test_strategic_merge_takes_values_from_plain_lists() -> None:
+    """Finalizers are a set: those of a patch are added, others can be taken away by name."""
+    of = type_of(PODS)
+    before = {"metadata": {"finalizers": ["a", "b"]}}
+    assert strategic_merge_patch({"metadata": {"finalizers": ["c"]}}, of)(before) == {
+        "metadata": {"finalizers": ["a", "b", "c"]}
+    }
+    gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
+    assert strategic_merge_patch(gone, of)(before) == {"metadata": {"finalizers": ["b"]}}
+
+
+def test_a_list_with_a_key_needs_it() -> None:
+    with pytest.raises(RefusalError, match="does not contain declared merge key: name"):
+        strategic_merge_patch({"spec": {"containers": [{"image": "x"}]}}, type_of(PODS))({"spec": spec("a")})
+
+
+def test_the_difference_leads_from_one_to_the_other() -> None:
+    before = {"a": {"b": 1, "c": 2}, "d": [1]}
+    after = {"a": {"b": 1, "e": 3}, "d": [2]}
+    assert difference(before, after) == {"a": {"c": None, "e": 3}, "d": [2]}
+    assert merged(before, difference(before, after)) == after
+
+
+# Applying
+
+
+def applied(api: ObjectAPI, manager: str, *, force: bool = False, **data: str) -> Content:
+    wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
+    content, _ = apply_patch(api, CONFIG_MAPS, "c", "default", wanted, manager=manager, force=force)
+    return content
+
+
+def make_api() -> ObjectAPI:
+    return open_api(clock=lambda: 1.8e9, seed=1)
+
+
+def test_what_a_manager_no_longer_wants_goes() -> None:
+    """And what another one wants stays."""
+    api = make_api()
+    applied(api, "one", a="1", b="2")
+    applied(api, "two", b="2", c="3")
+    assert applied(api, "one", a="1")["data"] == {"a": "1", "b": "2", "c": "3"}
+    assert applied(api, "two", c="3")["data"] == {"a": "1", "c": "3"}
+
+
+def test_somebody_elses_field_is_a_conflict() -> None:
+    """Unless the manager insists; then the field is its own."""
+    api = make_api()
+    applied(api, "one", a="1")
+    with pytest.raises(ClashError, match=r'Apply failed with 1 conflict: conflict with "one": \.data\.a'):
+        applied(api, "two", a="2")
+    assert applied(api, "two", force=True, a="2")["data"] == {"a": "2"}
+    with pytest.raises(ClashError, match='conflict with "two"'):
+        applied(api, "one", a="1")
+
+
+def test_the_same_again_is_no_write() -> None:
+    api = make_api()
+    first = applied(api, "one", a="1")
+    assert applied(api, "one", a="1") == first
+
+
+def test_an_update_takes_fields_over() -> None:
+    """As `kubectl scale` does with replicas that were applied."""
+    api = make_api()
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    wanted = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template},
+    }
+    apply_patch(api, DEPLOYMENTS, "web", "default", wanted, manager="me")
+    api.patch(DEPLOYMENTS, "web", "default", {"spec": {"replicas": 5}}, manager="scaler")
+    with pytest.raises(ClashError, match=r'conflict with "scaler" using apps/v1: \.spec\.replicas'):
+        apply_patch(api, DEPLOYMENTS, "web", "default", wanted, manager="me")
+
+
+def test_containers_and_ports_are_told_apart_by_their_keys() -> None:
+    """A port without a protocol is a TCP port, so applying again adds none."""
+    api = make_api()
+    container = {"name": "c", "image": "i", "ports": [{"containerPort": 80}]}
+    wanted = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [container]},
+    }
+    first, created = apply_patch(api, PODS, "p", "default", wanted, manager="me")
+    again, created_again = apply_patch(api, PODS, "p", "default", wanted, manager="me")
+    assert (created, created_again) == (True, False)
+    assert again["spec"]["containers"] == first["spec"]["containers"]
+
+
+def test_what_was_there_before_belongs_to_somebody() -> None:
+    """An object that nobody applied is not taken over without a word."""
+    api = make_api()
+    api.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": "1"}}, "default")
+    with pytest.raises(ClashError, match=r'conflict with "before-first-apply" using v1: \.data\.a'):
+        applied(api, "one", a="2")
+    assert applied(api, "one", a="1", b="2")["data"] == {"a": "1", "b": "2"}
