@@ -311,3 +311,21 @@ def test_keys_of_extenders_are_not_logged(
     assert "Using component config" in log
     assert key not in log
     assert key in Path("whole.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("gates", "told"),
+    [
+        pytest.param("SchedulerAsyncPreemption=false", True, id="what is always on here"),
+        pytest.param("SchedulerPopFromBackoffQ=false", False, id="what can be turned off"),
+        pytest.param("SchedulerAsyncPreemption=true", False, id="what is on anyway"),
+    ],
+)
+def test_a_gate_that_makes_no_difference_is_told(
+    settings: Callable[..., Settings], gates: str, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings(CONNECTED)
+    flags = ["--config=config.yaml", "--write-config-to=whole.yaml", f"--feature-gates={gates}"]
+    assert main(["run", *flags]) == 0
+    warning = 'feature gate off has no effect here" gate="SchedulerAsyncPreemption"'
+    assert (warning in capsys.readouterr().err) == told

@@ -2,7 +2,8 @@
 
 `--feature-gates=A=true,B=false` is read with kube-scheduler's rules and texts. One rule is our own: a gate
 that is off by default guards something that is not built here yet, so turning it on is refused instead of
-being silently without effect. Turning off what is on by default is allowed where kube-scheduler allows it.
+being silently without effect. Turning off what is on by default is allowed where kube-scheduler allows it;
+where that changes nothing here (`without_effect`) a scheduler says so when it starts.
 """
 
 from __future__ import annotations
@@ -93,6 +94,22 @@ FEATURES: Final[dict[str, Feature]] = {
 
 DEFAULT_GATES: Final[Gates] = frozenset(name for name, feature in FEATURES.items() if feature.enabled)
 
+_HEEDED: Final = frozenset(
+    {
+        "SchedulerPopFromBackoffQ",
+        "NodeDeclaredFeatures",
+        "DRASchedulerFilterTimeout",
+        "DRADeviceBindingConditions",
+        "DRAResourceClaimDeviceStatus",
+        # There is nothing of it here to turn off, or it is the API server's.
+        "OpportunisticBatching",
+        "ClearingNominatedNodeNameAfterBinding",
+        "PodTopologyLabelsAdmission",
+        "DRAResourceClaimGranularStatusAuthorization",
+    }
+)
+"""Gates that make their difference when they are turned off."""
+
 _GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 _PREFIX: Final = "kube:"
 _MIXED_PREFIXES: Final = (
@@ -126,6 +143,11 @@ def parse_feature_gates(values: Iterable[str]) -> Gates:
     if errors:
         raise ConfigError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
     return frozenset(name for name, is_on in enabled.items() if is_on)
+
+
+def without_effect(gates: Gates) -> list[str]:
+    """Gates that are turned off and guard something that is always on here."""
+    return sorted(DEFAULT_GATES - gates - _HEEDED)
 
 
 def _parse_settings(values: Iterable[str]) -> dict[str, bool]:

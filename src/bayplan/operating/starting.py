@@ -11,6 +11,7 @@ import logging
 from typing import Final
 
 from bayplan.client.leader_election import LeadershipLostError
+from bayplan.config.features import without_effect
 from bayplan.errors import BayplanError
 from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import log, verbosity
@@ -27,6 +28,8 @@ def start(flags: FlagValues) -> int:
     """Runs a scheduler with these flags until its end; returns the exit status."""
     try:
         settings = make_settings(flags)
+        for gate in without_effect(settings.config.gates):
+            log(_log, logging.WARNING, "Turning this feature gate off has no effect here", gate=gate)
         if _log.isEnabledFor(verbosity(2)):
             log(_log, verbosity(2), "Using component config", config=shown_config(settings))
         if flags["write-config-to"]:
