@@ -52,6 +52,8 @@ class Result:
     """The most that was resident."""
     server_cpu_seconds: float
     """Of kube-apiserver and etcd, while the backlog was drained."""
+    events: int
+    """That it has written, by the time it was stopped."""
     load: float
     """Load average when the heat began: on a machine that others use, times say little."""
 
@@ -71,6 +73,7 @@ class Result:
             "start_s": round(self.start_seconds, 2),
             "start_cpu_s": round(self.start_cpu_seconds, 2),
             "memory_mb": round(self.memory_bytes / 1e6),
+            "events": self.events,
             "load": self.load,
         }
 
@@ -97,6 +100,7 @@ async def _run(
             cpu, memory = process.cpu_seconds(), process.memory_bytes()
             servers = _server_cpu(plane) - servers
         await counting.stop()
+        events = len(await admin.list("Event"))
     return Result(
         course=course,
         scheduler=scheduler,
@@ -108,6 +112,7 @@ async def _run(
         start_cpu_seconds=start_cpu,
         memory_bytes=memory,
         server_cpu_seconds=servers,
+        events=events,
         load=round(load, 2),
     )
 

@@ -1,6 +1,6 @@
 """Events: what the scheduler tells people about a pod, written beside the scheduling and never in its way.
 
-    record ─► repeated? ──no──► queue (1000) ─► writers ─► sink ── no answer ──► again in 10 to 12.5 s,
+    record ─► repeated? ──no──► queue (5000) ─► writers ─► sink ── no answer ──► again in 10 to 12.5 s,
                  │                  ▲   full: dropped        │                    12 tries in all
                  └─2nd─► series of 2┘                        └─ rejected: dropped, but:
                  └─more─► counted here                          series not found: created with its series
@@ -17,7 +17,8 @@ Differences from upstream, on purpose:
 - A note is cut between characters. Upstream cuts bytes, and half a character makes it an invalid text.
 - An answer of 5xx or 429 is tried again like no answer at all; upstream drops the event if the answer says
   what is wrong in the API's own form.
-- Not more than 1000 events wait, be it for their turn or for another try. Upstream limits the first only.
+- Not more than 5000 events wait, be it for their turn or for another try, and 32 are written at a time.
+  Upstream has a queue of 1000 but any number of writes under way.
 - Names of events never repeat, not even in a simulation where time stands still.
 """
 
@@ -49,7 +50,9 @@ NOTE_LIMIT: Final = 1024
 """Bytes that a note may have."""
 _CUT: Final = " ..."
 
-MOST_WAITING: Final = 1000
+MOST_WAITING: Final = 5000
+"""Upstream's queue has 1000, but it hands each event on at once and has any number of writes under way: there a
+burst of thousands of bindings loses no event, and neither should it here."""
 TRIES: Final = 12
 RETRY_SECONDS: Final = 10.0
 RETRY_JITTER: Final = 0.25
@@ -59,7 +62,7 @@ LOOKS_A_REFRESH: Final = 5
 """Every so many looks (30 minutes) all series are written back."""
 MOST_REMEMBERED: Final = 50_000
 """Above that the older half of what was not repeated is forgotten early; upstream has no such limit."""
-MOST_WRITERS: Final = 16
+MOST_WRITERS: Final = 32
 """Writes under way at once."""
 
 _Key = tuple[object, ...]
