@@ -46,7 +46,7 @@ def test_commands_print_what_is_shown(command: Command) -> None:
     assert agree(command.shown, printed), "\n".join(printed)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/plugins.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/plugins.md", "docs/embedded.md"])
 def test_python_runs(name: str) -> None:
     """All blocks of a page, one after the other."""
     names: dict[str, Any] = {"__name__": "documentation"}
