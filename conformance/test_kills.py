@@ -88,5 +88,5 @@ def test_every_pod_is_bound_once_and_no_node_overcommitted(plane: ControlPlane) 
     assert by_the_killed > 0, "they were killed at work"
     assert len(bound) == pods
     assert {name: amount for name, amount in used.items() if amount > 100 * PODS_A_NODE} == {}
+    # Some that took effect were never answered, for nobody was there any more; none was answered twice.
     assert set(bindings.values()) == {1}
-    assert len(bindings) == pods
