@@ -51,8 +51,8 @@ NOTE_LIMIT: Final = 1024
 _CUT: Final = " ..."
 
 MOST_WAITING: Final = 5000
-"""Upstream's queue has 1000, but it hands each event on at once and has any number of writes under way. A burst
-of thousands of bindings loses no event there, and neither should it here."""
+"""Upstream's queue has 1000, but it hands each event on at once and has any number of writes under way. A
+burst of thousands of bindings loses no event there, and neither should it here."""
 TRIES: Final = 12
 RETRY_SECONDS: Final = 10.0
 RETRY_JITTER: Final = 0.25
