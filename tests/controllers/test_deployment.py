@@ -79,7 +79,7 @@ def test_a_rolling_update_keeps_its_bounds_at_every_moment(
         world.create(DEPLOYMENTS, "web", workload(replicas=4, strategy=rolling(surge, unavailable)))
         await world.settle()
         seen: list[tuple[int, int]] = []
-        world.api.store.subscribe(lambda: seen.append(counted(world)))
+        world.api.store.subscribe(lambda _: seen.append(counted(world)))
         world.change(DEPLOYMENTS, "web", spec=image("app:2"))
         await world.after(60)
         assert is_rolled_out(world.get(DEPLOYMENTS, "web"))

@@ -18,6 +18,7 @@ from bayplan.controllers.controller import Controller
 from bayplan.controllers.daemon_set import DaemonSets
 from bayplan.controllers.deployment import Deployments
 from bayplan.controllers.disruption_budget import DisruptionBudgets
+from bayplan.controllers.ephemeral_claims import EphemeralClaims
 from bayplan.controllers.garbage_collector import GarbageCollector
 from bayplan.controllers.job import Jobs
 from bayplan.controllers.namespaces import Namespaces
@@ -26,6 +27,7 @@ from bayplan.controllers.orphaned_pods import OrphanedPods
 from bayplan.controllers.replica_set import ReplicaSets, ReplicationControllers
 from bayplan.controllers.stateful_set import StatefulSets
 from bayplan.controllers.taint_eviction import TaintEviction
+from bayplan.controllers.volume_binder import VolumeBinder, VolumeReclaimer
 from bayplan.server.objects import ObjectAPI
 
 __all__ = ["ALL", "run_all"]
@@ -37,6 +39,9 @@ ALL: tuple[type[Controller], ...] = (
     StatefulSets,
     DaemonSets,
     Jobs,
+    VolumeBinder,
+    VolumeReclaimer,
+    EphemeralClaims,
     DisruptionBudgets,
     NodeLifecycle,
     TaintEviction,

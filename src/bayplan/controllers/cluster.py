@@ -19,6 +19,7 @@ import msgspec
 
 from bayplan.api.meta import OwnerReference
 from bayplan.controllers.pod_index import PodIndex
+from bayplan.framework.cluster_api import Change
 from bayplan.server import kinds
 from bayplan.server.documents import Content, Document, Table
 from bayplan.server.kinds import Resource
@@ -64,9 +65,9 @@ _decode_owned = msgspec.json.Decoder(_Owned).decode
 class _Followed:
     """How far the history of a resource has been read, and what is known of it."""
 
-    def __init__(self, table: Table, cursor: int) -> None:
+    def __init__(self, table: Table) -> None:
         self.table = table
-        self.cursor = cursor
+        self.cursor = 0
         self.documents: dict[str, Document] = {}
         self.owners: dict[str, tuple[str, ...]] = {}
 
@@ -77,7 +78,7 @@ class Cluster:
     def __init__(self, api: ObjectAPI) -> None:
         self.api = api
         self.pods = PodIndex()
-        self._version = -1
+        self._changed: dict[Resource, None] = dict.fromkeys(api.catalog)
         self._followed: dict[Resource, _Followed] = {}
         self._notices: defaultdict[Resource, list[Notice]] = defaultdict(list)
         self._notices_of_all: list[Notice] = []
@@ -91,15 +92,22 @@ class Cluster:
         """Calls `notice` for each change of every resource but events."""
         self._notices_of_all.append(notice)
 
+    def follow(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Takes note of writes, and calls `wake` at each, until the returned function is called."""
+
+        def written(resource: Resource) -> None:
+            self._changed[resource] = None
+            wake()
+
+        return self.api.store.subscribe(written)
+
     def sync(self) -> None:
         """Brings all this up to date."""
-        store = self.api.store
-        if store.version == self._version:
-            return
-        self._version = store.version
-        for resource in self.api.catalog:
+        while self._changed:
+            resource = next(iter(self._changed))
+            del self._changed[resource]
             if resource.stored_as is None and resource not in _NOT_FOLLOWED:
-                self._follow(resource)
+                self._read(resource)
 
     # Reading
 
@@ -121,35 +129,33 @@ class Cluster:
 
     # Following
 
-    def _follow(self, resource: Resource) -> None:
+    def _read(self, resource: Resource) -> None:
         table = self.api.store.table(resource)
         followed = self._followed.get(resource)
         if followed is None:
-            followed = self._followed[resource] = _Followed(table, -1)
-        if followed.table is not table or followed.cursor < 0:
-            # New here, or a custom resource whose definition was replaced by another.
-            self._read(resource, followed)
-            followed.table, followed.cursor = table, table.history.position_after(self._version)
+            followed = self._followed[resource] = _Followed(table)
+            self._compare(resource, followed)
+        elif followed.table is not table:
+            # A custom resource whose definition was replaced by another.
+            self._catch_up(resource, followed)
+            followed.table = table
             self._compare(resource, followed)
         else:
-            self._read(resource, followed)
+            self._catch_up(resource, followed)
 
-    def _read(self, resource: Resource, followed: _Followed) -> None:
-        if followed.cursor < 0:
-            return
+    def _catch_up(self, resource: Resource, followed: _Followed) -> None:
         entries = followed.table.history.read(followed.cursor)
         if entries is None:
-            followed.cursor = followed.table.history.position_after(self._version)
             self._compare(resource, followed)
             return
         followed.cursor += len(entries)
         for entry in entries:
-            key = entry.document.key
-            is_gone = entry.change.value == "DELETED"
-            self._see(resource, followed, key, None if is_gone else entry.document)
+            is_gone = entry.change is Change.DELETED
+            self._see(resource, followed, entry.document.key, None if is_gone else entry.document)
 
     def _compare(self, resource: Resource, followed: _Followed) -> None:
-        """What happened is not known any more: what is different now?"""
+        """What happened is not known, or not any more: what is different now?"""
+        followed.cursor = followed.table.history.position_after(self.api.store.version)
         current = followed.table.documents
         for key in [key for key in followed.documents if key not in current]:
             self._see(resource, followed, key, None)

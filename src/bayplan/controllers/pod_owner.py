@@ -52,6 +52,8 @@ class PodOwner(Controller):
 
     def _pod(self, seen: Seen) -> Iterable[str]:
         before, after = _record(seen.before), _record(seen.after)
+        if self._is_anothers(before) and self._is_anothers(after):
+            return ()
         found = set()
         for pod in (before, after):
             owner = controller_of(pod)
@@ -64,6 +66,13 @@ class PodOwner(Controller):
         if after is not None and (before is None or _may_change_hands(before, after)):
             found |= self._mark_doubtful(after, found)
         return found
+
+    def _is_anothers(self, pod: Pod | None) -> bool:
+        """Whether a pod, if there is one, is managed by another kind of workload: most are."""
+        if pod is None:
+            return True
+        owner = pod.metadata.controller()
+        return owner is not None and owner.kind != self.resource.kind
 
     def _mark_doubtful(self, pod: Pod, its_owner: set[str]) -> set[str]:
         keys = its_owner

@@ -59,7 +59,7 @@ class Loop:
         """Goes on until it is cancelled."""
         loop = asyncio.get_running_loop()
         wake = asyncio.Event()
-        unsubscribe = self._cluster.api.store.subscribe(wake.set)
+        unfollow = self._cluster.follow(wake.set)
         try:
             while True:
                 wake.clear()
@@ -68,7 +68,7 @@ class Loop:
                     continue
                 await self._sleep(wake, loop)
         finally:
-            unsubscribe()
+            unfollow()
 
     async def _sleep(self, wake: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
         due = self._queue.next_due()

@@ -144,12 +144,12 @@ class DocumentStore:
         self._history = history
         self._compacted = 0
         self._tables: dict[Resource, Table] = {}
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[Resource], None]] = []
 
-    def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Calls `wake` after every write, until the function that is returned is called."""
-        self._listeners.append(wake)
-        return lambda: self._listeners.remove(wake)
+    def subscribe(self, listener: Callable[[Resource], None]) -> Callable[[], None]:
+        """Tells `listener` after every write what resource it was, until the returned function is called."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def restore(self, documents: Iterable[tuple[Resource, Document]], version: int) -> None:
         """Takes over what a journal has kept. What happened before is forgotten: who watched lists again."""
@@ -239,8 +239,8 @@ class DocumentStore:
             removed = entry.change is Change.DELETED
             self._journal.record(table.resource, entry.document, removed=removed)
         table.history.append(entry)
-        for wake in self._listeners:
-            wake()
+        for listener in self._listeners:
+            listener(table.resource)
 
 
 def field_text(content: Content, path: str) -> str:
