@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bayplan import controllers, kubelets
-from bayplan.server import kinds, pods
+from bayplan.server import pods
 from bayplan.server.documents import HISTORY, Content
 from bayplan.server.embedded import open_api
 from bayplan.server.kinds import EVENTS, NODES, PODS, Resource
@@ -21,14 +21,15 @@ NAMESPACE = "default"
 class World:
     """What a test sees and does. `settle` lets everybody finish what there is to do at this moment."""
 
-    def __init__(self, api: ObjectAPI) -> None:
+    def __init__(self, api: ObjectAPI, *, binds: bool = True) -> None:
         self.api = api
+        self._binds = binds
 
     async def settle(self) -> None:
         """Until nothing happens any more without time passing; pods are bound meanwhile."""
         while True:
             await quiescent()
-            if not self.bind_all():
+            if not self._binds or not self.bind_all():
                 return
 
     async def after(self, seconds: float) -> None:
@@ -117,18 +118,17 @@ def make_api(history: int = HISTORY) -> ObjectAPI:
 
 
 @asynccontextmanager
-async def running_world(
-    nodes: int | Iterable[Content] = 3, *, with_kubelets: bool = True
-) -> AsyncIterator[World]:
+async def running_world(nodes: int | Iterable[Content] = 3, *, binds: bool = True) -> AsyncIterator[World]:
     """All controllers and kubelets on a new cluster."""
     api = make_api()
     for node in kubelets.make_nodes(nodes) if isinstance(nodes, int) else nodes:
         api.create(NODES, node)
-    tasks = [asyncio.create_task(controllers.run_all(api), name="controllers")]
-    if with_kubelets:
-        tasks.append(asyncio.create_task(kubelets.run(api), name="kubelets"))
+    tasks = [
+        asyncio.create_task(controllers.run_all(api), name="controllers"),
+        asyncio.create_task(kubelets.run(api), name="kubelets"),
+    ]
     try:
-        yield World(api)
+        yield World(api, binds=binds)
         for task in tasks:
             assert not task.done(), task
     finally:
@@ -146,6 +146,3 @@ def in_world(test: Callable[[World], Awaitable[None]], nodes: int | Iterable[Con
             await test(world)
 
     run_virtual(main())
-
-
-__all__ = ["NAMESPACE", "World", "in_world", "kinds", "make_api", "running_world", "template", "workload"]
