@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ import yaml
 from bayplan.api.pod import Pod
 from bayplan.server.memory import MemoryStore
 from tests.client.http.api_server import ApiServer, serving
+from tests.client.http.certificates import authority, server_tls
 
 T = TypeVar("T")
 
@@ -114,13 +116,16 @@ def play(act: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def scheduling(server: ApiServer, directory: Path, *flags: str) -> AsyncIterator[Run]:
-    """The server, and a scheduler of it."""
-    async with (
-        serving(server),
-        started(f"--kubeconfig={kubeconfig(directory, server.access.server)}", *flags) as run,
-    ):
-        yield run
+async def scheduling(
+    server: ApiServer, directory: Path, *flags: str, tls: bool = False
+) -> AsyncIterator[Run]:
+    """The server, and a scheduler of it. Over TLS it shows its token, otherwise it does not."""
+    trusted = base64.b64encode(authority("cluster").certificate).decode()
+    cluster = {"certificate-authority-data": trusted} if tls else {}
+    async with serving(server, server_tls() if tls else None):
+        access = kubeconfig(directory, server.access.server, **cluster)
+        async with started(f"--kubeconfig={access}", *flags) as run:
+            yield run
 
 
 def bound(store: MemoryStore) -> dict[str, str]:

@@ -33,9 +33,10 @@ def cluster(pods: int = 1) -> MemoryStore:
 def test_it_schedules_and_tells(tmp_path: Path) -> None:
     """Pods get their node, and an event says so; the token is shown to the server and to nobody else."""
     store = cluster(20)
+    server = ApiServer(store)
 
     async def main() -> str:
-        async with scheduling(ApiServer(store), tmp_path, *ALONE, "-v=10") as run:
+        async with scheduling(server, tmp_path, *ALONE, "-v=10", tls=True) as run:
             await until(lambda: len(bound(store)) == 20 and len(notes(store)) == 20, run)
             store.create(make_pod("late"))
             await until(lambda: "late" in bound(store), run)
@@ -45,6 +46,7 @@ def test_it_schedules_and_tells(tmp_path: Path) -> None:
     assert "Successfully assigned default/p0 to n" in notes(store)
     assert '"Event occurred" object="default/p0" type="Normal" reason="Scheduled"' in log
     assert '"Starting Kubernetes Scheduler" version="v1.36.4"' in log
+    assert {asked.headers["Authorization"] for asked in server.asked} == {f"Bearer {SECRET}"}
     assert SECRET not in log
 
 
