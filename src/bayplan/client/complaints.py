@@ -24,11 +24,12 @@ class Complaints:
     def about(self, problem: str, cause: str = "") -> None:
         """Something did not work. `cause` tells causes apart where the problem's text does not."""
         cause = cause or _QUERY.sub("", problem)
-        self._log.log(logging.DEBUG if cause == self._cause else self._level, "%s", problem)
+        level = logging.DEBUG if cause == self._cause else self._level
+        self._log.log(level, "%s", problem, stacklevel=2)
         self._cause = cause
 
     def over(self, relief: str) -> None:
         """It works; said only where there was a complaint."""
         if self._cause:
-            self._log.info("%s", relief)
+            self._log.info("%s", relief, stacklevel=2)
             self._cause = ""

@@ -229,7 +229,8 @@ async def _synced(informers: Sequence[Informer[Any]]) -> None:
         await _cancel(tasks)
         waiting = [informer for informer in waiting if not informer.synced.is_set()]
         if waiting:
-            problems = {informer.problem for informer in waiting if informer.problem}
+            # Without the request, which is another one for each kind.
+            problems = {informer.problem.rpartition('": ')[2] for informer in waiting if informer.problem}
             log(
                 _log,
                 logging.WARNING,
