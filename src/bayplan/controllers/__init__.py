@@ -19,6 +19,7 @@ from bayplan.controllers.daemon_set import DaemonSets
 from bayplan.controllers.deployment import Deployments
 from bayplan.controllers.disruption_budget import DisruptionBudgets
 from bayplan.controllers.ephemeral_claims import EphemeralClaims
+from bayplan.controllers.event_expiry import EventExpiry
 from bayplan.controllers.garbage_collector import GarbageCollector
 from bayplan.controllers.job import Jobs
 from bayplan.controllers.namespaces import Namespaces
@@ -48,6 +49,7 @@ ALL: tuple[type[Controller], ...] = (
     OrphanedPods,
     GarbageCollector,
     Namespaces,
+    EventExpiry,
 )
 
 
