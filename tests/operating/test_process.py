@@ -13,9 +13,9 @@ from bayplan.client.paths import RESOURCES
 from bayplan.errors import APIError
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
-from tests.client.http.api_server import ApiServer, Asked, refused
+from tests.client.http.api_server import ApiServer, Asked, refused, serving
 
-from .running import ALONE, SECRET, bound, play, scheduling, started, until
+from .running import ALONE, SECRET, bound, kubeconfig, play, scheduling, started, until
 
 
 def notes(store: MemoryStore) -> list[str]:
@@ -76,6 +76,38 @@ def test_a_signal_lets_bindings_under_way_finish(tmp_path: Path, number: signal.
     assert notes(store) == ["Successfully assigned default/p0 to n"]
     assert status == 1
     assert '"command failed" err="finished without leader elect"' in log
+
+
+def test_a_signal_does_not_wait_for_an_extender(tmp_path: Path) -> None:
+    """Nothing has come of a decision that still waits for an answer."""
+    store = cluster()
+
+    async def main() -> int:
+        asked_for = asyncio.Event()
+
+        async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked_for.set()
+            await reader.read()
+            writer.close()
+
+        extender = await asyncio.start_server(never, "127.0.0.1", 0)
+        port = extender.sockets[0].getsockname()[1]
+        server = ApiServer(store)
+        async with extender, serving(server):
+            config = tmp_path / "config.yaml"
+            config.write_text(
+                "apiVersion: kubescheduler.config.k8s.io/v1\n"
+                "kind: KubeSchedulerConfiguration\n"
+                f"clientConnection: {{kubeconfig: {kubeconfig(tmp_path, server.access.server)}}}\n"
+                f'extenders: [{{urlPrefix: "http://127.0.0.1:{port}", filterVerb: f, httpTimeout: 1h}}]\n'
+            )
+            async with started(f"--config={config}", "--secure-port=0") as run:
+                await asked_for.wait()
+                run.signal()
+                return await run.end()
+
+    assert play(main()) == 0
+    assert bound(store) == {}
 
 
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:

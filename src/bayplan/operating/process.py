@@ -176,10 +176,12 @@ class Process:
         self._start(election.hold())
 
     async def _finish(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
-        """No pod is begun any more; what is under way may end, and the next leader need not wait for us."""
+        """No pod is begun any more; what is under way may end, and the next leader need not wait for us.
+
+        A decision that waits for an extender is given up: nothing has come of it yet.
+        """
         if self._scheduling is not None:
-            scheduler.stop()
-            await self._scheduling
+            await _cancel([self._scheduling])
             if not await scheduler.settle(SETTLE_SECONDS):
                 log(_log, logging.WARNING, "Some bindings or events were not finished in time")
         if election is not None:
