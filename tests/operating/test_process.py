@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from pathlib import Path
 
@@ -48,6 +49,24 @@ def test_it_schedules_and_tells(tmp_path: Path) -> None:
     assert '"Starting Kubernetes Scheduler" version="v1.36.4"' in log
     assert {asked.headers["Authorization"] for asked in server.asked} == {f"Bearer {SECRET}"}
     assert SECRET not in log
+
+
+def test_every_line_of_a_json_log_is_an_object(tmp_path: Path) -> None:
+    """From the first word to the last, errors and what is said about single pods included."""
+    store = cluster()
+
+    async def main() -> list[str]:
+        async with scheduling(ApiServer(store), tmp_path, *ALONE, "-v=10", "--logging-format=json") as run:
+            await until(lambda: len(notes(store)) == 1, run)
+            run.signal()
+            await run.end()
+        return run.lines
+
+    lines = [json.loads(line) for line in play(main())]
+    assert all({"ts", "caller", "msg"} <= line.keys() for line in lines)
+    event = next(line for line in lines if line["msg"] == "Event occurred")
+    assert (event["v"], event["object"], event["reason"]) == (2, "default/p0", "Scheduled")
+    assert (lines[-1]["msg"], lines[-1]["err"]) == ("command failed", "finished without leader elect")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
