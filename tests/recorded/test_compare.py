@@ -150,7 +150,7 @@ def test_the_command_shows_what_differs(tmp_path: Path) -> None:
     vectors.write_text(json.dumps({"scenario": {"name": "s"}, "expect": [RECORDED]}) + "\n")
     decisions.write_text(json.dumps({"name": "s", "results": [decided(best=["c"])]}) + "\n")
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.conformance.compare", vectors, decisions],
+        [sys.executable, "-m", "tests.recorded.compare", vectors, decisions],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """When a decision agrees with the recorded one; `conformance/README.md` says what each field means.
 
-    python -m tests.conformance.compare VECTORS.jsonl.gz DECISIONS.jsonl
+    python -m tests.recorded.compare VECTORS.jsonl.gz DECISIONS.jsonl
 
 Fields are compared by what they say and not by how they are written: the order of reasons and of nodes
 does not matter, a plugin whose scores are all 0 is as good as one left out, and where several nodes are
