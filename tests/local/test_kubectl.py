@@ -57,9 +57,17 @@ spec:
         type: object
         properties: {spec: {type: object, properties: {size: {type: integer}}}}
 """
-GANG = "{apiVersion: example.com/v1, kind: Gang, metadata: {name: g}, spec: {size: 3}}"
+GANG = """
+apiVersion: example.com/v1
+kind: Gang
+metadata: {name: g}
+spec: {size: 3}
+"""
 WRONG = """
-{apiVersion: v1, kind: Pod, metadata: {name: wrong}, spec: {containers: [{name: C, image: x, colour: red}]}}
+apiVersion: v1
+kind: Pod
+metadata: {name: wrong}
+spec: {containers: [{name: C, image: x, colour: red}]}
 """
 FEWER = '[{"op":"replace","path":"/spec/replicas","value":2}]'
 HUGE = '{"spec":{"containers":[{"name":"c","image":"x","resources":{"requests":{"cpu":"99"}}}]}}'
