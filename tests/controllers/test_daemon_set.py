@@ -169,3 +169,12 @@ def test_with_on_delete_pods_are_updated_when_somebody_deletes_them() -> None:
         assert status(world)["updatedNumberScheduled"] == 1
 
     in_world(test)
+
+
+def test_more_nodes_than_get_a_pod_at_once_all_get_one() -> None:
+    async def test(world: World) -> None:
+        world.create(DAEMON_SETS, "web", workload())
+        await world.after(3)
+        assert len(set(nodes_with_pods(world))) == 250
+
+    in_world(test, nodes=250)

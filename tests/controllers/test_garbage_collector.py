@@ -146,3 +146,15 @@ def test_a_namespace_goes_when_everything_in_it_is_gone() -> None:
         assert world.names(PODS, "shop") == world.names(EVENTS, "shop") == []
 
     in_world(test)
+
+
+def test_a_namespace_with_more_than_is_deleted_at_once_goes_too() -> None:
+    async def test(world: World) -> None:
+        world.create(NAMESPACES, "shop")
+        for number in range(1300):
+            world.api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number}"}}, "shop")
+        world.api.delete(NAMESPACES, "shop")
+        await world.settle()
+        assert "shop" not in world.names(NAMESPACES)
+
+    in_world(test)

@@ -181,3 +181,13 @@ def test_the_pods_of_a_deleted_job_go(runs: bool) -> None:
         assert (world.names(JOBS), world.names(PODS)) == ([], [])
 
     in_world(test)
+
+
+def test_more_pods_than_are_made_at_once_are_all_made() -> None:
+    async def test(world: World) -> None:
+        job(world, completions=250, parallelism=250, completionMode="Indexed")
+        await world.after(30)
+        assert status(world)["completedIndexes"] == "0-249"
+        assert len(world.names(PODS)) == 250
+
+    in_world(test)

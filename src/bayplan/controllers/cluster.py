@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bayplan.api.meta import OwnerReference
+from bayplan.api.pod import Pod
 from bayplan.controllers.pod_index import PodIndex
 from bayplan.framework.cluster_api import Change
 from bayplan.server import kinds
@@ -38,6 +39,8 @@ class Seen(NamedTuple):
     key: str
     before: Document | None
     after: Document | None
+    has_new_owners: bool = False
+    """Whether its ownerReferences are others than before, and there are some."""
 
 
 class Identity(NamedTuple):
@@ -168,10 +171,15 @@ class Cluster:
         before = followed.documents.pop(key, None)
         if after is not None:
             followed.documents[key] = after
-        seen = Seen(resource, key, before, after)
-        self._keep_owners(seen, followed)
-        if resource == kinds.PODS:
-            self.pods.see(before, after)
+        try:
+            if resource == kinds.PODS:
+                self.pods.see(key, after)
+            owners = self._keep_owners(resource, followed, key, after)
+        except (msgspec.ValidationError, ValueError):
+            # Not even what is common to all can be read; who needs no more than the key still hears of it.
+            _log.exception("%s %s cannot be read", resource.kind, key)
+            owners = False
+        seen = Seen(resource, key, before, after, owners)
         for notice in (*self._notices[resource], *self._notices_of_all):
             try:
                 notice(seen)
@@ -179,12 +187,13 @@ class Cluster:
                 # One object that one controller cannot read keeps nobody from the others.
                 _log.exception("%s %s could not be looked at", resource.kind, key)
 
-    def _keep_owners(self, seen: Seen, followed: _Followed) -> None:
-        owners = owner_uids(seen.after)
-        known = followed.owners.get(seen.key, ())
+    def _keep_owners(self, resource: Resource, followed: _Followed, key: str, after: Document | None) -> bool:
+        """Notes who owns an object now. Says whether that are others than before, and there are some."""
+        owners = owner_uids(after, resource)
+        known = followed.owners.get(key, ())
         if owners == known:
-            return
-        identity = Identity(seen.resource, seen.key)
+            return False
+        identity = Identity(resource, key)
         for uid in known:
             self._dependents[uid].discard(identity)
             if not self._dependents[uid]:
@@ -192,9 +201,10 @@ class Cluster:
         for uid in owners:
             self._dependents.setdefault(uid, set()).add(identity)
         if owners:
-            followed.owners[seen.key] = owners
+            followed.owners[key] = owners
         else:
-            del followed.owners[seen.key]
+            del followed.owners[key]
+        return bool(owners)
 
 
 def owner_references(document: Document | None) -> tuple[OwnerReference, ...]:
@@ -203,7 +213,10 @@ def owner_references(document: Document | None) -> tuple[OwnerReference, ...]:
     return _decode_owned(document.body).metadata.owner_references
 
 
-def owner_uids(document: Document | None) -> tuple[str, ...]:
+def owner_uids(document: Document | None, resource: Resource) -> tuple[str, ...]:
+    if document is not None and resource == kinds.PODS:
+        # Pods have been read already.
+        return tuple(owner.uid for owner in document.record(Pod).metadata.owner_references)
     return tuple(owner.uid for owner in owner_references(document))
 
 

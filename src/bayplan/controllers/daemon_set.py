@@ -10,7 +10,7 @@ https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
 from bayplan.controllers.cluster import Cluster, Seen
@@ -24,7 +24,9 @@ from bayplan.controllers.templates import REVISION_HASH, pod_from, rounded
 from bayplan.server.documents import Content
 from bayplan.server.kinds import DAEMON_SETS, NODES, Resource
 
-_GENERATION = "pod-template-generation"
+_GENERATION: Final = "pod-template-generation"
+_MADE_AT_ONCE: Final = 100
+"""Pods made in one look; the rest follow in the next, so that others get a turn."""
 
 
 class DaemonSets(PodOwner):
@@ -58,13 +60,13 @@ class DaemonSets(PodOwner):
         revision = self._revisions.current(content)
         eligible = self._eligible(key, content)
         by_node = self._pods_by_node(content)
-        self._place(content, hash_in(revision), eligible, by_node)
+        made = self._place(content, hash_in(revision), eligible, by_node)
         self.cluster.sync()
         by_node = self._pods_by_node(content)
         wanted = {name for name, (may_come, _) in eligible.items() if may_come}
-        again = None
+        again = 0.0 if made == _MADE_AT_ONCE else None
         if content["spec"]["updateStrategy"]["type"] == "RollingUpdate":
-            again = self._roll(content, hash_in(revision), wanted, by_node)
+            again = soonest(again, self._roll(content, hash_in(revision), wanted, by_node))
             self.cluster.sync()
             by_node = self._pods_by_node(content)
         hashes = {pod.labels.get(REVISION_HASH, "") for pods in by_node.values() for pod in pods}
@@ -94,7 +96,9 @@ class DaemonSets(PodOwner):
         digest: str,
         eligible: dict[str, tuple[bool, bool]],
         by_node: dict[str, list[Pod]],
-    ) -> None:
+    ) -> int:
+        """Makes pods where they are missing, some at a time, and deletes them where they should not be."""
+        made = 0
         for node, (may_come, may_stay) in eligible.items():
             pods = by_node.get(node, [])
             finished = [pod for pod in pods if pod.is_finished and not pod.is_terminating]
@@ -103,8 +107,9 @@ class DaemonSets(PodOwner):
                 self.events.warning(content, "FailedDaemonPod", message)
                 self.delete_pod(content, pod)
             alive = [pod for pod in pods if is_active(pod)]
-            if may_come and not pods:
+            if may_come and not pods and made < _MADE_AT_ONCE:
                 self.create_pod(content, self._pod_for(content, digest, node))
+                made += 1
             for pod in alive[1:] if may_stay else alive:
                 self.delete_pod(content, pod)
         for node, pods in by_node.items():
@@ -112,6 +117,7 @@ class DaemonSets(PodOwner):
                 for pod in pods:
                     if is_active(pod) and not pod.spec.node_name:
                         self.delete_pod(content, pod)  # its node went before it came
+        return made
 
     def _pod_for(self, content: Content, digest: str, node: str) -> Content:
         generation = (

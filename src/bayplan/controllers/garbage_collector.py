@@ -15,7 +15,7 @@ from enum import Enum
 from typing import ClassVar
 
 from bayplan.api.meta import OwnerReference
-from bayplan.controllers.cluster import Identity, Seen, names_of, owner_references, owner_uids, uid_of
+from bayplan.controllers.cluster import Identity, Seen, names_of, owner_references, uid_of
 from bayplan.controllers.controller import Concerns, Controller
 from bayplan.errors import NotFoundError
 from bayplan.server.deletion import FOREGROUND, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
@@ -51,8 +51,7 @@ class GarbageCollector(Controller):
             found = [self._key(identity) for identity in self.cluster.dependents(uid_of(before))]
             return [*found, *self._waiting_owners(before, seen.key)]
         is_told = any(word in after.body for word in _WORD)
-        owners = owner_uids(after)
-        if is_told or (owners and (before is None or owner_uids(before) != owners)):
+        if is_told or seen.has_new_owners:
             return (self._key(Identity(seen.resource, seen.key)),)
         return ()
 

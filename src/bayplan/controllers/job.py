@@ -33,6 +33,8 @@ from bayplan.server.documents import Content
 from bayplan.server.kinds import JOBS, PODS
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
+_MADE_AT_ONCE: Final = 100
+"""Pods made in one look; the rest follow in the next, so that others get a turn."""
 _BACKOFF_SECONDS: Final = 10.0
 _LONGEST_BACKOFF: Final = 600.0
 
@@ -131,9 +133,12 @@ class Jobs(PodOwner):
 
     def _untrack(self, pod: Pod) -> bool:
         """Takes our finalizer from a pod. Says whether it was there."""
-        content = self.cluster.find(PODS, pod.key)
-        finalizers = [] if content is None else content["metadata"].get("finalizers") or []
-        if content is None or TRACKING not in finalizers:
+        document = self.api.store.find(PODS, pod.key)
+        if document is None or TRACKING.encode() not in document.body:
+            return False
+        content = document.parse()
+        finalizers = content["metadata"].get("finalizers") or ()
+        if TRACKING not in finalizers:
             return False
         content["metadata"]["finalizers"] = [each for each in finalizers if each != TRACKING]
         self.api.update(PODS, content)
@@ -230,16 +235,17 @@ class Jobs(PodOwner):
             left = last + min(_BACKOFF_SECONDS * 2.0 ** (failures - 1), _LONGEST_BACKOFF) - now
             if left > 0:
                 return left
+        missing = min(wanted - busy, _MADE_AT_ONCE)
         indexes: list[int] = []
         if spec.get("completionMode") == "Indexed":
             taken = {int(pod.annotations.get(COMPLETION_INDEX, "-1")) for pod in pods.all_active()}
             done = parse_indexes(status.get("completedIndexes") or "")
-            indexes = missing_indexes(spec["completions"], taken | done, wanted - busy)
-        for number in range(wanted - busy):
+            indexes = missing_indexes(spec["completions"], taken | done, missing)
+        for number in range(missing):
             new = pod_from(spec["template"], job)
             new["metadata"]["finalizers"] = [*new["metadata"].get("finalizers", ()), TRACKING]
             self.create_pod(job, indexed_pod(new, job, indexes[number]) if indexes else new)
-        return None
+        return None if missing == wanted - busy else 0.0
 
     # The end
 

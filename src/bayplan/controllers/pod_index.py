@@ -70,11 +70,11 @@ class PodIndex:
         """The pods of a namespace that nobody manages."""
         return list(self._bare.get(namespace, {}).values())
 
-    def see(self, before: Document | None, after: Document | None) -> None:
-        if before is not None:
-            self._remove(before.key)
-        if after is not None:
-            self._add(after.record(Pod))
+    def see(self, key: str, document: Document | None) -> None:
+        """A pod is now like this, or gone."""
+        self._remove(key)
+        if document is not None:
+            self._add(document.record(Pod))
 
     def _add(self, pod: Pod) -> None:
         key = pod.key

@@ -25,7 +25,8 @@ from bayplan.server.statuses import RefusalError
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
-_BURST: Final = 500
+_MADE_AT_ONCE: Final = 100
+_DELETED_AT_ONCE: Final = 500
 """Pods made or deleted in one look; the rest follow in the next, so that others get a turn."""
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
@@ -51,7 +52,7 @@ class ReplicaSets(PodOwner):
                 self._scale(content, pods, missing)
             except RefusalError as refusal:
                 problem = refusal
-            if abs(missing) > _BURST:
+            if missing > _MADE_AT_ONCE or -missing > _DELETED_AT_ONCE:
                 again = 0.0
             self.cluster.sync()
             pods = self.cluster.pods.owned_by(content["metadata"]["uid"])
@@ -61,10 +62,10 @@ class ReplicaSets(PodOwner):
         return again
 
     def _scale(self, content: Content, pods: OwnedPods, missing: int) -> None:
-        for _ in range(min(missing, _BURST)):
+        for _ in range(min(missing, _MADE_AT_ONCE)):
             self.create_pod(content, pod_from(content["spec"]["template"], content))
         if missing < 0:
-            for pod in least_useful(pods.all_active())[: min(-missing, _BURST)]:
+            for pod in least_useful(pods.all_active())[: min(-missing, _DELETED_AT_ONCE)]:
                 self.delete_pod(content, pod)
 
     def _write_status(self, content: Content, pods: OwnedPods, problem: RefusalError | None) -> float | None:

@@ -19,7 +19,8 @@ from bayplan.errors import ConflictError, NotFoundError
 _log = logging.getLogger(__name__)
 
 _TURN: Final = 50
-"""Looks after which others get a turn: requests, the scheduler."""
+_TURN_SECONDS: Final = 0.01
+"""Looks, or seconds, after which others get a turn: requests, the scheduler."""
 
 
 class Work(NamedTuple):
@@ -63,7 +64,7 @@ class Loop:
         try:
             while True:
                 wake.clear()
-                if self._work(loop.time()):
+                if self._work(loop):
                     await asyncio.sleep(0)
                     continue
                 await self._sleep(wake, loop)
@@ -79,14 +80,18 @@ class Loop:
             if timer is not None:
                 timer.cancel()
 
-    def _work(self, now: float) -> bool:
+    def _work(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Does what is due, up to a turn's worth. Says whether there was anything."""
+        begun = now = loop.time()
         for done in range(_TURN):
             self._cluster.sync()
             work = self._queue.pop(now)
             if work is None:
                 return done > 0
             self._look(work, now)
+            now = loop.time()
+            if now - begun > _TURN_SECONDS:
+                break
         return True
 
     def _look(self, work: Work, now: float) -> None:

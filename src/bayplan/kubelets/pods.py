@@ -57,7 +57,8 @@ class PodKubelets(Controller):
             assert seen.before is not None
             self._addresses.release(seen.before.record(Pod))
             return ()
-        return (seen.key,) if seen.after.record(Pod).spec.node_name else ()
+        pod = seen.after.record(Pod)
+        return (seen.key,) if pod.spec.node_name and not _just_runs(pod) else ()
 
     def _node(self, seen: Seen) -> Iterable[str]:
         """A node that comes, or comes back, has pods to start and to stop."""
@@ -162,6 +163,12 @@ class PodKubelets(Controller):
             options = DeleteOptions(grace_period_seconds=0, uid=pod.uid)
             self.api.delete(PODS, pod.name, pod.namespace, options)
         return None
+
+
+def _just_runs(pod: Pod) -> bool:
+    """Whether nothing is to be done for a pod, now or later; most are so most of the time."""
+    is_running = pod.status.phase == "Running" and not pod.is_terminating and is_ready(pod)
+    return is_running and RUN_SECONDS not in pod.annotations
 
 
 def _run_seconds(pod: Pod) -> float | None:
