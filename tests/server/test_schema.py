@@ -94,6 +94,26 @@ def test_quantities_are_written_as_a_server_writes_them(written: Any, canonical:
     assert canonical_quantity(written) == canonical
 
 
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("2027-01-15T08:00:00Z", True),
+        ("2027-01-15T08:00:00.123456Z", True),
+        ("2027-01-15T08:00:00+02:00", True),
+        ("2027-13-15T08:00:00Z", False),
+        ("2027-01-15 08:00:00", False),
+        ("yesterday", False),
+    ],
+)
+def test_times_are_times(text: str, is_one: bool) -> None:
+    pod = {"metadata": {"creationTimestamp": text}}
+    if is_one:
+        assert clean(pod, type_of(PODS)) == (pod, [])
+    else:
+        with pytest.raises(TypeMismatchError, match="parsing time"):
+            clean(pod, type_of(PODS))
+
+
 # Protobuf: written by hand, as Go's encoder writes it
 
 
@@ -105,7 +125,7 @@ def number(count: int) -> bytes:
     return made + bytes([count])
 
 
-def text(tag: int, content: str | bytes) -> bytes:
+def field(tag: int, content: str | bytes) -> bytes:
     data = content.encode() if isinstance(content, str) else content
     return number(tag << 3 | 2) + number(len(data)) + data
 
@@ -115,17 +135,17 @@ def integer(tag: int, count: int) -> bytes:
 
 
 def enveloped(api_version: str, kind: str, raw: bytes) -> bytes:
-    return MAGIC + text(1, text(1, api_version) + text(2, kind)) + text(2, raw)
+    return MAGIC + field(1, field(1, api_version) + field(2, kind)) + field(2, raw)
 
 
 def test_a_pod_in_protobuf() -> None:
     """Names, numbers, lists, maps, quantities and ports by name; what is empty is absent."""
-    resources = text(8, text(2, text(1, "cpu") + text(2, text(1, "100m"))))
-    probe = text(10, text(1, text(2, text(1, "/ready") + text(2, integer(1, 1) + text(3, "http")))))
-    container = text(1, "c") + text(2, "nginx") + text(5, "") + resources + probe
-    meta = text(1, "web") + text(2, "") + text(8, b"") + text(11, text(1, "app") + text(2, "web"))
-    spec = text(2, container) + integer(4, 30) + text(10, "") + integer(25, -5) + integer(11, 0)
-    decoded = decode_protobuf(enveloped("v1", "Pod", text(1, meta) + text(2, spec) + text(3, b"")))
+    resources = field(8, field(2, field(1, "cpu") + field(2, field(1, "100m"))))
+    probe = field(10, field(1, field(2, field(1, "/ready") + field(2, integer(1, 1) + field(3, "http")))))
+    container = field(1, "c") + field(2, "nginx") + field(5, "") + resources + probe
+    meta = field(1, "web") + field(2, "") + field(8, b"") + field(11, field(1, "app") + field(2, "web"))
+    spec = field(2, container) + integer(4, 30) + field(10, "") + integer(25, -5) + integer(11, 0)
+    decoded = decode_protobuf(enveloped("v1", "Pod", field(1, meta) + field(2, spec) + field(3, b"")))
     assert decoded == {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -147,15 +167,15 @@ def test_a_pod_in_protobuf() -> None:
 
 def test_zero_is_kept_where_it_is_not_the_same_as_absent() -> None:
     """A deployment of 0 replicas is not one that does not say how many."""
-    decoded = decode_protobuf(enveloped("apps/v1", "Deployment", text(2, integer(1, 0) + integer(5, 0))))
+    decoded = decode_protobuf(enveloped("apps/v1", "Deployment", field(2, integer(1, 0) + integer(5, 0))))
     assert decoded["spec"] == {"replicas": 0}
 
 
 def test_times_and_secrets_in_protobuf() -> None:
-    moment = text(2, integer(1, 1_800_000_000) + integer(2, 5_000))
-    lease = decode_protobuf(enveloped("coordination.k8s.io/v1", "Lease", text(2, text(4, moment[2:]))))
+    moment = field(2, integer(1, 1_800_000_000) + integer(2, 5_000))
+    lease = decode_protobuf(enveloped("coordination.k8s.io/v1", "Lease", field(2, field(4, moment[2:]))))
     assert lease["spec"] == {"renewTime": "2027-01-15T08:00:00.000005Z"}
-    secret = decode_protobuf(enveloped("v1", "Secret", text(2, text(1, "key") + text(2, b"\x00\xff"))))
+    secret = decode_protobuf(enveloped("v1", "Secret", field(2, field(1, "key") + field(2, b"\x00\xff"))))
     assert secret["data"] == {"key": "AP8="}
 
 

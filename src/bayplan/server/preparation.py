@@ -86,7 +86,7 @@ def _job(content: Content) -> None:
     if spec.get("manualSelector"):
         return
     spec["manualSelector"] = False
-    labels = {**dict.fromkeys(_UID_LABELS, meta["uid"]), **dict.fromkeys(_NAME_LABELS, meta["name"])}
+    labels = {**dict.fromkeys(_UID_LABELS, meta["uid"]), **dict.fromkeys(_NAME_LABELS, meta.get("name", ""))}
     for target in (meta, spec["template"].setdefault("metadata", {})):
         target["labels"] = {**(target.get("labels") or {}), **labels}
     spec["selector"] = {"matchLabels": {_UID_LABELS[0]: meta["uid"]}}

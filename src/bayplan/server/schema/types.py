@@ -24,6 +24,10 @@ _SCALARS: Final = frozenset(
         "string", "time",
     }
 )  # fmt: skip
+_is_time = re.compile(
+    r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?"
+    r"(Z|[+-]\d\d:\d\d)"
+).fullmatch
 _OTHER_EVENTS: Final = "events.Event"
 _DEVICE_CLAIM: Final = "resource.ResourceClaim"
 
@@ -214,7 +218,10 @@ def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: C
     elif name == "number":
         if isinstance(content, int | float) and not isinstance(content, bool):
             return content
-    elif name in ("time", "microtime", "bytes"):
+    elif name in ("time", "microtime"):
+        if isinstance(content, str):
+            return _clean_time(content)
+    elif name == "bytes":
         if isinstance(content, str):
             return content
     else:
@@ -248,6 +255,13 @@ def _clean_struct(content: dict[str, Any], of: Type, path: str, dotted: str, fou
 def _null_in_map(items: Type) -> Any:
     """What a null entry of a map counts as: the type's zero."""
     return {"string": "", "quantity": "0", "bytes": "", "boolean": False}.get(items.name, {})
+
+
+def _clean_time(content: str) -> str:
+    if _is_time(content) is None:
+        layout = "2006-01-02T15:04:05Z07:00"
+        raise TypeMismatchError(f'parsing time "\\"{content}\\"" as "\\"{layout}\\"": cannot parse it')
+    return content
 
 
 def _clean_quantity(content: Any) -> str:

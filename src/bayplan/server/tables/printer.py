@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from bayplan.server.documents import Content, Document
 from bayplan.server.kinds import EVENTS, NEW_EVENTS, Resource
-from bayplan.server.tables import pod_rows, workload_rows
+from bayplan.server.tables import pod_rows, storage_rows, workload_rows
 from bayplan.server.tables.durations import age
 from bayplan.server.tables.json_paths import at_path
 from bayplan.server.tables.rows import Row, Rows, columns
 from bayplan.server.views import from_storage
 
 _NAME_AND_AGE: Final = Rows(columns("Name", "Age"), lambda content, now: [_name(content), _age(content, now)])
-_ROWS: Final[Mapping[Resource, Rows]] = {**pod_rows.ROWS, **workload_rows.ROWS}
+_ROWS: Final[Mapping[Resource, Rows]] = {**pod_rows.ROWS, **storage_rows.ROWS, **workload_rows.ROWS}
 
 
 def _name(content: Content) -> str:

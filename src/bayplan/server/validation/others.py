@@ -273,6 +273,8 @@ def definition_problems(item: Content) -> list[FieldProblem]:
         why = "must have exactly one version marked as storage version"
         problems.append(invalid_field("spec.versions", list(versions), why))
     for i, version in enumerate(versions):
+        if not version.get("name"):
+            problems.append(required(f"spec.versions[{i}].name"))
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             at = f"spec.versions[{i}].schema.openAPIV3Schema"
             problems.append(required(at))

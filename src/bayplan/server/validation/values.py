@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from bayplan.api.names import label_key_problems, label_value_problems
 from bayplan.api.quantity import NANO, is_extended_resource, parse_quantity
-from bayplan.server.schema.types import Field, Type
+from bayplan.server.schema.types import Field, Type, named_type
 from bayplan.server.statuses import FieldProblem, forbidden_field, invalid_field, required, unsupported
 
 Content = dict[str, Any]
@@ -38,10 +39,10 @@ def choice_problems(content: Any, of: Type, path: str = "") -> list[FieldProblem
     """Texts that are none of those that their field allows."""
     if isinstance(content, dict) and of.fields is not None:
         problems = []
+        choosing = _choosing(of.name)
         for name, part in content.items():
-            field = of.fields.get(name)
-            if field is not None and (path or name not in ("status", "metadata")):
-                problems += _field_choices(part, field, f"{path}.{name}" if path else name)
+            if name in choosing and (path or name not in ("status", "metadata")):
+                problems += _field_choices(part, of.fields[name], f"{path}.{name}" if path else name)
         return problems
     if isinstance(content, list) and of.items is not None:
         # A list of plain texts is one field in messages.
@@ -56,6 +57,24 @@ def choice_problems(content: Any, of: Type, path: str = "") -> list[FieldProblem
             return []  # has rules of its own
         return [unsupported(path, content, _ORDERED.get(of.choices, of.choices))]
     return []
+
+
+@cache
+def _choosing(struct: str) -> frozenset[str]:
+    """The fields of a struct in which, or somewhere below which, a text has to be one of some."""
+    return _choosing_below(struct, frozenset())
+
+
+def _choosing_below(struct: str, seen: frozenset[str]) -> frozenset[str]:
+    found = set()
+    for name, field in (named_type(struct).fields or {}).items():
+        of = field.type
+        while of.items is not None:
+            of = of.items
+        below = of.is_struct and of.name not in seen and _choosing_below(of.name, seen | {struct})
+        if of.choices or below:
+            found.add(name)
+    return frozenset(found)
 
 
 def _field_choices(part: Any, field: Field, path: str) -> list[FieldProblem]:
@@ -88,8 +107,10 @@ def resource_problems(resources: Content, path: str) -> list[FieldProblem]:
 
 
 def _resource_name_problems(name: str, path: str) -> list[FieldProblem]:
+    if name in _STANDARD:
+        return []
     problems = [invalid_field(path, name, why) for why in label_key_problems(name)]
-    if "/" in name or name in _STANDARD or name.startswith("hugepages-"):
+    if "/" in name or name.startswith("hugepages-"):
         return problems
     if not problems:
         problems.append(invalid_field(path, name, "must be a standard resource type or fully qualified"))
