@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -125,7 +126,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="a point may be a text",
         ),
         pytest.param(
-            lambda m: m.plugin_duration("NodeName", Point.FILTER, Code.SUCCESS, 0.25),
+            lambda m: m.plugin_duration("NodeName", Point.FILTER, Code.SUCCESS)(0.25),
             "plugin_execution_duration_seconds_sum",
             {("Filter", "NodeName", "Success"): 0.25},
             id="one plugin at one point",
@@ -137,19 +138,19 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="a wait at Permit by what ended it",
         ),
         pytest.param(
-            lambda m: [note([1.0, 1.5, 2.5]) for note in [m.laps(DEFAULT, LAPS)]],
+            lambda m: [note(array("d", [1.0, 1.5, 2.5])) for note in [m.laps(DEFAULT, LAPS)]],
             "framework_extension_point_duration_seconds_sum",
             {("Filter", DEFAULT, "Success"): 0.5, ("Score", DEFAULT, "Success"): 1.0},
             id="readings of a clock, and what lies between",
         ),
         pytest.param(
-            lambda m: [note([1.0, 1.5, math.nan]) for note in [m.laps(DEFAULT, LAPS)]],
+            lambda m: [note(array("d", [1.0, 1.5, math.nan])) for note in [m.laps(DEFAULT, LAPS)]],
             "framework_extension_point_duration_seconds_count",
             {("Filter", DEFAULT, "Success"): 1},
             id="a reading that was not taken",
         ),
         pytest.param(
-            lambda m: [note([1.0, 1.5, 2.5]) for note in [m.laps(DEFAULT, [None, LAPS[0]])]],
+            lambda m: [note(array("d", [1.0, 1.5, 2.5])) for note in [m.laps(DEFAULT, [None, LAPS[0]])]],
             "framework_extension_point_duration_seconds_sum",
             {("Filter", DEFAULT, "Success"): 1.0},
             id="between two readings nothing that counts",
@@ -291,7 +292,7 @@ def test_where_nobody_looks_notes_are_counted_all_the_same() -> None:
     (histogram,) = (f for f in metrics.families.all() if f.spec.name.endswith("algorithm_duration_seconds"))
     for _ in range(PAUSES_BETWEEN_SETTLING):
         metrics.algorithm(0.5)
-        note([1.0, 1.5, 2.5])
+        note(array("d", [1.0, 1.5, 2.5]))
         metrics.settle()
     (point,) = (f for f in metrics.families.all() if f.spec.name.endswith("extension_point_duration_seconds"))
     assert (histogram[()].sum, point["Score", "Success", DEFAULT].sum) == (32.0, 64.0)
@@ -326,5 +327,5 @@ def test_the_one_that_counts_answers_to_everything_that_can_be_told() -> None:
 def test_nobody_listens_by_default() -> None:
     NULL_METRICS.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)}).inc()
     NULL_METRICS.extension_point(DEFAULT, Point.FILTER, Code.SUCCESS)(0.5)
-    NULL_METRICS.laps(DEFAULT, LAPS)([1.0, 2.0, 3.0])
+    NULL_METRICS.laps(DEFAULT, LAPS)(array("d", [1.0, 2.0, 3.0]))
     assert (NULL_METRICS.enabled, SchedulerMetrics.enabled) == (False, True)

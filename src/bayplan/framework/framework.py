@@ -121,6 +121,16 @@ class Framework:
             assert self.observer is not None
             search.readings[place] = self.observer.clock()
 
+    def _filtered_once_more(self, search: Search, code: Code) -> None:
+        """The filters were asked about one node, and will be asked about all."""
+        observer, readings = self.observer, search.readings
+        if observer is None:
+            return
+        seconds = None if readings is None else observer.clock() - readings[PRE_FILTERED]
+        observer.observe(Point.FILTER, code, seconds)
+        if readings is not None:
+            observer.go_on(readings, PRE_FILTERED)
+
     def is_row_local(self, search: Search) -> bool:
         """Whether the filters' verdict on a row follows from that row alone, for this pod."""
         return self._keep and not self.filtering.asked(search)
@@ -134,10 +144,11 @@ class Framework:
             return self._pre_filter(search)
         readings = search.readings = observer.begin(self.caller)
         rejected = self._pre_filter(search)
-        if rejected is None:
+        if rejected is not None:
+            seconds = None if readings is None else observer.clock() - readings[BEGUN]
+            observer.observe(Point.PRE_FILTER, rejected.absent.code, seconds)
+        elif readings is not None:
             readings[PRE_FILTERED] = observer.clock()
-        else:
-            observer.observe(Point.PRE_FILTER, rejected.absent.code, observer.clock() - readings[BEGUN])
         return rejected
 
     def _pre_filter(self, search: Search) -> Diagnosis | None:
@@ -217,18 +228,15 @@ class Framework:
         row = self.cluster.nodes.row_of.get(name)
         if row is None or not self.cluster.nodes.exists.cell[row]:
             return None
-        observer, readings = self.observer, search.readings
         try:
             fits = self.filtering.fits_row(search, row)
         except calls.AttemptError:
-            if observer is not None and readings is not None:
-                observer.observe(Point.FILTER, Code.ERROR, observer.clock() - readings[PRE_FILTERED])
-                observer.go_on(readings, PRE_FILTERED)
+            self._filtered_once_more(search, Code.ERROR)
             return None
-        self._passed(search, FILTERED)
-        if not fits and observer is not None and readings is not None:
-            # The filters are asked once more, about all nodes.
-            observer.go_on(readings, PRE_FILTERED)
+        if fits:
+            self._passed(search, FILTERED)
+        else:
+            self._filtered_once_more(search, Code.SUCCESS)
         return Found(search, row, name, 1, 1) if fits else None
 
     def with_nominated_node(self, search: Search, looked_at: IdColumn, verdicts: Verdicts) -> IdColumn:

@@ -9,8 +9,9 @@ has the same functions and a clock in its hand.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
@@ -59,7 +60,7 @@ class PluginTimer(Protocol):
 ) = range(13)
 """Where in a row of `Readings` the time stands at which an attempt was so far."""
 
-Readings = list[float]
+Readings: TypeAlias = "array[float]"
 """When an attempt passed which point, by the clock of its observer; not a number where it did not (yet)."""
 
 
@@ -72,14 +73,20 @@ class PointObserver(Protocol):
 
     clock: Callable[[], float]
 
-    def begin(self, caller: Caller) -> Readings:
-        """A search begins. The caller is told who wants to know about single plugins, if anybody."""
+    def begin(self, caller: Caller) -> Readings | None:
+        """A search begins. In most, nothing is timed (None): points are counted when all is over.
+
+        The caller is told who wants to know about single plugins, if anybody.
+        """
 
     def go_on(self, readings: Readings, place: int) -> None:
         """What was read so far counts, and from here on it is read anew: now is the time at this place."""
 
-    def observe(self, point: str, code: Code, seconds: float) -> None:
-        """A point was passed with something else than success, or has no place in a row of readings."""
+    def observe(self, point: str, code: Code, seconds: float | None) -> None:
+        """A point was passed with something else than success, or has no place in a row of readings.
+
+        Without seconds it was not timed.
+        """
 
     def ended(self, result: Found | NotFound) -> None:
         """The search has ended, and no plugin broke. Of a node that was found the last is not yet heard."""

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, TypeVar
 
-from bayplan.metrics.instruments import Counter, LabelValue
+from bayplan.metrics.instruments import Counter, LabelValue, Readings
 
 PointT = TypeVar("PointT", bound=str)
 """An extension point by its name: `Point`, or a text such as `PreBindPreFlight`."""
@@ -22,7 +22,7 @@ PointT = TypeVar("PointT", bound=str)
 Observe = Callable[[float], None]
 """Told how long something took."""
 
-Note = Callable[[list[float]], None]
+Note = Callable[[Readings], None]
 """Told the readings of a clock."""
 
 ReadGauge = Callable[[], Mapping[str, float]]
@@ -33,7 +33,7 @@ def ignore(seconds: float) -> None:
     """Nobody wants to know."""
 
 
-def ignore_row(readings: list[float]) -> None:
+def ignore_row(readings: Readings) -> None:
     """Nobody wants to know."""
 
 
@@ -117,12 +117,20 @@ class Metrics:
         """
         return ignore_row
 
+    def untimed(self, profile: str, laps: Sequence[tuple[str, LabelValue]]) -> Counter:
+        """A counter to be held: each `inc()` of it counts every one of these points once.
+
+        Their durations are not known, and taken to be like those that are.
+        """
+        return Counter()
+
     def cycles_before_sample(self) -> int:
-        """In how many cycles single plugins are not timed before the next in which they are (one of ten)."""
+        """In how many cycles nothing is timed before the next in which everything is (one of ten)."""
         return sys.maxsize
 
-    def plugin_duration(self, plugin: str, point: str, code: LabelValue, seconds: float) -> None:
-        """One plugin was run at one point, in a sampled cycle."""
+    def plugin_duration(self, plugin: str, point: str, code: LabelValue) -> Observe:
+        """To be held, and called with the time that one plugin took at a point, in a sampled cycle."""
+        return ignore
 
     def evaluations(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> Counter:
         """A counter to be held: each `inc()` of it counts every one of these plugins once, by point.

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from bayplan.metrics import process_families as process
 from bayplan.metrics import scheduler_families as scheduler
-from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Laps, Spec
+from bayplan.metrics.instruments import Counter, Families, Family, Gauge, Histogram, LabelValue, Laps, Spec
 from bayplan.metrics.metrics import Metrics, Note, Observe, PointT, ReadGauge
 
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
@@ -49,6 +49,7 @@ class SchedulerMetrics(Metrics):
         self._read: dict[str, tuple[Family[Gauge], ReadGauge]] = {}
         self._groups: dict[frozenset[tuple[str, str, str]], Counter] = {}
         self._laps: list[Laps] = []
+        self._untimed: list[tuple[tuple[Histogram, ...], Counter]] = []
         self._pauses = 0
 
         family = self.families
@@ -151,12 +152,18 @@ class SchedulerMetrics(Metrics):
         self._laps.append(made)
         return made.note
 
+    def untimed(self, profile: str, laps: Sequence[tuple[str, LabelValue]]) -> Counter:
+        series = tuple(self._point_seconds[(*lap, profile)] for lap in laps)
+        tally = Counter()
+        self._untimed.append((series, tally))
+        return tally
+
     def cycles_before_sample(self) -> int:
         # As if a die was cast before each of them.
         return int(math.log(1.0 - self._random()) / math.log(1.0 - SAMPLE_RATE))
 
-    def plugin_duration(self, plugin: str, point: str, code: LabelValue, seconds: float) -> None:
-        self._plugin_seconds[plugin, point, code].observe(seconds)
+    def plugin_duration(self, plugin: str, point: str, code: LabelValue) -> Observe:
+        return self._plugin_seconds[plugin, point, code].note
 
     def evaluations(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> Counter:
         series = frozenset((plugin, point, profile) for point, names in plugins.items() for plugin in names)
@@ -216,3 +223,8 @@ class SchedulerMetrics(Metrics):
         for laps in self._laps:
             laps.settle()
         self.families.settle()
+        for series, tally in self._untimed:
+            if tally.value:
+                for histogram in series:
+                    histogram.add_alike(int(tally.value))
+                tally.value = 0

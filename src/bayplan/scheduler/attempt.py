@@ -19,10 +19,12 @@ from bayplan.framework.framework import Framework
 from bayplan.framework.points import Point
 from bayplan.framework.search import Search
 from bayplan.framework.status import Code, Status
-from bayplan.framework.timing import PluginTimer, last_reading
+from bayplan.framework.timing import PERMITTED, PluginTimer, last_reading
 from bayplan.queue.queued import QueuedPod
 from bayplan.scheduler.observing import PRE_FLIGHT, MeasuredPoints
 from bayplan.scheduler.waiting import PreBinding, WaitingPod
+
+BEFORE_PERMIT: Final = (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE)
 
 _LATE: Final = (Point.PRE_BIND, Point.BIND)
 """Points at which nobody waits for the pod any more: no event could help it."""
@@ -43,6 +45,8 @@ class Attempt:
     """Told how long extension points take."""
     timer: PluginTimer | None = None
     """Told how long single plugins take, if this attempt is looked at closely."""
+    told: tuple[str, ...] = ()
+    """Points that were told to `points` already."""
     waiting: WaitingPod | None = None
     idle_pre_binds: set[str] = field(default_factory=set)
     """PreBind plugins that have nothing to do for this pod."""
@@ -57,13 +61,32 @@ class Attempt:
     def ended_at(self, point: str, code: Code) -> None:
         """The plugins of a point have answered, and not as they usually do."""
         points, readings = self.points, self.search.readings
-        if points is not None and readings is not None and point:
-            points.observe(point, code, points.clock() - last_reading(readings))
+        if points is not None and point:
+            seconds = None if readings is None else points.clock() - last_reading(readings)
+            points.observe(point, code, seconds)
+            self.told = (*self.told, point)
 
-    def ended(self) -> None:
-        """The pod is bound, or it is known that it will not be."""
-        if self.points is not None and self.search.readings is not None:
-            self.points.note(self.search.readings)
+    def waits(self) -> None:
+        """It has been asked to wait at Permit. What it passed is to be seen meanwhile."""
+        self.ended_at(Point.PERMIT, Code.WAIT)
+        points, readings = self.points, self.search.readings
+        if points is None:
+            return
+        if readings is not None:
+            points.go_on(readings, PERMITTED)
+        else:
+            points.passed_until(Point.PERMIT, self.search.silent is not None, self.told)
+            self.told = (*self.told, *BEFORE_PERMIT)
+
+    def ended(self, point: str = "") -> None:
+        """The pod is bound, or it was at this point that it was known that it will not be."""
+        points, readings = self.points, self.search.readings
+        if points is None:
+            return
+        if readings is not None:
+            points.note(readings)
+        else:
+            points.passed_until(point, self.search.silent is not None, self.told)
 
     @property
     def placed(self) -> Pod:

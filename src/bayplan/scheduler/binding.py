@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from math import isnan
 from typing import Final, Protocol
 
 from bayplan.api.pod import Pod
@@ -79,6 +80,7 @@ class Bindings:
         try:
             context.cache.assume(pod, attempt.node_name, attempt.search.facts)
         except CacheError as error:
+            attempt.ended(Point.RESERVE)
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
             return
         context.queue.nominator.delete(pod.uid)
@@ -100,17 +102,16 @@ class Bindings:
         points, readings = attempt.points, attempt.search.readings
         if points is None or readings is None:
             self._reserve(attempt)
-            return self._permit(attempt)
-        readings[RESERVING] = points.clock()
-        self._reserve(attempt)
-        readings[RESERVED] = points.clock()
-        seconds = self._permit(attempt)
-        if seconds:
-            attempt.ended_at(Point.PERMIT, Code.WAIT)
-            points.go_on(readings, PERMITTED)  # what it passed is to be seen while it waits
+            seconds = self._permit(attempt)
         else:
-            asked = attempt.plugins(Point.PERMIT)
-            readings[PERMITTED] = points.clock() if asked else readings[RESERVED]
+            readings[RESERVING] = points.clock()
+            self._reserve(attempt)
+            readings[RESERVED] = points.clock()
+            seconds = self._permit(attempt)
+            if not seconds:
+                readings[PERMITTED] = points.clock()
+        if seconds:
+            attempt.waits()
         return seconds
 
     def _reserve(self, attempt: Attempt) -> None:
@@ -198,9 +199,8 @@ class Bindings:
 
     def _pre_flight(self, attempt: Attempt) -> bool:
         points, readings = attempt.points, attempt.search.readings
-        if points is None or readings is None:
-            return pre_flight(attempt)
-        readings[PRE_FLYING] = points.clock()
+        if points is not None and readings is not None:
+            readings[PRE_FLYING] = points.clock()
         try:
             works = pre_flight(attempt)
         except AttemptError as error:
@@ -208,7 +208,7 @@ class Bindings:
             raise
         if works:
             attempt.ended_at(PRE_FLIGHT, Code.SUCCESS)
-        else:
+        elif points is not None and readings is not None:
             readings[PRE_FLOWN] = points.clock()
         return works
 
@@ -218,15 +218,18 @@ class Bindings:
             if attempt.waiting is not None and points is not None and readings is not None:
                 points.go_on(readings, PRE_FLOWN)
             return
-        since = 0.0 if points is None else points.clock()
+        if points is None:
+            await pre_bind(attempt, self._context.pre_binding)
+            return
+        since, code = points.clock(), Code.SUCCESS
+        attempt.told = (*attempt.told, Point.PRE_BIND)
         try:
             await pre_bind(attempt, self._context.pre_binding)
         except (RejectedError, AttemptError) as error:
-            if points is not None:
-                points.observe(Point.PRE_BIND, code_of(error), points.clock() - since)
+            code = code_of(error)
             raise
-        if points is not None:
-            points.observe(Point.PRE_BIND, Code.SUCCESS, points.clock() - since)
+        finally:
+            points.observe(Point.PRE_BIND, code, points.clock() - since)
 
     async def _announce(self, attempt: Attempt) -> None:
         """Before a binding that may take long others can see where the pod is going."""
@@ -259,6 +262,7 @@ class Bindings:
         if points is not None and readings is not None:
             readings[BINDING] = points.clock()
         if self._binder is not None and await self._bound_by_extender(attempt, self._binder):
+            attempt.told = (*attempt.told, Point.BIND)
             return
         try:
             await self._bound_by_plugin(attempt)
@@ -339,8 +343,9 @@ class Bindings:
                 ask(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception:
                 _log.exception("plugin %s: PostBind of pod %s failed", plugin.name, attempt.pod.key)
-        if points is not None and plugins:
-            points.observe(Point.POST_BIND, Code.SUCCESS, points.clock() - since)
+        if points is not None and (plugins or (readings is not None and isnan(readings[BOUND]))):
+            points.observe(Point.POST_BIND, Code.SUCCESS, points.clock() - since if plugins else 0.0)
+            attempt.told = (*attempt.told, Point.POST_BIND)
         elif readings is not None:
             readings[POST_BOUND] = readings[BOUND]
 
@@ -362,6 +367,8 @@ class Bindings:
         context.wake()
 
     def _rejected_or_broken(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+        # One that waited for its permit, or was stopped while PreBind was at work, names no point.
+        attempt.ended(error.point or Point.PRE_BIND)
         if not isinstance(error, RejectedError):
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
         elif error.late:
@@ -377,5 +384,4 @@ class Bindings:
         if self._context.metrics.enabled:
             seconds = self._context.loop.time() - attempt.started
             self._context.metrics.attempt(result, attempt.info.profile, seconds)
-            attempt.ended()
         self._failures.handle(attempt.info, attempt.placed, status, message, Nomination(""), plugins=plugins)

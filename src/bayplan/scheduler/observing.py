@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable
 from typing import Final
 
@@ -35,7 +36,7 @@ LAPS: Final[tuple[tuple[str, Code] | None, ...]] = (
 )
 """What lies between two readings of an attempt that goes the usual way: no PreBind plugin has work to do."""
 
-_NOT_READ: Final = [math.nan] * (len(LAPS) + 1)
+_NOT_READ: Final = array("d", [math.nan] * (len(LAPS) + 1))
 
 
 class MeasuredQueue(QueueObserver):
@@ -72,7 +73,7 @@ class MeasuredQueue(QueueObserver):
         return True
 
     def pre_enqueue_plugin(self, plugin: str, status: str, seconds: float) -> None:
-        self._metrics.plugin_duration(plugin, Point.PRE_ENQUEUE, status, seconds)
+        self._metrics.plugin_duration(plugin, Point.PRE_ENQUEUE, status)(seconds)
 
 
 class MeasuredPoints:
@@ -88,39 +89,79 @@ class MeasuredPoints:
             name, [lap if filters or lap != (Point.FILTER, Code.SUCCESS) else None for lap in LAPS]
         )
         """To be called once an attempt has ended, with its readings."""
-        self._current: Readings = []
+        self._current: Readings | None = None
+        self._untimed: dict[object, Counter] = {}
+        self._plugins: dict[tuple[str, str, Code], Observe] = {}
         self._before_sample = metrics.cycles_before_sample()
 
-    def begin(self, caller: Caller) -> Readings:
+    def begin(self, caller: Caller) -> Readings | None:
         self._before_sample -= 1
-        if self._before_sample < 0:
-            self._before_sample = self._metrics.cycles_before_sample()
-            caller.use(self)
-        elif caller.timer is not None:
-            caller.use(None)
-        readings = self._current = _NOT_READ.copy()
+        if self._before_sample >= 0:
+            if caller.timer is not None:
+                caller.use(None)
+                self._current = None
+            return None
+        self._before_sample = self._metrics.cycles_before_sample()
+        caller.use(self)
+        readings = self._current = _NOT_READ[:]
         readings[BEGUN] = self.clock()
         return readings
 
     def go_on(self, readings: Readings, place: int) -> None:
-        self.note(readings.copy())
+        self.note(readings[:])
         readings[:] = _NOT_READ
         readings[place] = self.clock()
 
-    def observe(self, point: str, code: Code, seconds: float) -> None:
-        if point != Point.FILTER or self._profile.filters:
+    def observe(self, point: str, code: Code, seconds: float | None) -> None:
+        if point == Point.FILTER and not self._profile.filters:
+            return
+        if seconds is not None:
             self._metrics.extension_point(self._profile.scheduler_name, point, code)(seconds)
+            return
+        key = (point, code)
+        tally = self._untimed.get(key)
+        if tally is None:
+            tally = self._untimed[key] = self._metrics.untimed(self._profile.scheduler_name, [key])
+        tally.value += 1
+
+    def passed_until(self, point: str, scored: bool, but: tuple[str, ...]) -> None:
+        """An attempt that was not timed has passed all points before this one, `but` some, as usual."""
+        key = (point, scored, but)
+        tally = self._untimed.get(key)
+        if tally is None:
+            laps = self._usual(point, scored, but)
+            tally = self._untimed[key] = self._metrics.untimed(self._profile.scheduler_name, laps)
+        tally.value += 1
+
+    def _usual(self, end: str, scored: bool, but: tuple[str, ...]) -> list[tuple[str, Code]]:
+        usual = [lap for lap in LAPS if lap is not None]
+        before = [point for point, _ in usual]
+        reached = usual[: before.index(end)] if end in before else usual
+        left_out = {
+            *but,
+            *(() if scored else (Point.PRE_SCORE, Point.SCORE)),
+            *(() if self._profile.filters else (Point.FILTER,)),
+        }
+        return [lap for lap in reached if lap[0] not in left_out]
 
     def took(self, plugin: str, point: str, code: Code, seconds: float) -> None:
-        self._metrics.plugin_duration(plugin, point, code, seconds)
+        key = (plugin, point, code)
+        observe = self._plugins.get(key)
+        if observe is None:
+            observe = self._plugins[key] = self._metrics.plugin_duration(*key)
+        observe(seconds)
 
     def preemption_tried(self) -> None:
         self._metrics.preemption_attempt()
 
     def broke(self, point: str) -> None:
         readings = self._current
-        self.observe(point, Code.ERROR, self.clock() - last_reading(readings))
-        self.note(readings)
+        if readings is None:
+            self.passed_until(point, True, ())
+            self.observe(point, Code.ERROR, None)
+        else:
+            self.observe(point, Code.ERROR, self.clock() - last_reading(readings))
+            self.note(readings)
 
     # Who had a say
 
@@ -130,9 +171,12 @@ class MeasuredPoints:
         if isinstance(result, Found):
             self._tally(search).value += 1
             return
+        stopped = result.diagnosis.verdicts is None
         if search.readings is not None:
             self.note(search.readings)
-        if result.diagnosis.verdicts is None:
+        elif not stopped:
+            self.passed_until(Point.PRE_SCORE, False, ())
+        if stopped:
             name = self._profile.scheduler_name
             self._metrics.evaluations(name, self._pre_filtered(search)).value += 1
         else:

@@ -22,10 +22,26 @@ from .running import World, plugin, running
 
 
 class EveryCycle(random.Random):
-    """Has single plugins timed in every cycle."""
+    """Has every cycle looked at closely."""
 
     def random(self) -> float:
         return 0.0
+
+
+class NoCycle(random.Random):
+    """Has none, or hardly ever one."""
+
+    def random(self) -> float:
+        return 1.0 - 2**-53
+
+
+both = pytest.mark.parametrize(
+    "sampler",
+    [
+        pytest.param(EveryCycle(), id="looked at closely"),
+        pytest.param(NoCycle(), id="only counted"),
+    ],
+)
 
 
 def hold(state: Any, pod: Any, node_name: str) -> Any:
@@ -171,6 +187,9 @@ POINTS = "framework_extension_point_duration_seconds"
             {**HELD, ("PreBind", S): 1, ("Bind", S): 1, ("PostBind", S): 1},
             id="a pod waits for its permit",
         ),
+        pytest.param(
+            still_waiting, {**RESERVED, ("Permit", "Wait"): 1}, id="what it passed is told while it waits"
+        ),
         pytest.param(kept_waiting, {**HELD, ("Unreserve", S): 1}, id="it waits in vain"),
         pytest.param(
             turned_away, {**RESERVED, ("Permit", NO): 1, ("Unreserve", S): 1}, id="Permit turns it away"
@@ -189,11 +208,23 @@ POINTS = "framework_extension_point_duration_seconds"
             {("PreEnqueue", S): 1, ("PreFilter", NEVER): 1, ("PostFilter", ERROR): 1},
             id="no node is looked at",
         ),
+        pytest.param(
+            room_made,
+            {
+                **dict.fromkeys(BOUND, 2.0),
+                **{(point, S): 3.0 for point in ("PreEnqueue", "PreFilter", "Filter")},
+                ("PostFilter", S): 1,
+            },
+            id="room is made for it",
+        ),
         pytest.param(gated, {("PreEnqueue", S): 1}, id="a gate is closed, which upstream calls a success"),
     ],
 )
-def test_points_that_a_pod_passes(story: Story, expected: dict[tuple[str, str], float]) -> None:
-    assert told(story)[POINTS] == expected
+@both
+def test_points_that_a_pod_passes(
+    story: Story, expected: dict[tuple[str, str], float], sampler: random.Random
+) -> None:
+    assert told(story, sampler)[POINTS] == expected
 
 
 FILTERS = ("NodeUnschedulable", "NodeName", "TaintToleration", "NodeResourcesFit", "Trip")
@@ -278,12 +309,6 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
             still_waiting, "cache_size", {("nodes",): 2, ("pods",): 1, ("assumed_pods",): 1}, id="the cache"
         ),
         pytest.param(
-            still_waiting,
-            POINTS,
-            {**RESERVED, ("Permit", "Wait"): 1},
-            id="points are told while a pod waits",
-        ),
-        pytest.param(
             room_made,
             "queueing_hint_execution_duration_seconds",
             {("AssignedPodDelete", "Queue", "NodeResourcesFit"): 1},
@@ -341,8 +366,4 @@ def test_single_plugins_are_timed_in_a_cycle_that_is_looked_at_closely(
 
 
 def test_single_plugins_are_not_timed_in_the_others() -> None:
-    class Never(random.Random):
-        def random(self) -> float:
-            return 1.0 - 2**-53
-
-    assert "plugin_execution_duration_seconds" not in told(bound, Never())
+    assert "plugin_execution_duration_seconds" not in told(bound, NoCycle())
