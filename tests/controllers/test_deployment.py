@@ -207,3 +207,20 @@ def test_old_replica_sets_beyond_the_history_are_deleted() -> None:
         assert sizes(world) == {"app:4": 0, "app:5": 1}
 
     in_world(test)
+
+
+def test_a_name_that_is_taken_is_gone_around() -> None:
+    async def test(world: World) -> None:
+        world.create(DEPLOYMENTS, "web", workload(replicas=1))
+        await world.settle()
+        (name,) = world.names(REPLICA_SETS)
+        world.api.delete(DEPLOYMENTS, "web", "default")
+        await world.after(60)
+        world.create(REPLICA_SETS, name, workload("other", replicas=0))
+        world.create(DEPLOYMENTS, "web", workload(replicas=1))
+        await world.after(5)
+        assert is_rolled_out(world.get(DEPLOYMENTS, "web"))
+        assert world.get(DEPLOYMENTS, "web")["status"]["collisionCount"] == 1
+        assert len(world.names(REPLICA_SETS)) == 2
+
+    in_world(test)

@@ -110,21 +110,27 @@ def test_an_object_is_created_whose_owner_is_not_there(uid: str, kind: str, stay
     in_world(test)
 
 
-def test_custom_resources_can_own_and_be_owned() -> None:
+def test_custom_resources_can_own_and_be_owned_also_after_their_definition_was_replaced() -> None:
     async def test(world: World) -> None:
-        names = {"plural": "gangs", "kind": "Gang"}
+        names = {"plural": "gangs", "kind": "Gang", "singular": "gang"}
         schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
         version = {"name": "v1", "served": True, "storage": True, "schema": schema}
         spec = {"group": "x.io", "scope": "Namespaced", "names": names, "versions": [version]}
-        world.create(CUSTOM_RESOURCE_DEFINITIONS, "gangs.x.io", spec)
-        gangs = world.api.catalog.of_kind("x.io/v1", "Gang")
-        gang = world.create(gangs, "one")
-        reference = {"apiVersion": "x.io/v1", "kind": "Gang", "name": "one", "uid": gang["metadata"]["uid"]}
-        world.create(CONFIG_MAPS, "child", ownerReferences=[reference])
-        await world.settle()
-        world.api.delete(gangs, "one", "default")
-        await world.settle()
-        assert "child" not in world.names(CONFIG_MAPS, "default")
+        for _ in range(2):
+            world.create(CUSTOM_RESOURCE_DEFINITIONS, "gangs.x.io", spec)
+            gangs = world.api.catalog.of_kind("x.io/v1", "Gang")
+            for name in ("one", "two"):
+                uid = world.create(gangs, name)["metadata"]["uid"]
+                reference = {"apiVersion": "x.io/v1", "kind": "Gang", "name": name, "uid": uid}
+                world.create(SECRETS, f"child-of-{name}", ownerReferences=[reference])
+            await world.settle()
+            world.api.delete(gangs, "one", "default")
+            await world.settle()
+            assert world.names(SECRETS) == ["child-of-two"]
+            world.api.delete(CUSTOM_RESOURCE_DEFINITIONS, "gangs.x.io")
+            await world.settle()
+            # Its owner went with the definition. Of a kind that is not served nobody can say so.
+            world.api.delete(SECRETS, "child-of-two", "default")
 
     in_world(test)
 

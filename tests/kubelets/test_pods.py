@@ -179,11 +179,25 @@ def test_a_pod_on_a_node_that_does_not_exist_yet_starts_when_it_does() -> None:
     in_world(test)
 
 
-@pytest.mark.parametrize("text", ["soon", "", "1h"])
-def test_a_run_time_that_is_no_number_of_seconds_means_for_ever(text: str) -> None:
+@pytest.mark.parametrize(
+    ("notes", "field"),
+    [
+        pytest.param({"bayplan/run-seconds": "soon"}, "bayplan/run-seconds", id="a time that is no number"),
+        pytest.param({"bayplan/run-seconds": ""}, "bayplan/run-seconds", id="no time at all"),
+        pytest.param({"bayplan/run-seconds": "-1"}, "bayplan/run-seconds", id="a time below zero"),
+        pytest.param({"bayplan/run-seconds": "nan"}, "bayplan/run-seconds", id="a time that is called nan"),
+        pytest.param({"bayplan/exit-code": "boom"}, "bayplan/exit-code", id="an exit code that is no number"),
+        pytest.param({"bayplan/exit-code": "256"}, "bayplan/exit-code", id="an exit code that is too large"),
+    ],
+)
+def test_an_annotation_that_makes_no_sense_is_told_of_and_the_pod_runs_on(
+    notes: dict[str, str], field: str
+) -> None:
     async def test(world: World) -> None:
-        pod(world, "p", {"bayplan/run-seconds": text}, restartPolicy="Never")
-        await world.after(3600)
+        pod(world, "p", notes, restartPolicy="Never")
+        await world.after(3000)
         assert phase(world) == "Running"
+        (message,) = world.events("p", "InvalidAnnotation")
+        assert message.startswith(f"metadata.annotations[{field}]: ")
 
     in_world(test)

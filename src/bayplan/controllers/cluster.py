@@ -160,11 +160,15 @@ class Cluster:
         """What happened is not known, or not any more: what is different now?"""
         followed.cursor = followed.table.history.position_after(self.api.store.version)
         current = followed.table.documents
-        for key in [key for key in followed.documents if key not in current]:
-            self._see(resource, followed, key, None)
+        for key, known in list(followed.documents.items()):
+            # Another object may have the name by now: then this one is gone, too.
+            if key not in current or (
+                known.version != current[key].version and uid_of(known) != uid_of(current[key])
+            ):
+                self._see(resource, followed, key, None)
         for key in list(followed.table.keys):
-            known = followed.documents.get(key)
-            if known is None or known.version != current[key].version:
+            seen = followed.documents.get(key)
+            if seen is None or seen.version != current[key].version:
                 self._see(resource, followed, key, current[key])
 
     def _see(self, resource: Resource, followed: _Followed, key: str, after: Document | None) -> None:

@@ -15,6 +15,7 @@ following ones wait 10 s, 20 s and so on, up to 5 minutes, as with a real kubele
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -91,6 +92,8 @@ class PodKubelets(Controller):
         host_ip, pod_ip = self._addresses.give(pod, node)
         content["status"] = pod_status.running(content, self.api.now(), pod_ip, host_ip)
         self.api.write(PODS, document, content)
+        for problem in _problems(pod):
+            self.events.warning(content, "InvalidAnnotation", problem)
         return _run_seconds(pod)
 
     def _run(self, document: Document, pod: Pod) -> float | None:
@@ -172,19 +175,44 @@ def _just_runs(pod: Pod) -> bool:
 
 
 def _run_seconds(pod: Pod) -> float | None:
-    """How long it runs. Who writes something that is no number gets a pod that runs on."""
+    """How long it runs; None for until it is deleted."""
     text = pod.annotations.get(RUN_SECONDS)
-    if text is None:
+    if text is None or not _is_duration(text):
         return None
-    try:
-        return max(float(text), 0.0)
-    except ValueError:
-        return None
+    return float(text)
 
 
 def _exit_code(pod: Pod) -> int:
     text = pod.annotations.get(EXIT_CODE, "0")
-    return int(text) if text.isdecimal() else 1
+    return int(text) if _is_exit_code(text) else 0
+
+
+def _problems(pod: Pod) -> list[str]:
+    """What is wrong with the annotations that are for the kubelet, and what it does instead."""
+    found = []
+    seconds, exit_code = pod.annotations.get(RUN_SECONDS), pod.annotations.get(EXIT_CODE)
+    if seconds is not None and not _is_duration(seconds):
+        found.append(
+            f'metadata.annotations[{RUN_SECONDS}]: "{seconds}" is not a number of seconds such as "30"; '
+            "the pod runs until it is deleted"
+        )
+    if exit_code is not None and not _is_exit_code(exit_code):
+        found.append(
+            f'metadata.annotations[{EXIT_CODE}]: "{exit_code}" is not a number from 0 to 255; 0 is used'
+        )
+    return found
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return False
+    return math.isfinite(seconds) and seconds >= 0
+
+
+def _is_exit_code(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) <= 255
 
 
 def _backoff(restarts: int) -> float:
