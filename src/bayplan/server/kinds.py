@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from bayplan.errors import BayplanError
 
-READ: Final = ("get", "list", "watch")
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 """The verbs of an ordinary resource, as discovery lists them."""
 STATUS_VERBS: Final = ("get", "patch", "update")
@@ -275,12 +274,3 @@ class Catalog:
             if (resource.group, resource.version, resource.kind) == (group, version, kind):
                 return resource
         raise UnknownKindError(f"no kind {kind} is served in {api_version or 'an empty apiVersion'}")
-
-    def groups(self) -> dict[str, list[str]]:
-        """The versions of each group, in the order in which they were added."""
-        found: dict[str, list[str]] = {}
-        for group, version, _ in self._by_path:
-            versions = found.setdefault(group, [])
-            if version not in versions:
-                versions.append(version)
-        return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -162,16 +162,6 @@ class SQLiteJournal(Journal):
             elif not waiter.done():
                 tell(waiter)
         self._waiting = kept
-
-
-def restored(
-    journal: SQLiteJournal, find: Callable[[str, str], Resource | None]
-) -> Iterable[tuple[Resource, Document]]:
-    """The documents of a journal with their resources; those of resources that are not served are left."""
-    for api_version, plural, document in journal.documents():
-        resource = find(api_version, plural)
-        if resource is not None:
-            yield resource, document
 
 
 def _broken(error: Exception | None) -> UnavailableError:

@@ -110,11 +110,6 @@ def unsupported(field: str, actual: Any, supported: Sequence[str]) -> FieldProbl
     )
 
 
-def absent_field(field: str, actual: Any) -> FieldProblem:
-    """A field that names something which does not exist."""
-    return FieldProblem(field, f"Not found: {shown(actual)}", "FieldValueNotFound")
-
-
 def shown(actual: Any) -> str:
     """A value as Kubernetes prints it in messages."""
     if isinstance(actual, bool):
