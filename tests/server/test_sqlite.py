@@ -63,6 +63,22 @@ def test_one_waits_for_what_one_wrote(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    """There are secrets in it."""
+
+    async def scenario() -> None:
+        journal = SQLiteJournal(tmp_path)
+        open_api(journal, clock=lambda: 1.8e9)
+        await journal.wait(1)
+        assert {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {
+            "bayplan.sqlite3": 0,
+            "bayplan.sqlite3-wal": 0,
+        }
+        await journal.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     async def scenario() -> None:
         journal = SQLiteJournal(tmp_path)

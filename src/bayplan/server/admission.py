@@ -141,7 +141,7 @@ class Admission:
         document = self._store.find(kinds.NODES, node_name)
         if document is None:
             return {}
-        labels = document.facts(kinds.NODES.selectable).labels
+        labels = document.facts(kinds.NODES).labels
         return {name: labels[name] for name in TOPOLOGY_LABELS if name in labels}
 
 

@@ -11,7 +11,7 @@ here reaches the disk through a `Journal` (`sqlite.py`), which may be absent.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
@@ -53,12 +53,12 @@ class Document:
         """The object's fields, for the caller to change as it likes."""
         return _decode(self.body)
 
-    def facts(self, selectable: Sequence[str]) -> Facts:
-        """What selectors ask about: labels, and the fields that may be selected."""
+    def facts(self, resource: Resource) -> Facts:
+        """What selectors ask about: labels, and the fields that may be selected. Looked up once."""
         if self._facts is None:
             content = self.parse()
             labels = content["metadata"].get("labels") or {}
-            self._facts = Facts(labels, {path: field_text(content, path) for path in selectable})
+            self._facts = Facts(labels, {path: field_text(content, path) for path in resource.stored_fields})
         return self._facts
 
     def record(self, kind: type[ObjectT]) -> ObjectT:

@@ -93,6 +93,11 @@ class Resource:
     def storage(self) -> Resource:
         return self.stored_as or self
 
+    @property
+    def stored_fields(self) -> tuple[str, ...]:
+        """All fields by which objects can be selected, in their stored form."""
+        return (*self.storage.selectable, "metadata.name", "metadata.namespace")
+
     def subresource(self, name: str) -> Subresource | None:
         return next((sub for sub in self.subresources if sub.name == name), None)
 

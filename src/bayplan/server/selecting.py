@@ -99,7 +99,7 @@ def _unreadable(why: str) -> Exception:
 class Selection:
     """Which objects of a resource a request means."""
 
-    selectable: tuple[str, ...]
+    resource: Resource
     labels: Selector = EVERYTHING
     fields: tuple[tuple[str, str, bool], ...] = ()
     """Path, value, and whether the field has to equal it (or not)."""
@@ -117,7 +117,7 @@ class Selection:
             return False
         if self.labels.is_empty and not self.fields:
             return True
-        labels, fields = document.facts(self.selectable)
+        labels, fields = document.facts(self.resource)
         return self.labels.matches(labels) and all(
             (fields[path] == wanted) is equal for path, wanted, equal in self.fields
         )
@@ -156,8 +156,7 @@ def parse_selection(resource: Resource, labels: str, fields: str, namespace: str
             wanted.append((stored_field(resource, path), text, equal))
         else:
             raise bad_request(f"field label not supported: {path}")
-    stored = (*resource.storage.selectable, "metadata.name", "metadata.namespace")
-    return Selection(stored, parse_label_selector(labels), tuple(wanted), namespace, name)
+    return Selection(resource, parse_label_selector(labels), tuple(wanted), namespace, name)
 
 
 def _field_terms(text: str) -> list[tuple[str, str, bool]]:

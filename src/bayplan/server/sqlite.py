@@ -11,6 +11,7 @@ A disk that fails takes no more writes: everybody who waits is told, and so is e
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -67,6 +68,8 @@ class SQLiteJournal(Journal):
         self._idle.set()
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            # There are secrets in it: nobody else may read it, nor the files that SQLite puts beside it.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             self._open(fsync=fsync)
         except (OSError, sqlite3.Error) as error:

@@ -325,6 +325,34 @@ def test_selectors_choose(query: str, names: list[str]) -> None:
     assert serve(scenario) == names
 
 
+def test_names_are_selected_after_a_pod_was_bound() -> None:
+    """What is remembered of a node for one question does not hide the answer to another."""
+
+    async def scenario(call: Caller) -> list[str]:
+        for name in ("n1", "n2"):
+            await call("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+        await call("POST", PODS, pod())
+        await call("POST", f"{PODS}/web/binding", binding())
+        listed = await call("GET", "/api/v1/nodes?fieldSelector=metadata.name!=n1")
+        return [item["metadata"]["name"] for item in listed.body["items"]]
+
+    assert serve(scenario) == ["n2"]
+
+
+def test_an_object_that_is_nested_too_deeply() -> None:
+    """It is refused, not a reason to fail."""
+
+    async def scenario(call: Caller) -> list[int]:
+        codes = []
+        for depth in (100, 800, 5_000):
+            body = b'{"metadata":{"name":"d%d"},"data":' % depth + b"[" * depth + b"]" * depth + b"}"
+            revisions = "/apis/apps/v1/namespaces/default/controllerrevisions"
+            codes.append((await call("POST", revisions, body)).status)
+        return codes
+
+    assert [code in (201, 400) for code in serve(scenario)] == [True, True, True]
+
+
 def test_a_watch_tells_what_happens() -> None:
     """From where the list ended, in order; an object that leaves the selection is deleted for the watcher."""
 

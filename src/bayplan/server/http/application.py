@@ -81,6 +81,8 @@ class Application:
             return refusal_answer(request, error)
         except (asyncio.CancelledError, ConnectionError):
             raise
+        except RecursionError:
+            return refusal_answer(request, bad_request("the object is nested too deeply"))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
             message = "Internal error occurred: the server's log says why"
