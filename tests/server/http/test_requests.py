@@ -325,6 +325,19 @@ def test_selectors_choose(query: str, names: list[str]) -> None:
     assert serve(scenario) == names
 
 
+def test_a_lease_is_created_by_an_update() -> None:
+    """Of the kinds for which a real server does that; others have to be created."""
+
+    async def scenario(call: Caller) -> list[int]:
+        leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+        body = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
+        replies = [await call("PUT", f"{leases}/l", body) for _ in range(2)]
+        replies.append(await call("PUT", f"{CONFIG_MAPS}/c", config_map("c")))
+        return [reply.status for reply in replies]
+
+    assert serve(scenario) == [201, 200, 404]
+
+
 def test_names_are_selected_after_a_pod_was_bound() -> None:
     """What is remembered of a node for one question does not hide the answer to another."""
 

@@ -78,6 +78,7 @@ class Reader:
         size = sum(len(document.body) for document in documents)
         if size < _STREAMED or form.yaml or is_for_people(request):
             return answer(request, b"".join(parts), as_yaml=form.yaml)
+        await self._api.store.durable()
         response = web.StreamResponse()
         response.content_type = JSON
         await response.prepare(request)

@@ -25,6 +25,7 @@ from bayplan.server.patching.plain import Content
 from bayplan.server.statuses import RefusalError, bad_request
 
 _APPLY: Final = ("application/apply-patch+yaml", "application/apply-patch+json")
+_CREATED_BY_UPDATE: Final = frozenset({kinds.EVENTS, kinds.LEASES})
 _RETURNS_DELETED: Final = frozenset(
     {
         kinds.CSI_DRIVERS, kinds.CSI_NODES, kinds.CSI_STORAGE_CAPACITIES, kinds.PERSISTENT_VOLUMES,
@@ -67,6 +68,9 @@ class Writer:
             updated = scale.update(
                 self._api, resource, content, target.namespace, dry_run=dry_run, manager=_manager(request)
             )
+        elif self._is_to_be_created(target, content):
+            created = self._api.create(resource, content, target.namespace, dry_run=dry_run)
+            return answer(request, created, 201, as_yaml=form.yaml, headers=warning_headers(warnings))
         else:
             updated = self._api.update(
                 resource,
@@ -77,6 +81,13 @@ class Writer:
                 manager=_manager(request),
             )
         return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))
+
+    def _is_to_be_created(self, target: Target, content: Content) -> bool:
+        """Some kinds are created by an update of what is not there, unless it means a certain version."""
+        stored = target.resource.storage
+        if stored not in _CREATED_BY_UPDATE or content["metadata"].get("resourceVersion"):
+            return False
+        return self._api.store.find(stored, stored.key(target.name, target.namespace)) is None
 
     async def patch(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
         body = await read_body(request)
