@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from bayplan.errors import ForbiddenError
-from bayplan.serving import AuthenticationSettings, AuthorizationSettings, ProxySettings, reviews
+from bayplan.serving import (
+    AuthenticationSettings,
+    AuthorizationSettings,
+    ProxySettings,
+    client_authorities,
+    reviews,
+)
 from tests.client.http.certificates import Pair, authority
 
 from .talking import ALICE, Answer, Client, Cluster, talk
@@ -185,6 +194,17 @@ def test_answers_are_remembered(seconds: tuple[float, float], reviewed: int, all
     assert len(cluster.asked) == reviewed
 
 
+def test_who_asks_the_same_at_the_same_time_is_reviewed_once() -> None:
+    cluster = Cluster(allowed=SEES_METRICS)
+
+    async def act(client: Client) -> list[int]:
+        answers = await asyncio.gather(*(client.ask("/metrics", token="alices") for _ in range(5)))
+        return [answer.status for answer in answers]
+
+    assert talk(act, cluster=cluster) == [200] * 5
+    assert len(cluster.asked) == 2
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -300,6 +320,19 @@ def test_authorities_come_from_the_cluster() -> None:
 
     known = ["system:authenticated"]
     assert talk(act, cluster=cluster) == [("bob", known), ("carol", known)]
+
+
+def test_what_the_cluster_says_later_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_authorities, "LOOK_SECONDS", 0.01)
+    cluster, bob = Cluster(), USERS.issue("bob")
+
+    async def act(client: Client) -> None:
+        cluster.config_map = {"client-ca-file": USERS.certificate.decode()}
+        while not cluster.asked or cluster.asked[-1]["user"] != "bob":
+            with contextlib.suppress(aiohttp.ClientError):  # as long as bob is a stranger
+                await client.ask("/metrics", pair=bob)
+
+    talk(act, cluster=cluster)
 
 
 def test_a_cluster_that_does_not_say_is_gone_on_without(caplog: pytest.LogCaptureFixture) -> None:

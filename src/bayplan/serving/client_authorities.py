@@ -54,6 +54,11 @@ class ClientAuthorities:
         """All of them, for the TLS layer: it lets in who has a certificate of any."""
         return (self._pem["client"] + b"\n" + self._pem["proxy"]).decode("ascii", errors="ignore").strip()
 
+    @property
+    def asks_cluster(self) -> bool:
+        """Whether there may be others tomorrow, even if there are none today."""
+        return self._requests is not None and not all(self._files.values())
+
     def is_client(self, certificate: x509.Certificate) -> bool:
         return _is_issued(certificate, self.clients)
 
@@ -76,7 +81,7 @@ class ClientAuthorities:
         Raises:
             APIError: it did not say, and that is not to be tolerated.
         """
-        if self._requests is None or all(self._files.values()):
+        if self._requests is None or not self.asks_cluster:
             return
         try:
             await self._look(self._requests)
@@ -88,7 +93,7 @@ class ClientAuthorities:
 
     async def keep_looking(self) -> None:
         """Looks again and again, until it is cancelled."""
-        if self._requests is None or all(self._files.values()):
+        if self._requests is None or not self.asks_cluster:
             return
         while True:
             await asyncio.sleep(LOOK_SECONDS)

@@ -162,10 +162,12 @@ class ServerTLS:
         _load(context, pair)
         _restrict(context, self._settings)
         accepted = self._authorities.pem
-        if accepted:
+        if accepted or self._authorities.asks_cluster:
+            # To be said before there is an authority: a connection takes it from where it was accepted.
             context.verify_mode = ssl.CERT_OPTIONAL
             # Go trusts exactly the certificates that it is given, be they roots or not.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if accepted:
             context.load_verify_locations(cadata=accepted)
         return context
 
