@@ -1,0 +1,41 @@
+"""The race in a small size, so that it still runs when somebody wants to know who is faster."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from conformance.harness.control_plane import ControlPlane
+from conformance.harness.programs import Programs
+from conformance.racing import heat
+from conformance.racing.course import Course, put_back
+from conformance.racing.table import OURS, THEIRS, incomplete, make_table
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        pytest.param(Course("SchedulingBasic", 10, 5, 30), id="plain pods"),
+        pytest.param(Course("Preemption", 4, 16, 4), id="pods that evict others"),
+        pytest.param(Course("SchedulingBasic", 10, 20, 0), id="to the start alone"),
+    ],
+)
+def test_both_drain_the_whole_backlog(programs: Programs, tmp_path: Path, course: Course) -> None:
+    running = tmp_path / "plane"
+    running.mkdir()
+    results = []
+    with ControlPlane(programs, running) as plane:
+        course.lay_out(plane, tmp_path / "kept")
+        for scheduler in (THEIRS, OURS):
+            put_back(plane, tmp_path / "kept")
+            results.append(heat.run(plane, course, scheduler, all_nodes=False, flags=[]))
+    assert incomplete(results) == []
+    for result in results:
+        assert (result.cpu_seconds >= 0, result.memory_bytes > 10**6) == (True, True)
+        assert bool(result.as_json()["pods_per_s"]) is bool(course.pods)
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(make_table("small", results))
+    assert course.workload in console.export_text()
