@@ -32,6 +32,11 @@ def load() -> list[Case]:
     return cases
 
 
+def headers_of(case: Case) -> dict[str, str]:
+    headers = {"Accept": case.get("accept", "application/json"), "User-Agent": "cases"}
+    return {**headers, "Content-Type": case["contentType"]} if "contentType" in case else headers
+
+
 def body_of(case: Case) -> bytes | None:
     if "text" in case:
         return str(case["text"]).encode()
@@ -41,11 +46,16 @@ def body_of(case: Case) -> bytes | None:
 def comparable(status: int, body: Any) -> dict[str, Any]:
     """What has to agree: code and reason, message and causes of a refusal, and the fields of an object.
 
-    Uids, versions, times and managers differ from run to run. A null that stands for a time which is not
-    known says nothing.
+    Of a table only the columns count. Uids, versions, times and managers differ from run to run. A null that
+    stands for a time which is not known says nothing.
     """
     if not isinstance(body, dict):
         return {"status": status}
+    if body.get("kind") == "Table":
+        told = ("name", "type", "format", "priority")
+        columns = [{key: column[key] for key in told} for column in body["columnDefinitions"]]
+        return {"status": status, "columns": columns}
+    plain: dict[str, Any]
     if body.get("kind") == "Status":
         kept = {key: body[key] for key in ("reason", "message", "details") if key in body}
         plain = {"status": status, **kept}
@@ -66,9 +76,7 @@ def _without_nulls(content: Any) -> Any:
 
 def send(connection: http.client.HTTPSConnection, token: str, case: Case) -> dict[str, Any]:
     """The answer of a server, made comparable."""
-    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "User-Agent": "cases"}
-    if "contentType" in case:
-        headers["Content-Type"] = case["contentType"]
+    headers = {"Authorization": f"Bearer {token}", **headers_of(case)}
     connection.request(case["method"], case["path"], body=body_of(case), headers=headers)
     response = connection.getresponse()
     text = response.read()

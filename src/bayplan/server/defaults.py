@@ -62,6 +62,8 @@ def _service(content: dict[str, Any]) -> None:
 def _persistent_volume(content: dict[str, Any]) -> None:
     spec = content.setdefault("spec", {})
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    if (path := spec.get("hostPath")) is not None:
+        path.setdefault("type", "")
     spec.setdefault("volumeMode", "Filesystem")
 
 

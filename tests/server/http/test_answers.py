@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.api.cases import Case, body_of, comparable, load
+from conformance.api.cases import Case, body_of, comparable, headers_of, load
 
 from .serving import Caller, serve
 
@@ -17,10 +17,7 @@ async def answers(call: Caller) -> list[dict[str, Any]]:
     """All answers, in order: the requests build on each other."""
     found = []
     for case in CASES:
-        content_type = case.get("contentType", "")
-        reply = await call(
-            case["method"], case["path"], body_of(case), content_type, **{"User-Agent": "cases"}
-        )
+        reply = await call(case["method"], case["path"], body_of(case), **headers_of(case))
         found.append(comparable(reply.status, reply.body))
     return found
 

@@ -36,7 +36,7 @@ def columns(*names: str) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "type": kind or "string",
-                "format": "name" if name == "Name" else "",
+                "format": "name" if name in ("Name", "Attacher") else "",
                 "description": "",
                 "priority": int(wide),
             }
