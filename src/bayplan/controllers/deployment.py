@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from bayplan.controllers import progress
-from bayplan.controllers.cluster import Cluster, Seen, names_of, owner_references
+from bayplan.controllers.cluster import Seen, names_of, owner_references
 from bayplan.controllers.controller import Concerns, Controller, its_key
 from bayplan.controllers.rollout import Bounds, Size, bounds, new_size, old_sizes, proportional_sizes
 from bayplan.controllers.status import write_status
@@ -54,10 +54,6 @@ class Deployments(Controller):
     """Looks after Deployments."""
 
     name: ClassVar = "deployment-controller"
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
-        self.resource = DEPLOYMENTS
 
     def watches(self) -> dict[Resource, Concerns]:
         return {DEPLOYMENTS: its_key, REPLICA_SETS: self._replica_set, kinds.PODS: self._pod_gone}

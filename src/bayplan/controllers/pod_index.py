@@ -62,10 +62,6 @@ class PodIndex:
     def on_node(self, name: str) -> Iterable[Pod]:
         return list(self._by_node.get(name, {}).values())
 
-    def nodes(self) -> Iterable[str]:
-        """Names of nodes that have pods, whether or not the nodes exist."""
-        return list(self._by_node)
-
     def bare(self, namespace: str) -> Iterable[Pod]:
         """The pods of a namespace that nobody manages."""
         return list(self._bare.get(namespace, {}).values())

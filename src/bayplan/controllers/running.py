@@ -21,6 +21,8 @@ _log = logging.getLogger(__name__)
 _TURN: Final = 50
 _TURN_SECONDS: Final = 0.01
 """Looks, or seconds, after which others get a turn: requests, the scheduler."""
+_EARLY: Final = 1e-6
+"""A timer may go off a rounding error before its time; what it was for is due then all the same."""
 
 
 class Work(NamedTuple):
@@ -85,7 +87,7 @@ class Loop:
         begun = now = loop.time()
         for done in range(_TURN):
             self._cluster.sync()
-            work = self._queue.pop(now)
+            work = self._queue.pop(now + _EARLY)
             if work is None:
                 return done > 0
             self._look(work, now)
