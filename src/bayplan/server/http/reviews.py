@@ -7,7 +7,8 @@ from typing import Any, Final
 from bayplan.server.kinds import Resource
 
 USER: Final = "kubernetes-admin"
-GROUPS: Final = ("system:masters", "system:authenticated")
+MASTERS: Final = "system:masters"
+GROUPS: Final = (MASTERS, "system:authenticated")
 
 
 def review(resource: Resource, content: dict[str, Any], tokens: frozenset[str]) -> dict[str, Any]:
@@ -26,8 +27,11 @@ def review(resource: Resource, content: dict[str, Any], tokens: frozenset[str]) 
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
             "incomplete": False,
         }
-    else:
+    elif resource.kind == "SelfSubjectAccessReview":
         status = {"allowed": True}
+    else:
+        # Asked by others about others: a scheduler's own server, say, about whoever wants its metrics.
+        status = {"allowed": MASTERS in ((content.get("spec") or {}).get("groups") or ())}
     return {
         "metadata": {},
         **content,

@@ -1,0 +1,36 @@
+"""Who may what, asked by others: a scheduler's own server asks about whoever wants its metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from .serving import Caller, serve
+
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+METRICS = {"path": "/metrics", "verb": "get"}
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "allowed"),
+    [
+        pytest.param("kubernetes-admin", ["system:masters"], True, id="who has the token"),
+        pytest.param("system:anonymous", ["system:unauthenticated"], False, id="nobody in particular"),
+        pytest.param("someone", [], False, id="somebody we do not know"),
+    ],
+)
+def test_who_may_see_metrics(user: str, groups: list[str], allowed: bool) -> None:
+    async def scenario(call: Caller) -> bool:
+        spec = {"user": user, "groups": groups, "nonResourceAttributes": METRICS}
+        found: bool = (await call("POST", ACCESS, {"spec": spec})).body["status"]["allowed"]
+        return found
+
+    assert serve(scenario) is allowed
+
+
+def test_a_token_that_is_not_ours_is_nobodys() -> None:
+    async def scenario(call: Caller) -> bool:
+        status = (await call("POST", TOKENS, {"spec": {"token": "guessed"}})).body["status"]
+        return bool(status.get("authenticated"))
+
+    assert serve(scenario) is False
