@@ -114,6 +114,12 @@ def test_strategic_merge_takes_values_from_plain_lists() -> None:
     assert strategic_merge_patch(gone, of)(before) == {"metadata": {"finalizers": ["b"]}}
 
 
+@pytest.mark.parametrize("directive", ["$retainKeys", "$setElementOrder/x", "$deleteFromPrimitiveList/x"])
+def test_directives_are_lists(directive: str) -> None:
+    with pytest.raises(RefusalError, match="is not a list"):
+        strategic_merge_patch({"spec": {directive: 1}}, type_of(PODS))({"spec": spec("a")})
+
+
 def test_a_list_with_a_key_needs_it() -> None:
     with pytest.raises(RefusalError, match="does not contain declared merge key: name"):
         strategic_merge_patch({"spec": {"containers": [{"image": "x"}]}}, type_of(PODS))({"spec": spec("a")})

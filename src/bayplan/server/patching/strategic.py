@@ -33,6 +33,9 @@ def strategic_merge_patch(patch: Content, of: Type) -> Patch:
 def _merged_map(content: Any, patch: Content, of: Type) -> Any:
     directive = patch.get(_DIRECTIVE)
     rest = {key: part for key, part in patch.items() if key != _DIRECTIVE}
+    for key, part in rest.items():
+        if key.startswith((_RETAIN, _DELETE_FROM, _ORDER)) and not isinstance(part, list):
+            raise bad_request(f"unable to apply the patch: {key} is not a list")
     if directive == "replace":
         return rest
     if directive == "delete":
