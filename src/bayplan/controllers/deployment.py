@@ -12,17 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from bayplan.controllers import progress
 from bayplan.controllers.cluster import Seen, names_of, owner_references
 from bayplan.controllers.controller import Concerns, Controller, its_key
+from bayplan.controllers.deployed_sets import (
+    DESIRED,
+    MOST,
+    REVISION,
+    REVISION_HISTORY,
+    annotations_of,
+    is_complete,
+    key_of,
+    note_sizes,
+    revision_of,
+    size_of,
+    split,
+)
 from bayplan.controllers.rollout import Bounds, Size, bounds, new_size, old_sizes, proportional_sizes
 from bayplan.controllers.status import write_status
 from bayplan.controllers.templates import (
     TEMPLATE_HASH,
     hash_of,
-    is_controlled_by,
     owner_reference,
     refers_to,
     selector_of,
@@ -31,11 +43,6 @@ from bayplan.errors import ConflictError, NotFoundError
 from bayplan.server import kinds
 from bayplan.server.documents import Content
 from bayplan.server.kinds import DEPLOYMENTS, REPLICA_SETS, Resource
-
-REVISION: Final = "deployment.kubernetes.io/revision"
-REVISION_HISTORY: Final = "deployment.kubernetes.io/revision-history"
-DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
-MOST: Final = "deployment.kubernetes.io/max-replicas"
 
 _NOT_COPIED: Final = frozenset(
     {
@@ -99,10 +106,10 @@ class Deployments(Controller):
         return self._write_status(deployment, self._sets_of(deployment))
 
     def _write_status(self, deployment: Content, sets: list[Content]) -> float | None:
-        fresh = self.cluster.find(DEPLOYMENTS, _key(deployment))
+        fresh = self.cluster.find(DEPLOYMENTS, key_of(deployment))
         if fresh is None:
             return None
-        new, old = _split(fresh, sets)
+        new, old = split(fresh, sets)
         status, again = progress.status(fresh, new, old, self.api)
         write_status(self.api, DEPLOYMENTS, fresh, status)
         return again
@@ -134,8 +141,8 @@ class Deployments(Controller):
 
     def _with_revision(self, deployment: Content, sets: list[Content], *, make: bool) -> list[Content]:
         """Finds the ReplicaSet of the template, or makes it, and gives it the newest revision."""
-        new, old = _split(deployment, sets)
-        revision = max((_revision(each) for each in old), default=0) + 1
+        new, old = split(deployment, sets)
+        revision = max((revision_of(each) for each in old), default=0) + 1
         if new is None:
             if not make:
                 return sets
@@ -144,8 +151,8 @@ class Deployments(Controller):
                 return sets
         elif self._annotate(deployment, new, revision):
             new = self.api.update(REPLICA_SETS, new)
-        if _annotations(deployment).get(REVISION) != _annotations(new).get(REVISION):
-            change = {"metadata": {"annotations": {REVISION: _annotations(new)[REVISION]}}}
+        if annotations_of(deployment).get(REVISION) != annotations_of(new).get(REVISION):
+            change = {"metadata": {"annotations": {REVISION: annotations_of(new)[REVISION]}}}
             meta = deployment["metadata"]
             self.api.patch(DEPLOYMENTS, meta["name"], meta["namespace"], change)
         return self._sets_of(deployment)
@@ -153,17 +160,17 @@ class Deployments(Controller):
     def _annotate(self, deployment: Content, new: Content, revision: int) -> bool:
         """Brings a ReplicaSet's annotations and minReadySeconds up to date. Says whether that changed it."""
         annotations = {
-            **_annotations(new),
-            **{name: text for name, text in _annotations(deployment).items() if name not in _NOT_COPIED},
+            **annotations_of(new),
+            **{name: text for name, text in annotations_of(deployment).items() if name not in _NOT_COPIED},
         }
-        known = _revision(new)
+        known = revision_of(new)
         if known < revision:
             if known:
                 history = [annotations.get(REVISION_HISTORY), str(known)]
                 annotations[REVISION_HISTORY] = ",".join(part for part in history if part)
             annotations[REVISION] = str(revision)
         seconds = deployment["spec"].get("minReadySeconds")
-        changed = annotations != _annotations(new) or new["spec"].get("minReadySeconds") != seconds
+        changed = annotations != annotations_of(new) or new["spec"].get("minReadySeconds") != seconds
         new["metadata"]["annotations"] = annotations
         if seconds is not None:
             new["spec"]["minReadySeconds"] = seconds
@@ -198,7 +205,7 @@ class Deployments(Controller):
             },
         }
         self._annotate(deployment, new, revision)
-        _note_sizes(new, wanted)
+        note_sizes(new, wanted)
         try:
             created = self.api.create(REPLICA_SETS, new)
         except ConflictError:
@@ -213,7 +220,7 @@ class Deployments(Controller):
     def _scale(self, deployment: Content, target: Content, replicas: int, wanted: Bounds) -> None:
         before = target["spec"]["replicas"]
         target["spec"]["replicas"] = replicas
-        noted = _note_sizes(target, wanted)
+        noted = note_sizes(target, wanted)
         if before == replicas and not noted:
             return
         target.update(self.api.update(REPLICA_SETS, target))
@@ -230,17 +237,17 @@ class Deployments(Controller):
 
     def _roll(self, deployment: Content, sets: list[Content]) -> None:
         wanted = bounds(deployment["spec"]["replicas"], deployment["spec"]["strategy"])
-        new, old = _split(deployment, sets)
+        new, old = split(deployment, sets)
         if new is None:
             return
         total = sum(each["spec"]["replicas"] for each in sets)
-        size = new_size(wanted, _size(new), total)
+        size = new_size(wanted, size_of(new), total)
         if size != new["spec"]["replicas"]:
             self._scale(deployment, new, size, wanted)
             return
         self._scale(deployment, new, size, wanted)
         active = [each for each in old if each["spec"]["replicas"]]
-        sizes = old_sizes(wanted, _size(new), [_size(each) for each in active])
+        sizes = old_sizes(wanted, size_of(new), [size_of(each) for each in active])
         for each in active:
             if sizes[each["metadata"]["name"]] != each["spec"]["replicas"]:
                 self._scale(deployment, each, sizes[each["metadata"]["name"]], wanted)
@@ -248,14 +255,14 @@ class Deployments(Controller):
     def _recreate(self, deployment: Content, sets: list[Content]) -> list[Content]:
         wanted = bounds(deployment["spec"]["replicas"], deployment["spec"]["strategy"])
         sets = self._with_revision(deployment, sets, make=False)
-        _, old = _split(deployment, sets)
+        _, old = split(deployment, sets)
         active = [each for each in old if each["spec"]["replicas"]]
         for each in active:
             self._scale(deployment, each, 0, wanted)
         if active or any(self._has_pods(each) for each in old):
             return sets
         sets = self._with_revision(deployment, sets, make=True)
-        new, _ = _split(deployment, sets)
+        new, _ = split(deployment, sets)
         if new is not None:
             self._scale(deployment, new, wanted.replicas, wanted)
         return sets
@@ -268,27 +275,27 @@ class Deployments(Controller):
         """Whether `replicas` of the deployment changed since its sets were last sized."""
         replicas = str(deployment["spec"]["replicas"])
         return any(
-            each["spec"]["replicas"] and _annotations(each).get(DESIRED, replicas) != replicas
+            each["spec"]["replicas"] and annotations_of(each).get(DESIRED, replicas) != replicas
             for each in sets
         )
 
     def _resize(self, deployment: Content, sets: list[Content]) -> None:
         wanted = bounds(deployment["spec"]["replicas"], deployment["spec"]["strategy"])
-        new, old = _split(deployment, sets)
+        new, old = split(deployment, sets)
         active = [each for each in sets if each["spec"]["replicas"]]
         if len(active) <= 1:
             only = active[0] if active else new or (sets[-1] if sets else None)
             if only is not None:
                 self._scale(deployment, only, wanted.replicas, wanted)
             return
-        if new is not None and _is_complete(new, wanted.replicas):
+        if new is not None and is_complete(new, wanted.replicas):
             for each in old:
                 if each["spec"]["replicas"]:
                     self._scale(deployment, each, 0, wanted)
             return
         if deployment["spec"]["strategy"]["type"] != "RollingUpdate":
             return
-        sized = [(_size(each), int(_annotations(each).get(MOST, 0))) for each in reversed(active)]
+        sized = [(size_of(each), int(annotations_of(each).get(MOST, 0))) for each in reversed(active)]
         sizes = proportional_sizes(wanted, sized)
         for each in active:
             self._scale(deployment, each, sizes[each["metadata"]["name"]], wanted)
@@ -296,69 +303,13 @@ class Deployments(Controller):
     def _forget_old(self, deployment: Content, sets: list[Content]) -> None:
         """Deletes old empty ReplicaSets beyond the history that is asked for, once the update is through."""
         limit = deployment["spec"].get("revisionHistoryLimit")
-        new, old = _split(deployment, sets)
-        if limit is None or new is None or not _is_complete(new, deployment["spec"]["replicas"]):
+        new, old = split(deployment, sets)
+        if limit is None or new is None or not is_complete(new, deployment["spec"]["replicas"]):
             return
-        old = sorted(old, key=_revision)
+        old = sorted(old, key=revision_of)
         for each in old[: max(len(old) - limit, 0)]:
             status, meta = each.get("status") or {}, each["metadata"]
             settled = status.get("observedGeneration", 0) >= meta["generation"]
             if settled and not each["spec"]["replicas"] and not status.get("replicas"):
                 with suppress(NotFoundError):
                     self.api.delete(REPLICA_SETS, meta["name"], meta["namespace"])
-
-
-def _split(deployment: Content, sets: list[Content]) -> tuple[Content | None, list[Content]]:
-    """The ReplicaSet of the current template, the oldest if there are several, and all others."""
-    wanted = deployment["spec"]["template"]
-    new = next(
-        (each for each in sets if _template(each) == wanted and is_controlled_by(each, deployment)), None
-    )
-    return new, [each for each in sets if each is not new]
-
-
-def _template(replica_set: Content) -> Content:
-    """Its template as the deployment wrote it, without the hash."""
-    template: dict[str, Any] = replica_set["spec"]["template"]
-    meta = dict(template.get("metadata") or {})
-    labels = {key: text for key, text in (meta.get("labels") or {}).items() if key != TEMPLATE_HASH}
-    if labels or "labels" in meta:
-        meta["labels"] = labels
-    return {**template, "metadata": meta}
-
-
-def _annotations(content: Content) -> dict[str, str]:
-    return content["metadata"].get("annotations") or {}
-
-
-def _revision(content: Content) -> int:
-    text = _annotations(content).get(REVISION, "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def _note_sizes(replica_set: Content, wanted: Bounds) -> bool:
-    """Writes on a ReplicaSet what it was sized for. Says whether that is new."""
-    noted = {DESIRED: str(wanted.replicas), MOST: str(wanted.most)}
-    annotations = _annotations(replica_set)
-    if all(annotations.get(name) == text for name, text in noted.items()):
-        return False
-    replica_set["metadata"]["annotations"] = {**annotations, **noted}
-    return True
-
-
-def _size(content: Content) -> Size:
-    available = (content.get("status") or {}).get("availableReplicas", 0)
-    desired = content["spec"]["replicas"]
-    return Size(content["metadata"]["name"], desired, min(available, desired))
-
-
-def _is_complete(new: Content, replicas: int) -> bool:
-    status = new.get("status") or {}
-    return bool(
-        new["spec"]["replicas"] == replicas and status.get("availableReplicas", 0) == replicas
-        and _annotations(new).get(DESIRED) == str(replicas)
-    )  # fmt: skip
-
-
-def _key(content: Content) -> str:
-    return f"{content['metadata']['namespace']}/{content['metadata']['name']}"
