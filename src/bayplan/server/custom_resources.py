@@ -1,8 +1,7 @@
 """Kinds that users define: a CustomResourceDefinition becomes resources of the catalog, one a version.
 
-No conversion between versions is done (strategy None): all versions show the same fields. Objects are checked
-against their schema as built-in kinds are, as far as types and unknown fields go; rules in it (CEL, patterns,
-bounds) are not.
+No conversion between versions is done (strategy None): all versions show the same fields. Objects are pruned,
+completed and checked by their schema (`validation/custom.py`); rules in CEL are not.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from bayplan.api.defaults import NAMESPACE_NAME_LABEL
 from bayplan.server import kinds
 from bayplan.server.kinds import Resource
 from bayplan.server.pod_defaults import default_pod, default_template
+from bayplan.server.validation.custom import fill_in
 
 _MAX_INT32: Final = 2**31 - 1
 
@@ -19,6 +20,8 @@ def apply_defaults(resource: Resource, content: dict[str, Any]) -> None:
     fill = _DEFAULTS.get(resource)
     if fill is not None:
         fill(content)
+    elif resource.schema is not None:
+        fill_in(content, resource.schema)
 
 
 def _namespace(content: dict[str, Any]) -> None:

@@ -146,7 +146,8 @@ def warning_headers(warnings: list[str]) -> dict[str, str] | None:
 def _checked(
     request: web.BaseRequest, resource: Resource, content: Any, kind: str, warnings: list[str]
 ) -> Content:
-    cleaned, unknown = clean(content, type_of(resource, kind))
+    is_custom = resource.schema is not None and not kind
+    cleaned, unknown = clean(content, type_of(resource, kind), lenient=is_custom)
     how = request.query.get("fieldValidation", "") or "Warn"
     if how not in ("Strict", "Warn", "Ignore"):
         problem = statuses.unsupported("fieldValidation", how, ["", "Ignore", "Strict", "Warn"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -28,6 +28,7 @@ _is_time = re.compile(
     r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?"
     r"(Z|[+-]\d\d:\d\d)"
 ).fullmatch
+_METADATA: Final = "ObjectMeta"
 _OTHER_EVENTS: Final = "events.Event"
 _DEVICE_CLAIM: Final = "resource.ResourceClaim"
 
@@ -158,9 +159,11 @@ class Cleaning:
 
     unknown: list[str] = field(default_factory=list)
     """Paths of fields that the type does not have."""
+    lenient: bool = False
+    """Whether wrong types are left to somebody else: those of custom resources are told by their schema."""
 
 
-def clean(content: Any, of: Type) -> tuple[Any, list[str]]:
+def clean(content: Any, of: Type, *, lenient: bool = False) -> tuple[Any, list[str]]:
     """The value as the server keeps it, and the paths of the fields it does not know.
 
     Fields that are unknown or null are left out, quantities are written in their canonical form.
@@ -168,13 +171,15 @@ def clean(content: Any, of: Type) -> tuple[Any, list[str]]:
     Raises:
         TypeMismatchError: something has the wrong type.
     """
-    found = Cleaning()
+    found = Cleaning(lenient=lenient)
     return _clean(content, of, "", of.name, "", found), found.unknown
 
 
 def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: Cleaning) -> Any:
     if of.fields is not None:
         if not isinstance(content, dict):
+            if found.lenient and dotted and of.name != _METADATA:
+                return content
             raise _mismatch(content, struct, dotted, of)
         return _clean_struct(content, of, path, dotted, found)
     name = of.name
@@ -226,6 +231,8 @@ def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: C
             return content
     else:
         return content
+    if found.lenient:
+        return content
     raise _mismatch(content, struct, dotted, of)
 
 
@@ -233,6 +240,8 @@ def _clean_struct(content: dict[str, Any], of: Type, path: str, dotted: str, fou
     assert of.fields is not None
     kept = {}
     fields = of.fields
+    if of.name == _METADATA:
+        found = replace(found, lenient=False)
     for key, part in content.items():
         known = fields.get(key)
         if known is None:

@@ -15,6 +15,7 @@ from bayplan.server import kinds
 from bayplan.server.kinds import Resource
 from bayplan.server.statuses import FieldProblem
 from bayplan.server.validation import others as rules
+from bayplan.server.validation.custom import custom_problems
 from bayplan.server.validation.metadata import metadata_problems, metadata_update_problems
 from bayplan.server.validation.pods import pod_problems, pod_update_problems
 
@@ -50,8 +51,7 @@ _UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProbl
 
 def new_problems(resource: Resource, content: Content) -> list[FieldProblem]:
     """What is wrong with an object that is to be created."""
-    rule = _RULES.get(resource)
-    return metadata_problems(resource, content) + (rule(content) if rule is not None else [])
+    return metadata_problems(resource, content) + _rule_problems(resource, content)
 
 
 def update_problems(
@@ -63,11 +63,17 @@ def update_problems(
         problems += metadata_problems(resource, content)
     if subresource or _same_rules_apply(content, old):
         return problems
-    if (rule := _RULES.get(resource)) is not None:
-        problems += rule(content)
+    problems += _rule_problems(resource, content)
     if (update_rule := _UPDATE_RULES.get(resource)) is not None:
         problems += update_rule(content, old)
     return problems
+
+
+def _rule_problems(resource: Resource, content: Content) -> list[FieldProblem]:
+    if resource.schema is not None:
+        return custom_problems(content, resource.schema)
+    rule = _RULES.get(resource)
+    return rule(content) if rule is not None else []
 
 
 def _same_rules_apply(content: Content, old: Content) -> bool:

@@ -19,6 +19,7 @@ from bayplan.server.statuses import (
     required,
     unsupported,
 )
+from bayplan.server.validation.custom import schema_problems
 from bayplan.server.validation.metadata import label_problems
 from bayplan.server.validation.pods import pod_spec_problems
 from bayplan.server.validation.values import (
@@ -275,7 +276,7 @@ def definition_problems(item: Content) -> list[FieldProblem]:
     for i, version in enumerate(versions):
         if not version.get("name"):
             problems.append(required(f"spec.versions[{i}].name"))
-        if not (version.get("schema") or {}).get("openAPIV3Schema"):
-            at = f"spec.versions[{i}].schema.openAPIV3Schema"
-            problems.append(required(at))
+        at = f"spec.versions[{i}].schema.openAPIV3Schema"
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        problems += schema_problems(schema, at) if schema else [required(at)]
     return problems
