@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -119,3 +120,4 @@ def test_who_falls_behind_what_is_remembered_has_to_list_again() -> None:
     event = asyncio.run(scenario())
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+    assert re.fullmatch(r"too old resource version: \d+ \(\d+\)", event["object"]["message"])

@@ -63,7 +63,7 @@ class Watcher:
                 await stream.send(show(Change.ADDED, document) for document in initial)
                 if bookmarks and flag(request, "sendInitialEvents"):
                     await stream.send([_bookmark(resource, version, {_INITIAL_EVENTS_END: "true"})])
-                await self._follow(stream, resource, selection, cursor, show, bookmarks)
+                await self._follow(stream, resource, selection, (cursor, version), show, bookmarks)
         except TimeoutError:
             pass  # the client asked for no more than this; it goes on with another request
         except GoneError as error:
@@ -108,16 +108,18 @@ class Watcher:
         stream: _Stream,
         resource: Resource,
         selection: Selection,
-        cursor: int,
+        start: tuple[int, int],
         show: _Show,
         bookmarks: bool,
     ) -> None:
+        """Sends what happens from a place in the history on, which is that of a version."""
         store = self._api.store
         history = store.table(resource.storage).history
+        cursor, version = start
         while True:
             batch = history.read(cursor)
             if batch is None:
-                raise statuses.too_old("", history.compacted)
+                raise statuses.too_old(version, history.compacted)
             if not batch:
                 try:
                     async with asyncio.timeout(self._bookmark_seconds):
@@ -128,7 +130,8 @@ class Watcher:
                         await stream.send([_bookmark(resource, store.version)])
                 continue
             cursor += len(batch)
-            await store.durable(batch[-1].document.version)
+            version = batch[-1].document.version
+            await store.durable(version)
             await stream.send(_frames(batch, selection, show))
 
     def _shower(self, resource: Resource, form: Form) -> _Show:
