@@ -107,6 +107,10 @@ class Journal(Protocol):
     def committed(self) -> int:
         """All writes up to this version are on the disk."""
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing more can be written; None while it can."""
+
     async def wait(self, version: int) -> None:
         """Waits until everything up to a version is on the disk."""
 
@@ -216,6 +220,11 @@ class DocumentStore:
             table.history.compact(self.version)
 
     # Durability
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing more can be written; None while it can."""
+        return None if self._journal is None else self._journal.failure
 
     @property
     def is_durable(self) -> bool:

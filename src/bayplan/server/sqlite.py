@@ -26,6 +26,8 @@ from bayplan.server.statuses import UnavailableError
 
 FILE_NAME: Final = "bayplan.sqlite3"
 
+_LOCKED_SECONDS: Final = 0.5
+"""How long to wait for another process that is about to end; then it is taken for one that stays."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS objects (
     api_version TEXT NOT NULL,
@@ -70,7 +72,9 @@ class SQLiteJournal(Journal):
             directory.mkdir(parents=True, exist_ok=True)
             # There are secrets in it: nobody else may read it, nor the files that SQLite puts beside it.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._database = sqlite3.connect(
+                self._path, timeout=_LOCKED_SECONDS, isolation_level=None, check_same_thread=False
+            )
             self._open(fsync=fsync)
         except (OSError, sqlite3.Error) as error:
             self._thread.shutdown()
@@ -87,6 +91,10 @@ class SQLiteJournal(Journal):
     @property
     def committed(self) -> int:
         return self._committed
+
+    @property
+    def failure(self) -> Exception | None:
+        return self._failure
 
     def documents(self) -> Iterator[tuple[str, str, Document]]:
         """All that is kept: apiVersion, plural and document, resource by resource."""

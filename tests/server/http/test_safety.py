@@ -26,6 +26,7 @@ class Disk(Journal):
     def __init__(self) -> None:
         self.written = 0
         self.is_done = asyncio.Event()
+        self.broken: Exception | None = None
 
     def record(self, resource: Resource, document: Document, *, removed: bool) -> None:
         self.written = document.version
@@ -33,6 +34,10 @@ class Disk(Journal):
     @property
     def committed(self) -> int:
         return self.written if self.is_done.is_set() else 0
+
+    @property
+    def failure(self) -> Exception | None:
+        return self.broken
 
     async def wait(self, version: int) -> None:
         await self.is_done.wait()
@@ -82,3 +87,24 @@ def test_answers_wait_for_the_disk(method: str, path: str, size: int) -> None:
                 return was_early, response.status
 
     assert asyncio.run(scenario()) == (False, 200)
+
+
+@pytest.mark.parametrize(
+    ("broken", "status", "text"),
+    [
+        pytest.param(None, 200, "ok", id="the disk works, slow as it is"),
+        pytest.param(OSError("no space left"), 500, "[-]storage failed: no space left", id="it does not"),
+    ],
+)
+def test_health_is_that_of_the_disk(broken: Exception | None, status: int, text: str) -> None:
+    """A probe is answered at once, whatever is being written."""
+
+    async def scenario() -> tuple[int, str]:
+        disk = Disk()
+        disk.broken = broken
+        api = ObjectAPI(DocumentStore(journal=disk), clock=lambda: 1.8e9)
+        api.create(kinds.NAMESPACES, {"metadata": {"name": "default"}})
+        async with served(api) as session, session.get("/readyz") as response:
+            return response.status, await response.text()
+
+    assert asyncio.run(scenario()) == (status, text)

@@ -74,7 +74,7 @@ class Application:
         try:
             self._authenticate(request)
             response = await self._route(request)
-            if not self._api.store.is_durable and not response.prepared:
+            if not response.prepared and request.path not in _OPEN_TO_ALL:
                 await self._api.store.durable()
             return response
         except APIError as error:
@@ -111,11 +111,17 @@ class Application:
             case ["version"]:
                 return answer(request, discovery.VERSION)
             case [("healthz" | "livez" | "readyz"), *_]:
-                return web.Response(text="ok")
+                return self._health()
             case []:
                 paths = ["/api", "/api/v1", "/apis", *HEALTH, "/openapi/v3", "/version"]
                 return answer(request, {"paths": paths})
         raise no_such_path()
+
+    def _health(self) -> web.Response:
+        failure = self._api.store.failure
+        if failure is None:
+            return web.Response(text="ok")
+        return web.Response(text=f"[-]storage failed: {failure}", status=500)
 
     def _describe(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
         """OpenAPI, version 3 only; clients that ask for version 2 have asked for 3 before."""
