@@ -13,7 +13,7 @@ from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 120.0
 """Long enough for a busy machine; a conversation that takes longer hangs."""
 
 
