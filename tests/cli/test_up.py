@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import ssl
@@ -134,3 +135,23 @@ def _fails(tmp_path: Path, *arguments: str, message: str) -> None:
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_disk_that_takes_no_more_ends_it(tmp_path: Path) -> None:
+    """Better no cluster than one that forgets."""
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    done = subprocess.run(
+        _up(tmp_path, "--data-dir", str(tmp_path / "data"), "--nodes", "2000"),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=small_files,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "error: " in done.stderr
+    assert str(tmp_path / "data") in done.stderr

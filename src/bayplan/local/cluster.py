@@ -31,6 +31,7 @@ from bayplan.server.kinds import NODES, PODS
 REST_SECONDS: Final = 0.5
 """A cluster rests when nothing was written for so long, and nobody has anything to do."""
 LOOK_SECONDS: Final = 0.1
+DISK_LOOK_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class LocalCluster:
             stack.push_async_callback(self._stop)
             # A plugin that watches a kind of its own need not find out later that there is one.
             apply(self.server.api, self._definitions)
+            self._start(self._watch_the_disk(), "disk")
             self._start_machines()
             self._make_nodes()
             if self._settings.schedules:
@@ -125,6 +127,12 @@ class LocalCluster:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _watch_the_disk(self) -> None:
+        """Breaks when what is written can no longer be kept: better no cluster than one that forgets."""
+        while self.server.api.store.failure is None:
+            await asyncio.sleep(DISK_LOOK_SECONDS)
+        raise self.server.api.store.failure
 
     async def failure(self) -> None:
         """Waits until a part of the cluster breaks, and raises what it broke with."""
