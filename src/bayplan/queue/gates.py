@@ -41,6 +41,12 @@ class Gates:
             )
             for profile in profiles
         }
+        self._with_first = {
+            (profile, first.plugin): tuple(sorted(gates, key=lambda gate: gate is not first))
+            for profile, gates in self._gates.items()
+            for first in gates
+        }
+        """The same, with each of them first."""
 
     def admits(self, info: QueuedPod) -> bool:
         """Asks the plugins, the one that held the pod before first. What they say goes into the record."""
@@ -63,11 +69,27 @@ class Gates:
                 observer.unschedulable(plugin, info.profile, 1)
         return False
 
+    def keeps(self, info: QueuedPod) -> bool:
+        """Whether the gate that holds the pod is still closed. If not, all of them are yet to be asked."""
+        gates = self._with_first.get((info.profile, info.gating_plugin))
+        if not gates:
+            return False
+        observer = self._observer
+        started = 0.0 if observer is None else observer.clock()
+        status = _ask(gates[0], info.pod)
+        if status is None or status.code is _SUCCESS:
+            return False
+        info.was_flushed = False
+        if observer is not None:
+            observer.pre_enqueue(info.profile, observer.clock() - started)
+        return True
+
     def _closed_by(self, info: QueuedPod, timed_by: QueueObserver | None) -> str:
         pod = info.pod
-        gates = self._gates.get(pod.spec.scheduler_name, ())
+        profile = pod.spec.scheduler_name
+        gates = self._gates.get(profile, ())
         if info.gating_plugin:
-            gates = tuple(sorted(gates, key=lambda gate: gate.plugin != info.gating_plugin))
+            gates = self._with_first.get((profile, info.gating_plugin), gates)
         for gate in gates:
             status = _ask(gate, pod) if timed_by is None else _ask_timed(gate, pod, timed_by)
             if status is not None and status.code is not _SUCCESS:

@@ -136,6 +136,18 @@ class Parts:
         info.part.remove(info)
         del self.pods[info.key]
 
+    def stays_gated(self, info: QueuedPod, label: str) -> bool:
+        """Whether a gate keeps a waiting pod where it is, though something happened that may help it.
+
+        While pods make room for many others each deletion concerns all of those, and none of them can go yet.
+        So a closed gate is asked about first, and the pod not taken out and put back.
+        """
+        if not info.gating_plugin or not self._gates_before_backoff or not self._gates.keeps(info):
+            return False
+        if self._observer is not None:
+            self._observer.incoming("unschedulable", label)
+        return True
+
     def requeue(self, info: QueuedPod, strategy: Strategy, label: str) -> bool:
         """Puts a pod where the strategy says, unless a gate is closed. True: it can be popped."""
         if strategy is Strategy.SKIP:

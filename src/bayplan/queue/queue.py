@@ -242,7 +242,7 @@ class SchedulingQueue:
         if info.part is not parts.unschedulable:
             return
         strategy = self.hints.worth_requeuing(info, event, old, new)
-        if strategy is not Strategy.SKIP:
+        if strategy is not Strategy.SKIP and not parts.stays_gated(info, event.label):
             parts.take_out(info)
             parts.requeue(info, strategy, event.label)
 
