@@ -1,0 +1,46 @@
+"""What bayplan's client does on the real API server it does on the embedded one: the same tests again.
+
+Left out are those about roles (the embedded server has one user), those about a server that is killed and
+started anew (`tests/server/http/test_crash.py` has them), and two that show differences, which
+docs/embedded.md lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.harness.embedded_plane import EmbeddedPlane
+from conformance.test_writes import (
+    test_a_binding_assigns_the_pod_and_marks_it_scheduled,
+    test_a_binding_is_for_no_other_pod_of_the_same_name,
+    test_a_binding_that_is_refused_says_why,
+    test_a_claim_learns_its_node_and_keeps_all_else,
+    test_a_victim_gets_its_own_grace_period,
+    test_a_volume_is_bound_to_its_claim_and_keeps_all_else,
+    test_an_event_and_its_series,
+    test_an_event_that_is_gone_is_told,
+    test_deleting_what_is_gone_says_so,
+)
+
+__all__ = [
+    "plane",
+    "test_a_binding_assigns_the_pod_and_marks_it_scheduled",
+    "test_a_binding_is_for_no_other_pod_of_the_same_name",
+    "test_a_binding_that_is_refused_says_why",
+    "test_a_claim_learns_its_node_and_keeps_all_else",
+    "test_a_victim_gets_its_own_grace_period",
+    "test_a_volume_is_bound_to_its_claim_and_keeps_all_else",
+    "test_an_event_and_its_series",
+    "test_an_event_that_is_gone_is_told",
+    "test_deleting_what_is_gone_says_so",
+]
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPlane]:
+    directory: Path = tmp_path_factory.mktemp("plane")
+    with EmbeddedPlane(directory) as plane:
+        yield plane
