@@ -43,12 +43,19 @@ def test_the_live_view() -> None:
                 "spec": {"containers": [{"name": "c", "image": "web"}]},
             }
             cluster.server.api.create(PODS, content, "default")
+            requests = {"requests": {"cpu": "64"}}
+            huge = {
+                "metadata": {"name": "huge"},
+                "spec": {"containers": [{"name": "c", "image": "web", "resources": requests}]},
+            }
+            cluster.server.api.create(PODS, huge, "default")
             await cluster.at_rest()
             console = Console(width=100, height=30, record=True, file=StringIO())
             console.print(Screen(console, cluster, decisions, "./bayplan.kubeconfig").view())
             return console.export_text()
 
     text = asyncio.run(scenario())
-    assert "2 nodes · pods: 1 running · decisions: 1 placed, 0 times no" in text
-    assert "default/web  n01   best of 2 that fit" in text
+    assert "2 nodes · pods: 1 running, 1 waiting · decisions: 1 placed, 1 times no" in text
+    assert "default/web   n01   best of 2 that fit" in text
+    assert "default/huge  –     2 Insufficient cpu." in text
     assert "kubectl --kubeconfig ./bayplan.kubeconfig get pods -A -o wide" in text

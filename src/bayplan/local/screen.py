@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -17,6 +18,9 @@ REFRESH_SECONDS: Final = 0.5
 LEAST_LINES: Final = 5
 ROWS_BESIDE_DECISIONS: Final = 9
 """Of the terminal: heading, counts, hints."""
+
+WIDEST: Final = 40
+"""For names in the table; longer ones are cut."""
 
 PLAIN_WIDTHS: Final = (32, 12)
 """Columns of pod and node in plain lines."""
@@ -59,6 +63,10 @@ def in_a_line(line: Line) -> str:
     return f"  {line.pod:<{pod}} {line.node or NOWHERE:<{node}} {line.why}"
 
 
+def _width(texts: Sequence[str]) -> int:
+    return min(max(map(len, texts), default=0), WIDEST)
+
+
 class Screen:
     """A live view on a terminal, until it is cancelled."""
 
@@ -78,12 +86,14 @@ class Screen:
 
     def view(self) -> RenderableType:
         """Everything as it is now."""
+        height = max(self._console.height - ROWS_BESIDE_DECISIONS, LEAST_LINES)
+        lines = list(self._decisions.latest)[-height:]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("pod", no_wrap=True)
-        table.add_column("node", no_wrap=True)
+        # Reasons may be long; they must not squeeze out what they are about.
+        table.add_column("pod", no_wrap=True, min_width=_width([line.pod for line in lines]))
+        table.add_column("node", no_wrap=True, min_width=_width([line.node for line in lines]))
         table.add_column("why", no_wrap=True, overflow="ellipsis")
-        lines = max(self._console.height - ROWS_BESIDE_DECISIONS, LEAST_LINES)
-        for line in list(self._decisions.latest)[-lines:]:
+        for line in lines:
             node = Text(line.node, style="green") if line.fits else Text(NOWHERE, style="yellow")
             table.add_row(Text(line.pod), node, Text(line.why))
         counted = f"{self._decisions.placed:,} placed, {self._decisions.refused:,} times no"
