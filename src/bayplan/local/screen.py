@@ -64,7 +64,8 @@ def in_a_line(line: Line) -> str:
 
 
 def _width(texts: Sequence[str]) -> int:
-    return min(max(map(len, texts), default=0), WIDEST)
+    """For a column: room for its heading and for all texts, within reason."""
+    return min(max(map(len, (*texts, "node"))), WIDEST)
 
 
 class Screen:
@@ -88,11 +89,11 @@ class Screen:
         """Everything as it is now."""
         height = max(self._console.height - ROWS_BESIDE_DECISIONS, LEAST_LINES)
         lines = list(self._decisions.latest)[-height:]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
         # Reasons may be long; they must not squeeze out what they are about.
-        table.add_column("pod", no_wrap=True, min_width=_width([line.pod for line in lines]))
-        table.add_column("node", no_wrap=True, min_width=_width([line.node for line in lines]))
-        table.add_column("why", no_wrap=True, overflow="ellipsis")
+        table.add_column("pod", no_wrap=True, width=_width([line.pod for line in lines]))
+        table.add_column("node", no_wrap=True, width=_width([line.node for line in lines]))
+        table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)
         for line in lines:
             node = Text(line.node, style="green") if line.fits else Text(NOWHERE, style="yellow")
             table.add_row(Text(line.pod), node, Text(line.why))
