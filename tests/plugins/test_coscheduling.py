@@ -451,16 +451,25 @@ async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed(
         assert cluster.bound() == 2
 
 
-@virtual
-async def test_members_that_were_sent_back_when_others_bind_the_one_that_was_refused() -> None:
-    tolerant = make_member(1, tolerations=[make_toleration("k")])
-    async with gangs(make_node("m", taints=["k:NoSchedule"]), make_group(wanted=2)) as cluster:
-        cluster.add(make_member(0), tolerant)
-        await after(60)
-        assert (BACKS_OFF.format(name="g") in cluster.reason("g-1"), cluster.bound()) == (True, 0)
-        cluster.store.bind("g-0", "default", "m")
-        await after(2 * LONGEST_BACKOFF_SECONDS)
-        assert cluster.bound() == 2
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(1, id="the only one that was refused"),
+        pytest.param(2, id="one of two that were refused, and the group can do without the other"),
+    ],
+)
+def test_members_that_were_sent_back_when_others_bind_one_that_was_refused(refused: int) -> None:
+    async def main() -> None:
+        tolerant = make_member(9, tolerations=[make_toleration("k")])
+        async with gangs(make_node("m", taints=["k:NoSchedule"]), make_group(wanted=2)) as cluster:
+            cluster.add(*make_members(refused), tolerant)
+            await after(60)
+            assert (BACKS_OFF.format(name="g") in cluster.reason("g-9"), cluster.bound()) == (True, 0)
+            cluster.store.bind("g-0", "default", "m")
+            await after(2 * LONGEST_BACKOFF_SECONDS)
+            assert (cluster.bound(), cluster.pod("g-9").spec.node_name) == (2, "m")
+
+    run_virtual(main())
 
 
 @virtual

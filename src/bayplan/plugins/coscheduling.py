@@ -292,8 +292,8 @@ class Coscheduling(Plugin):
     ) -> None:
         """Rejects all members that wait, and keeps the group out of the queue for a while.
 
-        Where members were refused, it is for what helps these to bring back the others, as long as they are
-        there and wait; otherwise nothing else would, and all are tried when the pause is over.
+        Where members were refused, it is for what helps these to bring back the others, as long as the group
+        cannot do without them; otherwise nothing else would, and all are tried when the pause is over.
         """
         namespace, name = progress.key
         for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
@@ -316,15 +316,30 @@ class Coscheduling(Plugin):
             if progress.pauses != pause:
                 return
             progress.is_paused = False
-            if not _some_wait(handle, progress.key, because_of):
-                progress.kept_out.update(progress.sent_back)
-                progress.sent_back.clear()
-            elif progress.sent_back:
+            if self._needs(handle, progress, because_of):
                 # They may be deleted, or bound by somebody else. Being told would cost more than looking.
                 handle.call_later(LONGEST_BACKOFF_SECONDS, over)
+            else:
+                progress.kept_out.update(progress.sent_back)
+                progress.sent_back.clear()
             self._try_kept_out(handle, progress)
 
         handle.call_later(seconds * (1 + handle.random.random() / 2), over)
+
+    def _needs(self, handle: Handle, progress: Progress, refused: Collection[str]) -> bool:
+        """Whether those that were sent back could not complete the group without one that was refused.
+
+        Of these only the ones count that are still there and without a node.
+        """
+        one = next(iter(progress.sent_back.values()), None)
+        if one is None:
+            return False
+        namespace, name = progress.key
+        members = handle.pods_with_label(namespace, POD_GROUP_LABEL, name)
+        others = [member for member in members if member.uid not in refused or not _waits(handle, member)]
+        group = self._group(handle, one, name)
+        is_enough = group is not None and _possible(others, one) >= group.spec.min_member
+        return len(others) < len(members) and not is_enough
 
     def _try_kept_out(self, handle: Handle, progress: Progress) -> None:
         if progress.kept_out and not progress.is_paused:
@@ -356,13 +371,8 @@ def _is_leaving(handle: Handle, member: Pod) -> bool:
     return waiting is not None and waiting.is_turned_away
 
 
-def _some_wait(handle: Handle, group: tuple[str, str], uids: Collection[str]) -> bool:
-    """Whether one of these members is still there, and without a node."""
-    namespace, name = group
-    return any(
-        member.uid in uids and not member.is_terminating and handle.cluster.placed_pod(member.uid) is None
-        for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name)
-    )
+def _waits(handle: Handle, member: Pod) -> bool:
+    return not member.is_terminating and handle.cluster.placed_pod(member.uid) is None
 
 
 def _possible(members: Collection[Pod], pod: Pod) -> int:
