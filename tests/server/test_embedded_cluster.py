@@ -14,7 +14,7 @@ from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolumeClaim
-from bayplan.errors import ConflictError, GoneError, NotFoundError
+from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError
 from bayplan.framework.cluster_api import Change, PodStatusPatch
 from bayplan.server.embedded import open_api
 from bayplan.server.embedded_cluster import EmbeddedCluster
@@ -174,6 +174,21 @@ def test_a_condition_moves_its_time_only_with_its_status() -> None:
     assert status["nominatedNodeName"] == "n1"
     (condition,) = status["conditions"]
     assert (condition["message"], condition["lastTransitionTime"]) == ("y", "2027-01-15T08:00:00Z")
+
+
+def test_a_status_is_for_no_other_pod_of_the_same_name() -> None:
+    async def scenario() -> Pod:
+        api = make_api()
+        api.create(PODS, new_pod("a"), "default")
+        cluster = EmbeddedCluster(api)
+        pod = await cluster.get(Pod, "a", "default")
+        api.delete(PODS, "a", "default")
+        api.create(PODS, new_pod("a"), "default")
+        with pytest.raises(APIError, match=r"metadata\.uid: Invalid value"):
+            await cluster.patch_pod_status(pod, PodStatusPatch(nominated_node_name="n1"))
+        return await cluster.get(Pod, "a", "default")
+
+    assert asyncio.run(scenario()).status.nominated_node_name == ""
 
 
 def test_what_is_not_there_is_refused() -> None:

@@ -307,6 +307,14 @@ def test_a_patch_without_news_is_no_write() -> None:
     assert told(store) == [("ADDED", "Pending", "1"), ("MODIFIED", "Pending", "2")]
 
 
+def test_a_patch_that_was_meant_for_another_pod_is_refused() -> None:
+    store = make_store()
+    store.create(make_pod("a"))
+    with pytest.raises(APIError, match=r'Pod "a" is invalid: metadata\.uid: Invalid value: "other"'):
+        store.patch_pod_status("a", "default", PodStatusPatch(nominated_node_name="n1"), uid="other")
+    assert store.get(Pod, "a", "default").status.nominated_node_name == ""
+
+
 def test_a_kubelet_says_that_a_pod_runs() -> None:
     store = make_store()
     store.create(make_pod("a"))

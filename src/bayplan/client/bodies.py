@@ -75,7 +75,10 @@ def pod_status(pod: Pod, patch: PodStatusPatch, now: Callable[[], float]) -> byt
         status = _conditions(pod, patch.condition, now)
     if patch.nominated_node_name is not None:
         status["nominatedNodeName"] = patch.nominated_node_name or None
-    return _encode({"status": status}) if status else None
+    if not status:
+        return None
+    # The uid says which pod is meant: one made anew under this name has to be left alone.
+    return _encode({"metadata": {"uid": pod.uid}, "status": status} if pod.uid else {"status": status})
 
 
 def _conditions(pod: Pod, wanted: Condition, now: Callable[[], float]) -> dict[str, Any]:

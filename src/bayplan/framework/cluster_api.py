@@ -78,7 +78,8 @@ class ClusterAPI(Protocol):
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Assigns the pod. ConflictError where it is assigned, being deleted, gated or another one."""
 
-    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None: ...
+    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
+        """Writes into the pod's status. APIError (422) where another pod has taken its name."""
 
     async def delete_pod(self, pod: Pod) -> None:
         """Starts the pod's graceful deletion."""

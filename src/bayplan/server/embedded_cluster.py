@@ -69,7 +69,8 @@ class EmbeddedCluster(ClusterAPI):
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         condition = None if patch.condition is None else msgspec.to_builtins(patch.condition)
-        pods.set_scheduling(self.api, pod.name, pod.namespace, condition, patch.nominated_node_name)
+        nominated = patch.nominated_node_name
+        pods.set_scheduling(self.api, pod.name, pod.namespace, condition, nominated, uid=pod.uid)
 
     async def delete_pod(self, pod: Pod) -> None:
         self.api.delete(PODS, pod.name, pod.namespace)

@@ -37,7 +37,7 @@ class MemoryCluster(ClusterAPI):
         self.store.bind(meta.name, meta.namespace, node_name, uid=meta.uid)
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
-        self.store.patch_pod_status(pod.name, pod.namespace, patch)
+        self.store.patch_pod_status(pod.name, pod.namespace, patch, uid=pod.uid)
 
     async def delete_pod(self, pod: Pod) -> None:
         self.store.delete(Pod, pod.name, pod.namespace)

@@ -178,12 +178,16 @@ class ObjectAPI:
         """Changes an object. A plain value is a merge patch: what it says is set, null removes."""
         document = self.document(resource, name, namespace)
         change = merge_patch(patch) if isinstance(patch, dict) else patch
-        content = to_storage(resource, copied(change(from_storage(resource, document.parse()))))
+        old = from_storage(resource, document.parse())
+        uid, version = old["metadata"]["uid"], old["metadata"]["resourceVersion"]
+        content = to_storage(resource, copied(change(old)))
         meta = content.get("metadata") or {}
         if meta.get("name") != name:
             raise statuses.bad_request(
                 f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({name})"
             )
+        if meta.get("uid") not in (None, "", uid) and meta.get("resourceVersion") == version:
+            raise statuses.immutable_uid(resource, name, meta["uid"])
         self._place(resource, meta, namespace)
         replaced = self._replace(resource, document, content, subresource, dry_run, manager)
         return from_storage(resource, replaced)

@@ -70,7 +70,13 @@ def _set_condition(status: Content, condition: Content) -> None:
 
 
 def set_scheduling(
-    api: ObjectAPI, name: str, namespace: str, condition: Content | None, nominated: str | None
+    api: ObjectAPI,
+    name: str,
+    namespace: str,
+    condition: Content | None,
+    nominated: str | None,
+    *,
+    uid: str = "",
 ) -> None:
     """What a scheduler says about a pod: a condition, and the node it hopes for ("" for none any more).
 
@@ -78,6 +84,8 @@ def set_scheduling(
     """
     document = api.document(PODS, name, namespace)
     pod = document.parse()
+    if uid and uid != pod["metadata"]["uid"]:
+        raise statuses.immutable_uid(PODS, name, uid)
     status = pod.setdefault("status", {})
     changed = False
     if condition is not None:

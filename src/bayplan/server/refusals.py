@@ -63,6 +63,12 @@ def another_uid(kind: type[Object], stored: Object, uid: str) -> ConflictError:
     )
 
 
+def patched_uid(stored: Pod, uid: str) -> APIError:
+    """A patch meant a pod of the same name that has been deleted since."""
+    problem = f'metadata.uid: Invalid value: "{uid}": field is immutable'
+    return APIError(f'Pod "{stored.name}" is invalid: {problem}', code=422)
+
+
 def moved(pod: Pod) -> APIError:
     """An update may not bind a pod, nor move it to another node."""
     problem = "spec: Forbidden: pod updates may not change fields other than the mutable ones: spec.nodeName"

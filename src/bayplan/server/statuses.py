@@ -186,6 +186,14 @@ def another_uid(resource: Resource, key: str, name: str, wanted: str, stored: st
     )
 
 
+def immutable_uid(resource: Resource, name: str, wanted: str) -> RefusalError:
+    """A patch meant an object of the same name that has been deleted since, and would have changed the uid.
+
+    The real server looks at it with all metadata, and again with the fields of the kind: it says so twice.
+    """
+    return invalid(resource, name, [invalid_field("metadata.uid", wanted, "field is immutable")] * 2)
+
+
 def failed_precondition(resource: Resource, name: str, field: str, wanted: str, stored: str) -> ClashError:
     """A deletion said which object it meant, and this is another one."""
     what = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]

@@ -243,9 +243,11 @@ class MemoryStore:
         bound = replace(pod, spec=spec, status=bound_status(pod.status, self.now()))
         return self._replace(self._pods, pod, bound)
 
-    def patch_pod_status(self, name: str, namespace: str, patch: PodStatusPatch) -> Pod:
+    def patch_pod_status(self, name: str, namespace: str, patch: PodStatusPatch, *, uid: str = "") -> Pod:
         """Changes a pod's condition or nomination. Nothing new is no write."""
         pod = self._pods.find(name, namespace)
+        if uid and uid != pod.uid:
+            raise refusals.patched_uid(pod, uid)
         return self._set_status(pod, patched_status(pod.status, patch, self.now()))
 
     def set_pod_running(self, name: str, namespace: str, start_time: datetime | None = None) -> Pod:

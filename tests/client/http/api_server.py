@@ -25,6 +25,7 @@ from bayplan.client.access import Access
 from bayplan.client.paths import RESOURCES, UNFINISHED_PODS
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
 from bayplan.framework.cluster_api import Change, WatchEvent
+from bayplan.server import refusals
 from bayplan.server.memory import MemoryStore
 from bayplan.server.store import is_hidden
 
@@ -260,6 +261,8 @@ class ApiServer:
         meta = patch.get("metadata", {})
         if meta.get("resourceVersion") not in (None, old.metadata.resource_version):
             raise ConflictError(f'Operation cannot be fulfilled on {place.resource} "{place.name}": changed')
+        if part == "status" and meta.get("uid") not in (None, old.metadata.uid):
+            raise refusals.patched_uid(old, meta["uid"])
         raw = msgspec.to_builtins(old)
         if "strategic" in asked.headers["Content-Type"]:
             conditions = patch.get("status", {}).pop("conditions", None)

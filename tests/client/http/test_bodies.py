@@ -135,17 +135,17 @@ def test_the_patch_of_a_pod_status(
 ) -> None:
     body = bodies.pod_status(known, wanted, lambda: NOW.timestamp() + 0.7)
     assert (None if body is None else json.loads(body)) == (
-        None if expected is None else {"status": expected}
+        None if expected is None else {"metadata": {"uid": known.uid}, "status": expected}
     )
 
 
-def test_the_patch_of_upstream_byte_for_byte() -> None:
+def test_the_patch_of_upstream_byte_for_byte_but_for_the_uid() -> None:
     known = pod(scheduled("False", "0/2 nodes are available", last_transition_time=EARLIER))
     body = bodies.pod_status(
         known, PodStatusPatch(scheduled("False", "0/3 nodes are available")), lambda: 0.0
     )
     assert body == (
-        b'{"status":{"$setElementOrder/conditions":[{"type":"PodScheduled"}],'
+        b'{"metadata":{"uid":"u"},"status":{"$setElementOrder/conditions":[{"type":"PodScheduled"}],'
         b'"conditions":[{"message":"0/3 nodes are available","type":"PodScheduled"}]}}'
     )
 

@@ -115,6 +115,20 @@ def test_a_status_written_step_by_step_is_as_the_store_itself_would_have_it() ->
     assert as_stored(over_http).status.nominated_node_name == "n2"
 
 
+def test_a_status_is_for_no_other_pod_of_the_same_name() -> None:
+    store = MemoryStore()
+    pod = pod_in(store)
+    store.delete(Pod, "a", "x")
+    pod_in(store)
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
+        await cluster.patch_pod_status(pod, PodStatusPatch(nominated_node_name="n1"))
+
+    with pytest.raises(APIError, match=r"metadata\.uid"):
+        talk(store, act)
+    assert as_stored(store).status.nominated_node_name == ""
+
+
 def test_a_deletion_leaves_everything_to_the_server() -> None:
     store = MemoryStore()
     pod = pod_in(store)

@@ -183,6 +183,18 @@ async def test_a_victim_that_is_gone_already_is_not_spoken_of(verb: str) -> None
 
 
 @virtual
+async def test_a_pod_that_has_taken_the_name_of_a_victim_is_not_evicted_in_its_place() -> None:
+    async with running(NODE, victim()) as world:
+        world.cluster.will_answer("patch", Answer(seconds=1))
+        await world.create(preemptor())
+        await world.delete("victim")
+        await world.create(make_pod("victim", cpu="3"))
+        await world.after(5)
+        assert world.node_of("p") == "n"
+        assert (world.names(), world.condition("victim", "DisruptionTarget")) == (["p", "victim"], None)
+
+
+@virtual
 async def test_a_victim_that_is_ending_anyway_is_waited_for_and_not_evicted() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.delete("victim")
