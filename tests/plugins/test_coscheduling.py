@@ -242,6 +242,42 @@ async def test_a_pod_of_another_scheduler_counts_once_it_is_on_a_node() -> None:
         assert (cluster.bound(), cluster.attempts) == (3, 2)
 
 
+def bound_by_others(cluster: Gangs) -> None:
+    cluster.store.bind("g-1", "default", "n")
+
+
+def put_on_a_node(cluster: Gangs) -> None:
+    cluster.add(make_member(2, node="n"))
+
+
+def given_the_label(cluster: Gangs) -> None:
+    pod = cluster.pod("runs")
+    labelled = replace(pod.metadata, labels={POD_GROUP_LABEL: "g"})
+    cluster.store.update(replace(pod, metadata=labelled))
+
+
+@pytest.mark.parametrize(
+    "completed",
+    [
+        pytest.param(bound_by_others, id="another scheduler binds one"),
+        pytest.param(put_on_a_node, id="one is created on a node"),
+        pytest.param(given_the_label, id="one that runs joins the group"),
+    ],
+)
+def test_a_group_that_is_completed_by_others_is_tried_soon(completed: Callable[[Gangs], None]) -> None:
+    async def main() -> None:
+        foreign = make_member(1, scheduler_name="other")
+        runs = make_pod("runs", cpu="1", node="n")
+        async with gangs(make_node("n"), make_group(wanted=2), make_member(0), foreign, runs) as cluster:
+            await after(60)
+            assert cluster.attempts == 0
+            completed(cluster)
+            await after(LONGEST_BACKOFF_SECONDS)
+            assert cluster.bound() == 2
+
+    run_virtual(main())
+
+
 @virtual
 async def test_a_group_that_asks_for_less_is_tried_again() -> None:
     async with gangs(make_node("n", cpu=2), make_group(), *make_members(3)) as cluster:

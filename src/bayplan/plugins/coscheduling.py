@@ -104,6 +104,8 @@ class Progress:
     is_paused: bool = False
     kept_out: dict[str, Pod] = field(default_factory=dict)
     """Members to be tried when all are there and the pause is over."""
+    is_looked_after: bool = False
+    """Whether a timer is set to see if all are there."""
     sent_back: dict[str, Pod] = field(default_factory=dict)
     """Members whose turn came during a pause."""
 
@@ -143,13 +145,40 @@ class Coscheduling(Plugin):
         obstacle = self._obstacle(self.handle, pod, name, group)
         if obstacle:
             if group is not None:
-                self._progress_of(self.handle, group, pod).kept_out[pod.uid] = pod
+                progress = self._progress_of(self.handle, group, pod)
+                progress.kept_out[pod.uid] = pod
+                self._look_again(self.handle, progress)
             return unresolvable(obstacle)
-        progress = self._progress.get((pod.namespace, name))
-        if progress is not None:
-            progress.kept_out.pop(pod.uid, None)
-            self._try_kept_out(self.handle, progress)
+        known = self._progress.get((pod.namespace, name))
+        if known is not None:
+            known.kept_out.pop(pod.uid, None)
+            self._try_kept_out(self.handle, known)
         return None
+
+    def _look_again(self, handle: Handle, progress: Progress) -> None:
+        """Members that others bring onto nodes never come through PreEnqueue, and complete a group as well.
+
+        Being told of each would cost more than looking now and then.
+        """
+        if progress.is_looked_after:
+            return
+        progress.is_looked_after = True
+
+        def look() -> None:
+            progress.is_looked_after = False
+            namespace, name = progress.key
+            group = handle.cluster.objects.of(PodGroup).get(name, namespace)
+            if group is None or self._progress.get(progress.key) is not progress:
+                return
+            for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
+                if member.uid in progress.kept_out:
+                    if self._obstacle(handle, member, name, group):
+                        self._look_again(handle, progress)
+                        return
+                    break
+            self._try_kept_out(handle, progress)
+
+        handle.call_later(LONGEST_BACKOFF_SECONDS, look)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         name = pod.labels.get(POD_GROUP_LABEL)
