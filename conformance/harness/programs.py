@@ -141,17 +141,30 @@ def _debian_etcd(directory: Path) -> Path:
         if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
             raise MissingError("there is no etcd on the PATH, and no Debian tools to fetch etcd-server with")
         print("fetching Debian's etcd-server", flush=True)
-        directory.mkdir(parents=True, exist_ok=True)
-        try:
-            subprocess.run(["apt-get", "download", "etcd-server"], cwd=directory, check=True)
-        except subprocess.CalledProcessError as error:
-            raise MissingError(
-                "apt-get cannot download etcd-server; install etcd, or run apt-get update"
-            ) from error
+        _download("etcd-server", directory)
         for package in directory.glob("etcd-server_*.deb"):
             subprocess.run(["dpkg-deb", "-x", package, directory], check=True)
             package.unlink()
     return unpacked
+
+
+def _download(package: str, directory: Path) -> None:
+    """Fetches a Debian package. Where this machine has no lists of packages, with lists of our own."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if subprocess.run(["apt-get", "download", package], cwd=directory, check=False).returncode == 0:
+        return
+    state, kept = directory / "apt" / "state", directory / "apt" / "cache"
+    for needed in (state / "lists" / "partial", kept / "archives" / "partial"):
+        needed.mkdir(parents=True, exist_ok=True)
+    places = {"State": state, "State::status": "/var/lib/dpkg/status", "Cache": kept}
+    options = [word for name, place in places.items() for word in ("-o", f"Dir::{name}={place}")]
+    try:
+        for verb in (["update"], ["download", package]):
+            subprocess.run(["apt-get", *options, *verb], cwd=directory, check=True)
+    except subprocess.CalledProcessError as error:
+        raise MissingError(f"apt-get cannot download {package}; install etcd") from error
+    finally:
+        shutil.rmtree(directory / "apt")
 
 
 def main() -> int:
