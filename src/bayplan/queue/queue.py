@@ -147,6 +147,11 @@ class SchedulingQueue:
         """Whether `pop` would find a pod."""
         return self._parts.has_ready
 
+    @property
+    def is_anybody_waiting(self) -> bool:
+        """Whether there is a pod that an event may help. Most clusters have none, most of the time."""
+        return bool(self._parts.unschedulable) or bool(self._in_flight)
+
     def pop(self) -> QueuedPod | None:
         """The pod that is to be tried next; it is in flight from now on. None: nobody is ready."""
         while (info := self._parts.take_first()) is not None:

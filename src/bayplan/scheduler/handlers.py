@@ -127,7 +127,8 @@ class PodHandler:
 
     def _assigned(self, pod: Pod) -> None:
         started = self._stopwatch()
-        queue, assumed = self._context.queue, self._assumed(pod.uid)
+        queue = self._context.queue
+        assumed = self._assumed(pod.uid) if queue.is_anybody_waiting else None
         try:
             self._context.cache.add(pod)
         except CacheError as error:
