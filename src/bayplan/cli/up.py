@@ -28,6 +28,7 @@ from bayplan.local.decisions import Decisions
 from bayplan.local.manifests import read_manifests
 from bayplan.local.screen import Screen, heading, hints, in_a_line, in_numbers
 from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
+from bayplan.scheduler.tasks import cancel_all
 
 KUBECONFIG: Final = "bayplan.kubeconfig"
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
@@ -164,9 +165,7 @@ async def _first(parts: Sequence[Coroutine[Any, Any, object]]) -> None:
         for task in ended:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
 
 
 def _signals() -> asyncio.Event:

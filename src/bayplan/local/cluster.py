@@ -24,6 +24,7 @@ from bayplan.local.decisions import Decisions
 from bayplan.local.manifests import apply, is_definition
 from bayplan.metrics import SchedulerMetrics
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.tasks import cancel_all
 from bayplan.server.embedded import EmbeddedServer
 from bayplan.server.embedded_cluster import EmbeddedCluster
 from bayplan.server.kinds import NODES, PODS
@@ -124,9 +125,7 @@ class LocalCluster:
         self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
 
     async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
 
     async def _watch_the_disk(self) -> None:
         """Breaks when what is written can no longer be kept: better no cluster than one that forgets."""

@@ -34,6 +34,7 @@ from bayplan.operating.endpoints import Endpoints, Shown
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.settings import Settings
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.tasks import cancel_all
 
 SETTLE_SECONDS: Final = 5.0
 """For bindings under way and their events, once we are to stop. Less than a lease, and than the 30 s after
@@ -92,7 +93,7 @@ class Process:
             await self._finish(scheduler, election)
         finally:
             await scheduler.close()
-            await _cancel(self._background)
+            await cancel_all(self._background)
 
     # The parts
 
@@ -181,11 +182,11 @@ class Process:
         A decision that waits for an extender is given up: nothing has come of it yet.
         """
         if self._scheduling is not None:
-            await _cancel([self._scheduling])
+            await cancel_all([self._scheduling])
             if not await scheduler.settle(SETTLE_SECONDS):
                 log(_log, logging.WARNING, "Some bindings or events were not finished in time")
         if election is not None:
-            await _cancel(self._background)
+            await cancel_all(self._background)
             await election.release()
 
     # Working in the background, and being told to stop
@@ -207,7 +208,7 @@ class Process:
             if not doing.done():
                 raise _ToldToStopError
         finally:
-            await _cancel([doing, stop])
+            await cancel_all([doing, stop])
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -228,7 +229,7 @@ async def _synced(informers: Sequence[Informer[Any]]) -> None:
     while waiting:
         tasks = [asyncio.ensure_future(informer.synced.wait()) for informer in waiting]
         await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
-        await _cancel(tasks)
+        await cancel_all(tasks)
         waiting = [informer for informer in waiting if not informer.synced.is_set()]
         if waiting:
             # Without the request, which is another one for each kind.
@@ -240,9 +241,3 @@ async def _synced(informers: Sequence[Informer[Any]]) -> None:
                 waitingFor=", ".join(informer.kind.__name__ for informer in waiting),
                 err="; ".join(sorted(problems)) or "no answer yet",
             )
-
-
-async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -61,7 +61,7 @@ from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
 from bayplan.scheduler.observing import MeasuredPoints, MeasuredQueue
 from bayplan.scheduler.recorder import EventRecorder
-from bayplan.scheduler.tasks import Tasks
+from bayplan.scheduler.tasks import Tasks, cancel_all
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.snapshot.cluster import Cluster
 
@@ -266,7 +266,7 @@ class Scheduler:
             for task in ended:
                 task.result()
         finally:
-            await _cancel(parts)
+            await cancel_all(parts)
             await self.close()
 
     async def follow(self) -> None:
@@ -277,7 +277,7 @@ class Scheduler:
             for task in ended:
                 task.result()
         finally:
-            await _cancel(watching)
+            await cancel_all(watching)
 
     async def synced(self) -> None:
         """Waits until everything is known."""
@@ -416,12 +416,6 @@ class Scheduler:
         self._failures.handle(
             info, pod, decision.status, decision.message, decision.nomination, decision.diagnosis
         )
-
-
-async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Deferring:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -84,6 +84,14 @@ class Tasks:
             task.cancel()
         if running:
             await asyncio.wait(running)
+
+
+async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Ends tasks wherever they are, and waits until they have. What they end with is nobody's any more."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _finish(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
