@@ -66,6 +66,12 @@ class Attempt:
             points.observe(point, code, seconds)
             self.told = (*self.told, point)
 
+    def mark(self, place: int) -> None:
+        """Writes down when it was so far, if it is one of those that are timed."""
+        points, readings = self.points, self.search.readings
+        if points is not None and readings is not None:
+            readings[place] = points.clock()
+
     def waits(self) -> None:
         """It has been asked to wait at Permit. What it passed is to be seen meanwhile."""
         self.ended_at(Point.PERMIT, Code.WAIT)

@@ -99,19 +99,14 @@ class Bindings:
 
     def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
         """How long each plugin wants the pod to wait."""
-        points, readings = attempt.points, attempt.search.readings
-        if points is None or readings is None:
-            self._reserve(attempt)
-            seconds = self._permit(attempt)
-        else:
-            readings[RESERVING] = points.clock()
-            self._reserve(attempt)
-            readings[RESERVED] = points.clock()
-            seconds = self._permit(attempt)
-            if not seconds:
-                readings[PERMITTED] = points.clock()
+        attempt.mark(RESERVING)
+        self._reserve(attempt)
+        attempt.mark(RESERVED)
+        seconds = self._permit(attempt)
         if seconds:
             attempt.waits()
+        else:
+            attempt.mark(PERMITTED)
         return seconds
 
     def _reserve(self, attempt: Attempt) -> None:
@@ -198,9 +193,7 @@ class Bindings:
         await self._bind(attempt)
 
     def _pre_flight(self, attempt: Attempt) -> bool:
-        points, readings = attempt.points, attempt.search.readings
-        if points is not None and readings is not None:
-            readings[PRE_FLYING] = points.clock()
+        attempt.mark(PRE_FLYING)
         try:
             works = pre_flight(attempt)
         except AttemptError as error:
@@ -208,8 +201,8 @@ class Bindings:
             raise
         if works:
             attempt.ended_at(PRE_FLIGHT, Code.SUCCESS)
-        elif points is not None and readings is not None:
-            readings[PRE_FLOWN] = points.clock()
+        else:
+            attempt.mark(PRE_FLOWN)
         return works
 
     async def _pre_bind(self, attempt: Attempt, works: bool) -> None:
@@ -258,9 +251,7 @@ class Bindings:
             raise AttemptError(f"waiting on permit for pod: {outcome.message}", outcome.plugin)
 
     async def _bind(self, attempt: Attempt) -> None:
-        points, readings = attempt.points, attempt.search.readings
-        if points is not None and readings is not None:
-            readings[BINDING] = points.clock()
+        attempt.mark(BINDING)
         if self._binder is not None and await self._bound_by_extender(attempt, self._binder):
             attempt.told = (*attempt.told, Point.BIND)
             return
@@ -269,8 +260,7 @@ class Bindings:
         except (RejectedError, AttemptError) as error:
             attempt.ended_at(Point.BIND, code_of(error))
             raise
-        if points is not None and readings is not None:
-            readings[BOUND] = points.clock()
+        attempt.mark(BOUND)
 
     async def _bound_by_plugin(self, attempt: Attempt) -> None:
         pod, node_name, timer = attempt.pod, attempt.node_name, attempt.timer
