@@ -100,6 +100,8 @@ class Plugin:
 
     pre_binds_in_parallel: ClassVar[bool] = False
     """PreBind may run side by side with that of plugins next to it that say the same."""
+    preempts: ClassVar[bool] = False
+    """PostFilter looks for pods to evict: each call counts as an attempt to preempt."""
 
     def __init__(self, args: Any = None, handle: Handle | None = None) -> None:
         self.args = args

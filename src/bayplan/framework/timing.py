@@ -95,7 +95,7 @@ class PointObserver(Protocol):
         """The search ended because a plugin broke there."""
 
     def preemption_tried(self) -> None:
-        """DefaultPreemption was asked to make room."""
+        """A plugin that evicts pods was asked to make room."""
 
 
 class Calls(Protocol):

@@ -75,7 +75,7 @@ class Metrics:
         """An attempt has ended with a binding: the nth of this pod, so long after its first one began."""
 
     def preemption_attempt(self) -> None:
-        """Preemption was tried (DefaultPreemption's PostFilter was called)."""
+        """Preemption was tried: the PostFilter of a plugin that evicts pods was called."""
 
     def preemption(self, victims: int) -> None:
         """So many pods are being evicted to make room for one."""

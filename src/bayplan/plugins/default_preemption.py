@@ -44,6 +44,7 @@ class DefaultPreemption(Plugin):
     """Makes room by evicting pods of lower priority."""
 
     args_type: ClassVar = DefaultPreemptionArgs
+    preempts: ClassVar = True
 
     def __init__(self, args: DefaultPreemptionArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or DefaultPreemptionArgs(), handle)

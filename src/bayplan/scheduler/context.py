@@ -29,9 +29,10 @@ def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 
 @dataclass(slots=True)
 class Preempting:
-    """A pod whose victims are being evicted. `last` is the victim that is left."""
+    """A pod whose victims are being evicted, because a plugin says so. `last` is the victim that is left."""
 
     pod: Pod
+    plugin: str
     last: Pod | None = None
 
 

@@ -20,7 +20,6 @@ from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.framework.timing import timed
 
 NO_NODES: Final = "no nodes available to schedule pods"
-PREEMPTION: Final = "DefaultPreemption"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ def _post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     nomination: Nomination | None = None
     rejected_by = ""
     for plugin in framework.profile.plugins[Point.POST_FILTER]:
-        if observer is not None and plugin.name == PREEMPTION:
+        if observer is not None and plugin.preempts:
             observer.preemption_tried()
         ask = timed(timer, plugin.name, Point.POST_FILTER, plugin.post_filter)
         try:
@@ -151,7 +150,7 @@ def _post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
             return PostFilterResult(Status(Code.ERROR, (text,), plugin.name))
         code = answer.status.code
         if code is Code.SUCCESS:
-            return dataclasses.replace(answer, earlier=tuple(reasons))
+            return dataclasses.replace(answer, status=answer.status.by(plugin.name), earlier=tuple(reasons))
         if code is Code.UNRESOLVABLE:
             return PostFilterResult(answer.status.by(plugin.name), answer.nomination)
         if not answer.status.is_rejection:

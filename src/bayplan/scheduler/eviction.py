@@ -7,6 +7,7 @@ last at the end, because its going is what wakes the preemptor. If anything fail
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from bayplan.api.meta import Condition
@@ -14,8 +15,8 @@ from bayplan.api.pod import Pod
 from bayplan.errors import APIError, NotFoundError
 from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.outcome import Eviction
+from bayplan.framework.plugin_api import Plugin
 from bayplan.scheduler.context import Context, Preempting
-from bayplan.scheduler.cycle import PREEMPTION
 from bayplan.scheduler.failure import patch_status
 
 REASON: Final = "PreemptionByScheduler"
@@ -24,18 +25,19 @@ _log = logging.getLogger(__name__)
 
 
 class Evictions:
-    """Evicts victims of preemption."""
+    """Evicts victims of preemption, which some of the plugins do."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, plugins: Iterable[Plugin]) -> None:
         self._context = context
+        self._preempting_plugins = {plugin.name for plugin in plugins if plugin.preempts}
 
-    def start(self, preemptor: Pod, eviction: Eviction) -> None:
-        """Begins to make room; returns at once."""
+    def start(self, preemptor: Pod, eviction: Eviction, plugin: str) -> None:
+        """Begins to make room as this plugin wants it; returns at once."""
         victims = [victim for victim in eviction.victims if not victim.is_terminating]
         if not victims:
             return
         self._context.metrics.preemption(len(eviction.victims))
-        under_way = self._context.preempting[preemptor.uid] = Preempting(preemptor)
+        under_way = self._context.preempting[preemptor.uid] = Preempting(preemptor, plugin)
         self._context.tasks.start(
             self._carry_out(under_way, victims, eviction.node_name), f"preemption for pod {preemptor.key}"
         )
@@ -48,11 +50,11 @@ class Evictions:
             cleared = await self._clear_nominations(preemptor, node_name)
             *others, last = victims
             results = await context.tasks.together(
-                [self._evict(victim, preemptor, node_name) for victim in others]
+                [self._evict(victim, under_way, node_name) for victim in others]
             )
             if all(results):
                 under_way.last = last
-                failed = not (await self._evict(last, preemptor, node_name) and cleared)
+                failed = not (await self._evict(last, under_way, node_name) and cleared)
         finally:
             # The answer to the last eviction may come so late that the next preemption has begun.
             if context.preempting.get(preemptor.uid) is under_way:
@@ -65,7 +67,7 @@ class Evictions:
     def _is_kept_out(self, preemptor: Pod) -> bool:
         """Whether the preemptor would have been tried if its victims had not been in the way."""
         waiting = self._context.queue.find(preemptor.key)
-        return waiting is not None and waiting.gating_plugin == PREEMPTION
+        return waiting is not None and waiting.gating_plugin in self._preempting_plugins
 
     def _stands_on(self, node_name: str, victim: Pod) -> bool:
         placed = self._context.cluster.placed_pod(victim.uid)
@@ -86,13 +88,14 @@ class Evictions:
                 worked = False
         return worked
 
-    async def _evict(self, victim: Pod, preemptor: Pod, node_name: str) -> bool:
+    async def _evict(self, victim: Pod, under_way: Preempting, node_name: str) -> bool:
         """False where it could not be evicted."""
-        context, profile = self._context, preemptor.spec.scheduler_name
+        context, preemptor = self._context, under_way.pod
+        profile = preemptor.spec.scheduler_name
         if not self._stands_on(node_name, victim):
             # Its binding failed meanwhile, or somebody else was faster. It may be waiting for its next turn.
             return True
-        if self._stopped_in_memory(victim):
+        if self._stopped_in_memory(victim, under_way.plugin):
             context.recorder.preempted(victim, preemptor, node_name, profile, in_memory=True)
             return True
         try:
@@ -106,13 +109,13 @@ class Evictions:
         context.recorder.preempted(victim, preemptor, node_name, profile)
         return True
 
-    def _stopped_in_memory(self, victim: Pod) -> bool:
+    def _stopped_in_memory(self, victim: Pod, plugin: str) -> bool:
         """A victim that is not bound yet does not have to be deleted: it goes back to the queue."""
         waiting = self._context.waiting.get(victim.uid)
         if waiting is not None:
-            return waiting.preempt(PREEMPTION, "preempted")
+            return waiting.preempt(plugin, "preempted")
         pre_binding = self._context.pre_binding.get(victim.uid)
-        return pre_binding is not None and pre_binding.cancel(f"preempted by {PREEMPTION}")
+        return pre_binding is not None and pre_binding.cancel(f"preempted by {plugin}")
 
     async def _mark(self, victim: Pod, profile: str) -> None:
         message = f"{profile}: preempting to accommodate a higher priority pod"

@@ -13,7 +13,7 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from bayplan.api.meta import Object
@@ -179,13 +179,17 @@ class Scheduler:
         )
         handle.connect(self.context, ClusterVolumeBinder(self.context))
         self._failures = Failures(self.context)
-        self._evictions = Evictions(self.context)
+        self._evictions = Evictions(self.context, self._plugins())
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
         self._points: dict[str, MeasuredPoints] = {}
         self.informers = self._make_informers(kinds)
         self._declare_metrics()
 
     # Set-up
+
+    def _plugins(self) -> Iterator[Plugin]:
+        for framework in self._frameworks.values():
+            yield from framework.profile.all_plugins()
 
     def _make_informers(self, kinds: Sequence[type[Object]]) -> tuple[Informer[Any], ...]:
         pods = PodHandler(self.context, self._frameworks.keys(), self._wake)
@@ -194,10 +198,8 @@ class Scheduler:
         made: list[Informer[Any]] = [
             Informer(self.context.api, Node, Deferring(nodes, self._change), chance=self.context.chance)
         ]
-        plugins = (
-            plugin for framework in self._frameworks.values() for plugin in framework.profile.all_plugins()
-        )
-        wanted = dict.fromkeys((*OTHER_KINDS, *kinds, *(kind for plugin in plugins for kind in plugin.kinds)))
+        of_plugins = (kind for plugin in self._plugins() for kind in plugin.kinds)
+        wanted = dict.fromkeys((*OTHER_KINDS, *kinds, *of_plugins))
         for kind in wanted:
             handler = Deferring(ObjectHandler(self.context, kind, self._wake), self._change)
             # What Kubernetes itself has is waited for; a kind of somebody's own may never be installed.
@@ -410,9 +412,9 @@ class Scheduler:
         if context.metrics.enabled:
             result = "unschedulable" if decision.status.is_rejection else "error"
             context.metrics.attempt(result, info.profile, context.loop.time() - started)
-        eviction = decision.post_filter.eviction if decision.post_filter is not None else None
-        if eviction is not None:
-            self._evictions.start(pod, eviction)
+        answer = decision.post_filter
+        if answer is not None and answer.eviction is not None:
+            self._evictions.start(pod, answer.eviction, answer.status.plugin)
         self._failures.handle(
             info, pod, decision.status, decision.message, decision.nomination, decision.diagnosis
         )

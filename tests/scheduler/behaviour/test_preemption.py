@@ -11,6 +11,8 @@ from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
 from bayplan.framework.plugin_api import Plugin, Wait
+from bayplan.metrics import SchedulerMetrics
+from bayplan.plugins.default_preemption import DefaultPreemption
 from bayplan.server.kubelet import end_after_grace_period
 from bayplan.testing.builders import make_node, make_pod
 
@@ -362,6 +364,29 @@ async def test_a_victim_in_prebind_is_cancelled_in_memory(stubborn: bool, second
         assert world.condition("victim") == ("False", "SchedulerError", text)
         told = TOLD.format(world.pod("p").uid) + " (in kube-scheduler memory)."
         assert world.events("victim")[0] == ("Preempted", told)
+
+
+POLICY = plugin("Policy", DefaultPreemption)
+INSTEAD = """
+profiles:
+- plugins:
+    multiPoint:
+      enabled: [{name: X}, {name: Policy}]
+      disabled: [{name: DefaultPreemption}]
+"""
+
+
+@virtual
+async def test_a_policy_of_ones_own_evicts_in_its_own_name_and_is_counted() -> None:
+    metrics = SchedulerMetrics()
+    plugins = [works_for("victim"), POLICY]
+    async with running(NODE, plugins=plugins, config=INSTEAD, metrics=metrics) as world:
+        await world.create(make_pod("victim", cpu="3", priority=0))
+        await world.create(preemptor())
+        assert world.node_of("p") == "n"
+        text = 'running PreBind plugin "X": preempted by Policy'
+        assert world.condition("victim") == ("False", "SchedulerError", text)
+        assert b"\nscheduler_preemption_attempts_total 1.0\n" in metrics.exposition()
 
 
 @virtual
