@@ -30,10 +30,10 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from bayplan.api.event import Event, EventSeries
@@ -74,9 +74,8 @@ _TOLD: Final = logging.INFO - 2
 _log = logging.getLogger("bayplan.events")
 
 
-@dataclass(slots=True)
-class _Remembered:
-    """An event that a repeat would be added to."""
+class _Remembered(msgspec.Struct, gc=False):
+    """An event that a repeat would be added to. The garbage collector passes by all of them."""
 
     event: Event
     seen: float
@@ -90,8 +89,7 @@ class _Remembered:
         return replace(self.event, series=EventSeries(count=self.count, last_observed_time=last))
 
 
-@dataclass(slots=True)
-class _Write:
+class _Write(msgspec.Struct, gc=False):
     event: Event
     tries: int = 0
 
