@@ -49,6 +49,39 @@ def test_without_running_ahead_everything_is_a_task() -> None:
     in_tasks(False, test)
 
 
+def test_what_is_put_off_is_done_before_anything_that_is_started_later() -> None:
+    async def test(tasks: Tasks) -> None:
+        lines: list[str] = []
+
+        async def work(name: str) -> None:
+            lines.append(name)
+
+        tasks.put_off(work("first"), "first")
+        tasks.put_off(work("second"), "second")
+        assert (lines, len(tasks)) == ([], 2)
+        tasks.start(work("third"), "third")
+        assert (lines, len(tasks)) == (["first", "second", "third"], 0)
+        tasks.put_off(work("fourth"), "fourth")
+        assert (tasks.catch_up(), tasks.catch_up()) == (True, False)
+        assert lines[3:] == ["fourth"]
+
+    in_tasks(True, test)
+
+
+def test_what_is_put_off_when_everything_ends_is_never_begun() -> None:
+    async def test(tasks: Tasks) -> None:
+        lines: list[str] = []
+
+        async def work() -> None:
+            lines.append("begun")
+
+        tasks.put_off(work(), "work")
+        await tasks.cancel()
+        assert (tasks.catch_up(), len(tasks), lines) == (False, 0, [])
+
+    in_tasks(True, test)
+
+
 @EAGER
 def test_what_waits_goes_on_by_itself_and_gets_what_it_waited_for(eager: bool) -> None:
     async def test(tasks: Tasks) -> None:

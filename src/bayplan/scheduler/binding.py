@@ -95,7 +95,8 @@ class Bindings:
             attempt.waiting = WaitingPod(pod, attempt.node_name, seconds, context.loop)
             context.waiting.add(attempt.waiting)
         self._activate(attempt)
-        context.tasks.start(self._bind_cycle(attempt), f"binding of pod {pod.key}")
+        start = context.tasks.start if seconds else context.tasks.put_off
+        start(self._bind_cycle(attempt), f"binding of pod {pod.key}")
 
     def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
         """How long each plugin wants the pod to wait."""

@@ -99,7 +99,7 @@ class Scheduler:
         metrics: who is told what happens.
         seed: of the generator for all that is left to chance, so that runs repeat.
         keep: whether results are kept between pods; without, every attempt computes everything anew.
-        eager: whether bindings are run on the spot as far as they get (`tasks.py`).
+        eager: whether bindings are run as far as they get before they become tasks (`tasks.py`).
         kinds: further kinds of objects to watch, besides those that plugins say they need.
         on_decision: told about every decision, before it is carried out.
         events: where events are written, if not where the cluster writes them by itself.
@@ -321,18 +321,23 @@ class Scheduler:
             if timer is not None and timer <= context.now():
                 context.queue.flush()
             info = context.queue.pop()
-            if info is None:
-                in_a_row = 0
-                context.metrics.settle()
-                await self._wait_for_work()
+            if info is not None:
+                await self._schedule_one(info)
+                in_a_row += 1
+                if in_a_row < PODS_BETWEEN_YIELDS:
+                    continue
+            elif context.tasks.catch_up():
+                # A binding may have failed, and its pod be ready again.
                 continue
-            await self._schedule_one(info)
+            in_a_row = 0
+            context.tasks.catch_up()
             context.cluster.trim_logs()
-            in_a_row += 1
-            if in_a_row >= PODS_BETWEEN_YIELDS:
-                in_a_row = 0
-                context.metrics.settle()
+            context.metrics.settle()
+            if info is None:
+                await self._wait_for_work()
+            else:
                 await asyncio.sleep(0)
+        context.tasks.catch_up()
 
     async def _wait_for_work(self) -> None:
         """Until an event brings a pod up, or one has waited long enough."""
@@ -391,6 +396,7 @@ class Scheduler:
     async def _decide(self, framework: Framework, pod: Pod) -> Decision:
         if not self._extenders:
             return decide(framework, pod)
+        self.context.tasks.catch_up()
         self._asking = True
         try:
             asking = decide_asking(framework, pod, self.context.chance)
@@ -409,6 +415,7 @@ class Scheduler:
 
     def _failed(self, info: QueuedPod, decision: Decision, started: float) -> None:
         context, pod = self.context, decision.pod
+        context.tasks.catch_up()
         if context.metrics.enabled:
             result = "unschedulable" if decision.status.is_rejection else "error"
             context.metrics.attempt(result, info.profile, context.loop.time() - started)
