@@ -245,6 +245,19 @@ async def test_it_is_let_in_as_soon_as_the_last_victim_is_seen_to_be_going() -> 
 
 
 @virtual
+async def test_it_is_let_in_at_the_end_if_the_last_victim_had_gone_before() -> None:
+    """Whose going would have woken it had it not still been kept out."""
+    victims = [victim("first", cpu="2", priority=2), victim("last", cpu="2", priority=1)]
+    async with running(NODE, *victims) as world:
+        world.cluster.will_answer("delete", Answer(seconds=5, done=True))
+        await world.create(preemptor(cpu="4"))
+        await world.delete("last")
+        assert (world.names(), world.node_of("p")) == (["p"], "")
+        await world.after(5)
+        assert world.node_of("p") == "n"
+
+
+@virtual
 async def test_nominations_of_lower_priority_on_that_node_are_cleared() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.create(preemptor("low", cpu="1", priority=5))
