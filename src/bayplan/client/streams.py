@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import SplitResult
 
 import aiohttp
 import yarl
+from aiohttp.connector import Connection
 
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import (
     CLOSE_SECONDS,
+    CLOSED,
     CONNECT_SECONDS,
     LATE,
     Answer,
@@ -23,7 +26,10 @@ from bayplan.client.transport import (
     LostError,
     NotSentError,
     Request,
+    end_openings,
     keep_alive,
+    transports_to_close,
+    was_ended,
     why_not_connected,
 )
 from bayplan.errors import ConfigError
@@ -33,11 +39,34 @@ READ_BYTES: Final = 1 << 20
 _IDENTITY: Final = ("Accept-Encoding", "identity")
 
 
+class _Response(aiohttp.ClientResponse):
+    """Cuts its connection where it ends early. To close it, as aiohttp would, takes a server that answers:
+    TLS has both sides say goodbye."""
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        try:
+            return await super().start(connection)
+        except BaseException:
+            _cut(connection)
+            raise
+
+    def close(self) -> None:
+        if self.connection is not None:  # it has not come to its end
+            _cut(self.connection)
+        super().close()
+
+
+def _cut(connection: Connection) -> None:
+    if connection.transport is not None:
+        connection.transport.abort()
+
+
 class Stream:
     """An answer that is read piece by piece."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, ended: Callable[[Stream], None]) -> None:
         self._response = response
+        self._ended = ended
         self.status = response.status
         self.retry_after = response.headers.get("Retry-After", "")
         if response.connection is not None and response.connection.transport is not None:
@@ -71,6 +100,7 @@ class Stream:
     def close(self) -> None:
         """Ends it, wherever it is; the connection is kept only if it had come to its end."""
         self._response.close()
+        self._ended(self)
 
 
 class Streams:
@@ -82,6 +112,8 @@ class Streams:
         self._proxy = proxy or None
         self._session: aiohttp.ClientSession | None = None
         self._opening: set[asyncio.Task[aiohttp.ClientResponse]] = set()
+        self._open: set[Stream] = set()
+        self._is_closed = False
 
     async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
         """Sends a request and waits for the head of its answer.
@@ -92,7 +124,9 @@ class Streams:
         """
         try:
             async with asyncio.timeout(seconds):
-                return Stream(await self._begun(request, headers))
+                stream = Stream(await self._begun(request, headers), self._open.discard)
+                self._open.add(stream)
+                return stream
         except aiohttp.ClientConnectorError as error:
             raise NotSentError(why_not_connected(_cause(error), error.host, error.port or 0)) from error
         except (aiohttp.ClientHttpProxyError, ConfigError, aiohttp.InvalidURL) as error:
@@ -117,21 +151,28 @@ class Streams:
         """Nothing to do: aiohttp opens new connections by itself where the certificate is another one."""
 
     async def close(self) -> None:
-        if self._opening:
-            await asyncio.wait(self._opening, timeout=CLOSE_SECONDS)
+        self._is_closed = True
+        await end_openings(self._opening)
+        for stream in tuple(self._open):
+            stream.close()
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
+        await transports_to_close()
 
     async def _begun(self, request: Request, headers: Headers) -> aiohttp.ClientResponse:
         """The head of the answer. Who gives up meanwhile leaves it to end a little later: asyncio forgets
         sockets that are given up in the first steps of TLS."""
+        if self._is_closed:
+            raise NotSentError(CLOSED)
         opening = asyncio.ensure_future(self._request(request, headers))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
+            if was_ended(opening):
+                raise LostError(CLOSED) from None
             opening.add_done_callback(_opened_for_nobody)
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, opening.cancel)
             raise
@@ -144,6 +185,7 @@ class Streams:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 read_bufsize=READ_BYTES,
+                response_class=_Response,
             )
         pairs = [*headers.pairs, _IDENTITY]
         if request.body:

@@ -6,12 +6,13 @@ failure, so that is what the two errors say.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from bayplan.errors import APIError, BayplanError
 
@@ -24,6 +25,11 @@ KEEP_ALIVE_SECONDS: Final = 30
 CLOSE_SECONDS: Final = 0.2
 """For connections that are being opened to come about, so that they can be closed."""
 
+ROUNDS_TO_CLOSE: Final = 5
+"""Of the loop, until the last transport has heard that it is to close: TLS stands on a plain one, and each
+tells the next in the next round."""
+
+CLOSED: Final = "the client was closed"
 LATE: Final = "net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
 
 
@@ -79,7 +85,32 @@ class Transport(Protocol):
     def forget(self) -> None:
         """Uses no connection any more that is open now."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Ends everything that is open or being opened; whoever waits for it is told so."""
+
+
+async def end_openings(openings: Collection[asyncio.Task[Any]]) -> None:
+    """Ends what is being opened. It gets a little time to come about: asyncio forgets sockets that are given
+    up in the first steps of TLS."""
+    if openings:
+        await asyncio.wait(openings, timeout=CLOSE_SECONDS)
+    late = tuple(openings)
+    for opening in late:
+        opening.cancel()
+    if late:
+        await asyncio.wait(late, timeout=CLOSE_SECONDS)
+
+
+def was_ended(opening: asyncio.Task[Any]) -> bool:
+    """Whether what we waited for was cancelled, and not we ourselves."""
+    task = asyncio.current_task()
+    return opening.cancelled() and (task is None or not task.cancelling())
+
+
+async def transports_to_close() -> None:
+    """Returns when transports that were told to close have done so."""
+    for _ in range(ROUNDS_TO_CLOSE):
+        await asyncio.sleep(0)
 
 
 def keep_alive(raw: socket.socket) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult
 from bayplan.client.answers import AnswerReader
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import (
-    CLOSE_SECONDS,
+    CLOSED,
     CONNECT_SECONDS,
     LATE,
     Answer,
@@ -26,7 +26,10 @@ from bayplan.client.transport import (
     LostError,
     NotSentError,
     Request,
+    end_openings,
     keep_alive,
+    transports_to_close,
+    was_ended,
     why_not_connected,
 )
 from bayplan.errors import ConfigError
@@ -35,9 +38,6 @@ MOST_CONNECTIONS: Final = 64
 """Requests under way at once; others wait for their turn."""
 IDLE_SECONDS: Final = 60.0
 """A connection that was not used for so long is not used again: the server may be about to close it."""
-ROUNDS_TO_CLOSE: Final = 5
-"""Of the loop, until the last transport has heard that it is to close: TLS stands on a plain one, and each
-tells the next in the next round."""
 LIFETIME_SECONDS: Final = 600.0
 """Connections are renewed now and then: certificates are rotated, and servers join behind load balancers."""
 SECOND_ADDRESS_SECONDS: Final = 0.25
@@ -136,6 +136,7 @@ class Wire:
         self._busy = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._renewed_at = float("-inf")
+        self._is_closed = False
 
     async def send(self, request: Request, headers: Headers, seconds: float) -> Answer:
         head = f"{request.method} {self._prefix}{request.target}{self._host_line}"
@@ -163,16 +164,12 @@ class Wire:
             connection.close()
 
     async def close(self) -> None:
-        """Ends everything that is open or being opened."""
-        if self._opening:
-            await asyncio.wait(self._opening, timeout=CLOSE_SECONDS)
-        for task in self._opening:
-            task.cancel()
+        self._is_closed = True
+        await end_openings(self._opening)
         for connection in tuple(self._connections):
             connection.abort()
         self._idle.clear()
-        for _ in range(ROUNDS_TO_CLOSE):
-            await asyncio.sleep(0)
+        await transports_to_close()
 
     async def _exchange(
         self, connection: _Connection, request: Request, data: bytes, seconds: float
@@ -216,12 +213,16 @@ class Wire:
         Whoever waits for it may be cancelled, the opening itself is not: asyncio forgets sockets that are
         given up in the first steps of TLS. Such a connection is kept for whoever comes next.
         """
+        if self._is_closed:
+            raise NotSentError(CLOSED)
         opening = asyncio.ensure_future(self._open(min(seconds, CONNECT_SECONDS)))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
+            if was_ended(opening):
+                raise NotSentError(CLOSED) from None
             opening.add_done_callback(self._opened_for_nobody)
             raise
         except (OSError, ConfigError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -33,6 +35,24 @@ class Peer:
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
+
+    def stop_reading(self) -> None:
+        """Takes no more notice of what comes, not even of its end."""
+        assert isinstance(self.writer.transport, asyncio.Transport)
+        self.writer.transport.pause_reading()
+
+    def has_ended(self) -> bool:
+        """Whether the other side has ended the connection; to be asked where reading was stopped."""
+        number = os.dup(self.writer.get_extra_info("socket").fileno())
+        with socket.socket(fileno=number) as raw:
+            try:
+                while raw.recv(1 << 16):
+                    pass
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                pass
+            return True
 
     def cut(self) -> None:
         """Ends the connection without a word."""

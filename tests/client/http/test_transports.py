@@ -331,6 +331,100 @@ def test_nothing_is_left_of_a_connection_that_is_being_opened(make: Make, rounds
     gc.collect()
 
 
+async def hangs(peer: Peer) -> None:
+    """A server that accepts, and then does not even read."""
+    peer.stop_reading()
+    try:
+        await asyncio.sleep(PATIENT)
+    finally:
+        peer.cut()
+
+
+async def falls_silent(peer: Peer) -> None:
+    """A server that begins to answer."""
+    await peer.request()
+    await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+    await hangs(peer)
+
+
+@both
+@pytest.mark.parametrize(
+    ("scheme", "tls"),
+    [
+        pytest.param("http", None, id="plain"),
+        pytest.param("https", ServerTLS(TLSSettings(insecure=True)), id="in the first steps of TLS"),
+    ],
+)
+def test_a_request_to_a_server_that_hangs_ends_when_all_is_closed(
+    make: Make, scheme: str, tls: ServerTLS | None
+) -> None:
+    async def main() -> bool:
+        async with raw_server(hangs) as server:
+            transport = make(urlsplit(f"{scheme}://127.0.0.1:{server.port}"), tls)
+            sending = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
+            while not server.peers:
+                await asyncio.sleep(0.001)
+            await transport.close()
+            with pytest.raises((LostError, NotSentError)):
+                await sending
+            return server.peers[0].has_ended()
+
+    assert asyncio.run(main())
+    gc.collect()
+
+
+@pytest.mark.parametrize("tls", [pytest.param(False, id="plain"), pytest.param(True, id="TLS")])
+@pytest.mark.parametrize(
+    "how", ["closed before", "left open", "being read", "given up before its answer begins"]
+)
+def test_a_stream_of_a_server_that_falls_silent_ends_when_all_is_closed(tls: bool, how: str) -> None:
+    """TLS would have both sides say goodbye, and such a server says nothing."""
+
+    async def main() -> bool:
+        handle = answers_once if how.startswith("given up") else falls_silent
+        async with raw_server(handle, server_tls() if tls else None) as server:
+            url = urlsplit(f"{'https' if tls else 'http'}://127.0.0.1:{server.port}")
+            streams = Streams(url, ServerTLS(TLSSettings(insecure=True)) if tls else None)
+            if how.startswith("given up"):
+                await streams.send(GET, HEADERS, PATIENT)
+                with pytest.raises(LostError):
+                    await streams.send(GET, HEADERS, 0.01)
+                await streams.close()
+                return server.peers[0].has_ended()
+            stream = await streams.open(GET, HEADERS, PATIENT)
+            assert await stream.read(PATIENT) == b"{}"
+            reading = asyncio.ensure_future(stream.read(PATIENT)) if how == "being read" else None
+            await asyncio.sleep(0)
+            if how == "closed before":
+                stream.close()
+            await streams.close()
+            if reading is not None:
+                with pytest.raises(LostError):
+                    await reading
+            return server.peers[0].has_ended()
+
+    assert asyncio.run(main())
+    gc.collect()
+
+
+async def answers_once(peer: Peer) -> None:
+    await peer.request()
+    await peer.send(OK)
+    await hangs(peer)
+
+
+@both
+def test_nothing_is_opened_any_more_when_all_is_closed(make: Make) -> None:
+    async def main() -> int:
+        async with raw_server(answers) as server, connected(make, server) as transport:
+            await transport.close()
+            with pytest.raises(NotSentError, match="the client was closed"):
+                await transport.send(GET, HEADERS, PATIENT)
+            return len(server.peers)
+
+    assert asyncio.run(main()) == 0
+
+
 def test_after_a_renewal_old_connections_are_left() -> None:
     async def main() -> list[int]:
         async with raw_server(answers) as server, connected(Wire, server) as transport:
