@@ -12,15 +12,11 @@ from typing import TypeVar
 import pytest
 
 from bayplan.api.lease import Lease, LeaseSpec
-from bayplan.api.pod import Pod
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, make_identity
-from bayplan.client.leader_only import LeaderOnly, NotLeadingError
 from bayplan.errors import APIError, ConfigError, ConflictError, ServerError, UnknownOutcomeError
-from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.metrics.instruments import Gauge
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import DEFAULT_EPOCH, current_loop, run_virtual
-from bayplan.testing.builders import make_pod
 
 from .candidates import SETTINGS, Candidate, Leases, lease_of, put_lease
 
@@ -292,62 +288,7 @@ def test_a_release_that_does_not_work_ends_all_the_same(
     assert "cannot release lease kube-system/kube-scheduler" in caplog.text
 
 
-# A process that was paused
-
-
-class Paused:
-    """A leader whose process stood still while the world went on."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        loop = current_loop()
-        self.asleep = {"clock": 0.0, "wall": 0.0}
-        self.election = LeaderElection(
-            MemoryCluster(store),
-            SETTINGS,
-            "paused",
-            now=lambda: loop.wall_time() - self.asleep["wall"],
-            clock=lambda: loop.time() - self.asleep["clock"],
-        )
-
-
-@pytest.mark.parametrize(
-    ("stood_still", "seconds", "may_write"),
-    [
-        pytest.param((), 14, True, id="for less than the lease: it may"),
-        pytest.param((), 15, False, id="for as long as the lease: it may not"),
-        pytest.param(("clock",), 15, False, id="with a clock that stood still, too: the other clock tells"),
-        pytest.param(("wall",), 15, False, id="with a wall clock that is set back meanwhile"),
-    ],
-)
-def test_a_process_that_wakes_up_late_starts_no_write(
-    stood_still: tuple[str, ...], seconds: float, may_write: bool
-) -> None:
-    async def life(store: MemoryStore) -> tuple[bool, list[bool]]:
-        paused = Paused(store)
-        await paused.election.acquire()
-        api = LeaderOnly(MemoryCluster(store), paused.election.may_write)
-        await asyncio.sleep(seconds)
-        for clock in stood_still:
-            paused.asleep[clock] = seconds
-        pod = store.create(make_pod("p"))
-        writes: list[Callable[[], Awaitable[object]]] = [
-            lambda: api.patch_pod_status(pod, PodStatusPatch(nominated_node_name="n")),
-            lambda: api.bind(pod, "n"),
-            lambda: api.create(make_pod("q")),
-            lambda: api.update(store.get(Pod, "p", "default")),
-            lambda: api.delete_pod(pod),
-        ]
-        done = []
-        for write in writes:
-            try:
-                await write()
-                done.append(True)
-            except NotLeadingError:
-                done.append(False)
-        assert (await api.list(Pod))[1] == store.resource_version
-        return paused.election.may_write(), done
-
-    assert live(life) == (may_write, [may_write] * 5)
+# Who may write (that nobody else does: http/test_leases.py)
 
 
 def test_a_lease_counts_from_when_it_was_asked_for() -> None:
@@ -367,27 +308,6 @@ def test_a_lease_counts_from_when_it_was_asked_for() -> None:
         return before, election.may_write()
 
     assert live(life) == (True, False)
-
-
-def test_a_write_under_way_can_only_lose() -> None:
-    """It was sent in time and arrives late: the pod is bound by the new leader, and bound once."""
-
-    async def life(store: MemoryStore) -> tuple[str, str]:
-        late = Candidate(store, "late")
-        await asyncio.sleep(5)
-        await late.kill()
-        other = Candidate(store, "other")
-        pod = store.create(make_pod("p"))
-        await asyncio.sleep(30)
-        assert other.election.may_write()
-        await LeaderOnly(MemoryCluster(store), other.election.may_write).bind(pod, "theirs")
-        with pytest.raises(ConflictError) as refused:
-            await MemoryCluster(store).bind(pod, "ours")
-        return str(refused.value), store.get(Pod, "p", "default").spec.node_name
-
-    told, node = live(life)
-    assert node == "theirs"
-    assert 'already assigned to node "theirs"' in told
 
 
 def test_who_finds_another_in_its_place_writes_no_more() -> None:

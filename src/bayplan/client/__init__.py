@@ -9,8 +9,8 @@
     bodies.py, events.py                            writing
     http.py                                         all of this as a `ClusterAPI`: `KubernetesCluster`
     informer.py                                     a copy of one kind, whatever gets lost on the way
-    leader_election.py, known_lease.py,             of several schedulers one works,
-      lease_events.py, leader_only.py                 and only that one writes
+    leader_election.py, known_lease.py,             of several schedulers one works, and only that one writes:
+      lease_events.py                                 `requests.py` asks it before each write
     advice.py, complaints.py                        what people are told, and how often
 
 `informer.py` and the election know only the protocols that they use, and run on a store in this process, too.

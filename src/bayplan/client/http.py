@@ -18,7 +18,6 @@ from bayplan.client import bodies
 from bayplan.client.access import Access
 from bayplan.client.decoding import decode_object
 from bayplan.client.events import EventWriter
-from bayplan.client.leader_only import refuse_unless
 from bayplan.client.listing import list_all
 from bayplan.client.paths import resource_of
 from bayplan.client.rate_limit import make_bucket
@@ -73,14 +72,14 @@ class KubernetesCluster(ClusterAPI):
         chance: random.Random | None = None,
     ) -> None:
         self.connections = Connections(access, now=now) if isinstance(access, Access) else access
-        self._permit = None if may_write is None else refuse_unless(may_write)
         self.requests = Requests(
             self.connections,
             make_bucket(qps, burst),
             component=component,
             seconds=request_seconds,
-            permit=self._permit,
+            may_write=may_write,
         )
+        self._may_write = may_write
         self._idle_seconds = idle_seconds
         self._now = now
         self._chance = chance or random.Random()
@@ -187,7 +186,7 @@ class KubernetesCluster(ClusterAPI):
         """Where a recorder writes its events: over the same connections, with a limit of its own."""
         bucket = make_bucket(qps, burst)
         return EventWriter(
-            Requests(self.connections, bucket, seconds=self.requests.seconds, permit=self._permit)
+            Requests(self.connections, bucket, seconds=self.requests.seconds, may_write=self._may_write)
         )
 
 

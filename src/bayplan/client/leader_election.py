@@ -12,7 +12,7 @@ Clocks of different machines are never compared. Whether the lease of another is
 have seen it unchanged. Whether ours is goes by when we began to write it (`may_write`): others cannot have
 seen it earlier than that, so they wait at least as long as we do.
 
-`known_lease.py` is what is known of the lease; `leader_only.py` is what acts on `may_write`.
+`known_lease.py` is what is known of the lease; `requests.py` asks `may_write` right before each write.
 """
 
 from __future__ import annotations

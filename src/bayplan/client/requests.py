@@ -30,7 +30,7 @@ from bayplan.client.streams import Stream, Streams
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import Answer, Headers, LostError, NotSentError, Request, Transport
 from bayplan.client.wire import Wire
-from bayplan.errors import ServerError, UnknownOutcomeError
+from bayplan.errors import APIError, ServerError, UnknownOutcomeError
 from bayplan.metrics.instruments import Families
 
 REQUEST_SECONDS: Final = 30.0
@@ -50,6 +50,13 @@ class UnreachableError(ServerError):
     """The server could not be reached: nothing was sent."""
 
     code = 0
+
+
+class NotLeadingError(APIError):
+    """Nothing was written: our lease has lapsed, so another may lead by now."""
+
+    def __init__(self) -> None:
+        super().__init__("nothing was written: the lease has lapsed, so another scheduler may lead by now")
 
 
 class Connections:
@@ -101,7 +108,10 @@ class Requests:
         bucket: the rate limit; None for none.
         component: what the client is for, as part of the User-Agent.
         seconds: for the answer to a short request.
-        permit: asked right before a write is sent, and raises where it must not be sent any more.
+        may_write: asked right before a write is sent; where it says no there is a NotLeadingError. A process
+            that was paused wakes up believing that it leads, but can tell by its clock that its lease may
+            have lapsed: then it starts no write, and one that was under way can only lose against the new
+            leader's (409).
     """
 
     def __init__(
@@ -111,12 +121,12 @@ class Requests:
         *,
         component: str = "scheduler",
         seconds: float = REQUEST_SECONDS,
-        permit: Callable[[], None] | None = None,
+        may_write: Callable[[], bool] | None = None,
     ) -> None:
         self.connections = connections
         self.seconds = seconds
         self._short = connections.short()
-        self._permit = permit
+        self._permit = None if may_write is None else _refuse_unless(may_write)
         self._bucket = bucket
         self._about_us = (("Accept", JSON), ("User-Agent", user_agent(component)))
         self._identity: Headers | None = None
@@ -215,6 +225,14 @@ class Requests:
 
     def _failed(self, request: Request, error: Exception) -> str:
         return f'{request.method.title()} "{self.connections.server}{request.target}": {error}'
+
+
+def _refuse_unless(may_write: Callable[[], bool]) -> Callable[[], None]:
+    def permit() -> None:
+        if not may_write():
+            raise NotLeadingError
+
+    return permit
 
 
 def user_agent(component: str) -> str:

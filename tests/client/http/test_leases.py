@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from bayplan.api.lease import Lease
+from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import (
     ElectionSettings,
@@ -17,9 +19,11 @@ from bayplan.client.leader_election import (
     LeadershipLostError,
     lease_client,
 )
-from bayplan.client.leader_only import NotLeadingError
+from bayplan.client.requests import NotLeadingError
+from bayplan.errors import ConflictError
+from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.server.memory import MemoryStore
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.builders import make_node, make_pod, make_pv
 
 from .api_server import ApiServer, Asked, serving
 from .clients import talk, until
@@ -161,6 +165,84 @@ def test_a_write_whose_turn_comes_too_late_is_not_sent() -> None:
     ends, sent = talk(store, act, options=options)
     assert ends == [type(None), NotLeadingError, NotLeadingError]
     assert sent == 1
+
+
+@pytest.mark.parametrize(
+    ("clock", "wall", "may_write"),
+    [
+        pytest.param(14, 14, True, id="after less than the lease: it may"),
+        pytest.param(15, 15, False, id="after the lease: it may not"),
+        pytest.param(0, 15, False, id="with a clock that stood still meanwhile: the other one tells"),
+        pytest.param(15, 0, False, id="with a wall clock that was set back meanwhile"),
+    ],
+)
+def test_a_process_that_wakes_up_late_starts_no_write(clock: float, wall: float, may_write: bool) -> None:
+    """Of none of the verbs; it may read all the same."""
+    store = MemoryStore()
+    pod, volume = store.create(make_pod("p")), store.create(make_pv("v"))
+    passed = {"clock": 0.0, "wall": 0.0}
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> list[list[str]]:
+        settings = ElectionSettings()
+        election = LeaderElection(
+            lease_client(cluster.connections, settings),
+            settings,
+            "paused",
+            now=lambda: 1_800_000_000.0 + passed["wall"],
+            clock=lambda: passed["clock"],
+        )
+        await election.acquire()
+        passed.update(clock=clock, wall=wall)
+        paused = KubernetesCluster(cluster.connections, qps=-1, may_write=election.may_write)
+        writes: dict[str, Callable[[], Awaitable[object]]] = {
+            "PATCH": lambda: paused.patch_pod_status(pod, PodStatusPatch(nominated_node_name="n")),
+            "PATCH a volume": lambda: paused.update(volume),
+            "POST a binding": lambda: paused.bind(pod, "n"),
+            "POST": lambda: paused.create(make_pod("q")),
+            "DELETE": lambda: paused.delete_pod(pod),
+        }
+        server.asked.clear()
+        done = []
+        for name, write in writes.items():
+            try:
+                await write()
+                done.append(name.split()[0])
+            except NotLeadingError:
+                pass
+        assert [pod.name for pod in (await paused.list(Pod))[0]]
+        return [done, [asked.method for asked in server.asked if asked.method != "GET"]]
+
+    written = ["PATCH", "PATCH", "POST", "POST", "DELETE"] if may_write else []
+    assert talk(store, act) == [written, written]
+
+
+def test_a_write_under_way_can_only_lose() -> None:
+    """It was sent in time and arrives late: the pod is bound by the new leader, and bound once."""
+    store = MemoryStore()
+    pod = store.create(make_pod("p"))
+    arrived, lapsed = asyncio.Event(), asyncio.Event()
+    leads = True
+
+    async def hold_up(asked: Asked) -> web.StreamResponse | None:
+        if asked.path.endswith("/binding") and not arrived.is_set():
+            arrived.set()
+            await lapsed.wait()
+        return None
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> str:
+        nonlocal leads
+        late = asyncio.ensure_future(cluster.bind(pod, "ours"))
+        await arrived.wait()
+        leads = False
+        await KubernetesCluster(cluster.connections, qps=-1).bind(pod, "theirs")
+        lapsed.set()
+        with pytest.raises(ConflictError) as refused:
+            await late
+        return str(refused.value)
+
+    told = talk(store, act, options={"may_write": lambda: leads}, interfere=hold_up)
+    assert 'already assigned to node "theirs"' in told
+    assert store.get(Pod, "p", "default").spec.node_name == "theirs"
 
 
 def test_two_processes_take_turns() -> None:
