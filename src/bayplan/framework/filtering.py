@@ -16,6 +16,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework import calls
 from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile, Step
+from bayplan.framework.promises import KeptPromises, joined, with_promised
 from bayplan.framework.search import Search
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
@@ -43,6 +44,8 @@ class Filtering:
         self._cluster = cluster
         self._nodes = NodeColumns(cluster)
         self._asked = tuple(step for step in profile.filters if not step.kept)
+        self._reading_pods = tuple(step for step in profile.filters if step.usage or not step.kept)
+        """Those that may say something else if other pods were there."""
 
     def asked(self, search: Search) -> list[Step]:
         """The plugins that are asked in every cycle and have something to say about this pod."""
@@ -58,10 +61,26 @@ class Filtering:
         verdicts = Verdicts(standing.who, standing.why, standing.reasons)
         self._ask(search, asked, self._nodes, verdicts)
         if self._cluster.nominated:
-            hypothesis = self.with_nominated(search.pod, None)
-            if hypothesis is not None:
-                verdicts.overrule(hypothesis.rows, self.judge_plainly(search, hypothesis))
+            self._mind_promises(search, verdicts, row_local=not asked)
         return verdicts
+
+    def _mind_promises(self, search: Search, verdicts: Verdicts, *, row_local: bool) -> None:
+        """Pods that are expected on a node and go first count as if they were there."""
+
+        def judge(supposed: Hypothesis) -> Verdicts:
+            return self.judge_plainly(search, supposed)
+
+        if row_local:
+            key = (KeptPromises, search.pod.priority)
+            kept: KeptPromises | None = search.standing.shared.get(key)
+            if kept is None:
+                kept = search.standing.shared[key] = KeptPromises(self._cluster)
+            kept.renew(search.pod, judge)
+            verdicts.overrule_all(kept.who, kept.why)
+            return
+        supposed = with_promised(self._cluster, search.pod, None)
+        if supposed is not None:
+            verdicts.overrule(supposed.rows, judge(supposed))
 
     def fits_row(self, search: Search, row: int) -> bool:
         """Whether one row passes, pods nominated there included. The Standing must be up to date."""
@@ -75,32 +94,31 @@ class Filtering:
             self._ask(search, asked, view, verdicts)
             if verdicts.who[0] != PASS:
                 return False
-        if row not in self._cluster.nominated:
-            return True
-        as_it_is = Hypothesis(
-            self._cluster, rows, rows[:0], np.zeros(2, dtype=np.intp), np.zeros(0, dtype=np.int64)
-        )
-        joined = self.with_nominated(search.pod, as_it_is)
-        return joined is None or bool(self.judge_plainly(search, joined).passing[0])
+        supposed = with_promised(self._cluster, search.pod, rows)
+        return supposed is None or bool(self.judge_plainly(search, supposed).passing[0])
 
     def judge(self, search: Search, hypothesis: Hypothesis) -> Verdicts:
         """What the filters would say if other pods were on these rows, pods nominated there included."""
-        plain = self.judge_plainly(search, hypothesis)
-        if self._cluster.nominated:
-            joined = self.with_nominated(search.pod, hypothesis)
-            if joined is not None:
-                at = _positions(hypothesis.rows, joined.rows)
-                plain.overrule(at, self.judge_plainly(search, joined))
-        return plain
+        together = joined(hypothesis, search.pod) if self._cluster.nominated else None
+        if together is None:
+            return self.judge_plainly(search, hypothesis)
+        at, with_them = together
+        verdicts = self._no_verdicts(search, hypothesis)
+        verdicts.overrule(at, self.judge_plainly(search, with_them))
+        left = verdicts.passing.nonzero()[0]
+        if len(left):
+            verdicts.overrule(left, self.judge_plainly(search, hypothesis.subset(left)))
+        return verdicts
 
     def judge_plainly(self, search: Search, view: NodeColumns) -> Verdicts:
         """What the filters say about these rows as they are given."""
+        standing = search.standing
         steps = [
             step
-            for step in self._profile.filters
-            if not (search.standing.skips(step.name) if step.kept else step.name in search.skipped)
+            for step in self._reading_pods
+            if not (standing.skips(step.name) if step.kept else step.name in search.skipped)
         ]
-        verdicts = self._no_verdicts(search, view)
+        verdicts = Verdicts(*standing.from_nodes_alone(view.rows), standing.reasons)
         self._ask(search, steps, view, verdicts)
         return verdicts
 
@@ -108,11 +126,11 @@ class Filtering:
         """What one plugin says about every row, whatever the others say."""
         verdicts = self._no_verdicts(search, self._nodes)
         self._ask(search, [step], self._nodes, verdicts)
-        hypothesis = self.with_nominated(search.pod, None)
-        if hypothesis is not None:
-            there = self._no_verdicts(search, hypothesis)
-            self._ask(search, [step], hypothesis, there)
-            verdicts.overrule(hypothesis.rows, there)
+        supposed = with_promised(self._cluster, search.pod, None)
+        if supposed is not None:
+            there = self._no_verdicts(search, supposed)
+            self._ask(search, [step], supposed, there)
+            verdicts.overrule(supposed.rows, there)
         return verdicts
 
     @staticmethod
@@ -178,47 +196,7 @@ class Filtering:
         if problem:
             raise _adjust_error(verb, step, problem)
 
-    def with_nominated(self, pod: Pod, base: Hypothesis | None) -> Hypothesis | None:
-        """Rows with nominated pods that go first, with those pods added. None where there are none.
-
-        `base` says what else is supposed of the rows, and then which rows are meant.
-        """
-        cluster, pods = self._cluster, self._cluster.pods
-        slots = pods.nominated.read.nonzero()[0]
-        slots = slots[pods.priority.array.take(slots) >= pod.priority]
-        slots = slots[slots != cluster.nominated_slot(pod.uid)]
-        rows = pods.row.array.take(slots)
-        known = cluster.nodes.exists.array.take(rows)
-        if base is not None:
-            among = np.zeros(cluster.nodes.high, dtype=np.bool_)
-            among[base.rows] = True
-            known = known & among.take(rows)
-        if not known.any():
-            return None
-        return _with_added(cluster, rows[known], slots[known], base)
-
 
 def _adjust_error(verb: str, step: Step, text: str) -> calls.AttemptError:
     text = f'running {verb} on PreFilter plugin "{step.name}": {text}'
     return calls.AttemptError(text, step.name, Point.FILTER)
-
-
-def _positions(rows: IdColumn, wanted: IdColumn) -> IdColumn:
-    """Where in `rows` each of `wanted` stands."""
-    order = rows.argsort(kind="stable")
-    return order.take(np.searchsorted(rows.take(order), wanted))
-
-
-def _with_added(cluster: Cluster, rows: IdColumn, added: IdColumn, base: Hypothesis | None) -> Hypothesis:
-    """`base`, or the cluster as it is, on these rows, with a pod added for each; a row may come twice."""
-    here = np.unique(rows)
-    place = np.searchsorted(here, rows)
-    slots, signs = added, np.ones(len(added), dtype=np.int64)
-    if base is not None:
-        before = base.subset(_positions(base.rows, here))
-        place = np.concatenate((np.repeat(np.arange(len(here)), np.diff(before.starts)), place))
-        slots, signs = np.concatenate((before.slots, slots)), np.concatenate((before.signs, signs))
-    order = place.argsort(kind="stable")
-    starts = np.zeros(len(here) + 1, dtype=np.intp)
-    np.cumsum(np.bincount(place, minlength=len(here)), out=starts[1:])
-    return Hypothesis(cluster, here, slots.take(order), starts, signs.take(order))

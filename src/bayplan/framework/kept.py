@@ -201,6 +201,9 @@ class KeptPlugin:
             self._images_version = self._cluster.images_version
             self.verdicts.start_over()
             self.raw_scores.start_over()
+            if hasattr(self.plugin, "filter"):
+                # Others keep what follows from its verdicts.
+                self.generation += 1
 
     def _judge(self, view: NodeColumns) -> NDArray[np.int64]:
         there, shown = self._shown(view)

@@ -190,6 +190,11 @@ class Standing:
         self._epochs = epochs
         self._cursors = (cluster.node_log.end, cluster.usage_log.end)
 
+    def from_nodes_alone(self, rows: IdColumn) -> tuple[Who, Why]:
+        """What plugins say that look only at the Node objects: it holds whatever pods may be there."""
+        self.sync()
+        return self._static_who.take(rows), self._static_why.take(rows)
+
     def _columns(self) -> list[KeptColumn]:
         """All kept columns that take part, brought up to date with what they depend on besides rows."""
         columns = [kept.verdict_column() for _, kept in self._filters]

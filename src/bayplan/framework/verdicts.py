@@ -183,6 +183,13 @@ class Verdicts:
             self._who[rows.take(failing)] = other.who.take(failing)
             self._why[rows.take(failing)] = other.why.take(failing)
 
+    def overrule_all(self, who: Who, why: Why) -> None:
+        """The same with a verdict for every row."""
+        failing = who != PASS
+        if failing.any():
+            self._plain = False
+            self._who, self._why = np.where(failing, who, self.who), np.where(failing, why, self.why)
+
     def detached(self) -> Verdicts:
         """A copy that stays as it is when the cluster goes on."""
         return Verdicts(self.who.copy(), self.why.copy(), dict(self._reasons))

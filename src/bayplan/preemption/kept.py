@@ -6,61 +6,53 @@ Pods with affinity or spreading constraints are judged on all rows each time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.framework.outcome import FilterOutcome
 from bayplan.preemption.table import Candidates, VictimTable
 from bayplan.preemption.victims import dry_run
 from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.following import RowFollower
 from bayplan.snapshot.interning import IdColumn
 
 
-@dataclass(slots=True)
 class KeptDryRun:
-    """What is known for pods of one signature and priority, and how much of the logs it has seen."""
+    """What is known for pods of one signature and priority."""
 
-    table: VictimTable
-    itself: str
-    """The uid of a pod that is nominated itself, and so does not count among those that go before it."""
-    budgets: int
-    cursors: tuple[int, int, int]
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._follower = RowFollower(cluster)
+        self._budgets = -1
+        self.table = VictimTable(0)
 
-    def follow(self, cluster: Cluster) -> bool:
-        """Forgets what is no longer true. False where all of it has to be forgotten."""
-        logs = (cluster.usage_log, cluster.node_log, cluster.nomination_log)
-        changes = [log.since(cursor) for log, cursor in zip(logs, self.cursors, strict=True)]
-        self.cursors = _cursors(cluster)
-        if self.budgets != _budgets(cluster) or len(self.table.known) != cluster.nodes.high:
-            return False
-        for changed in changes:
-            if changed is None:
-                return False
-            if changed:
-                self.table.known[changed] = False
-        return True
+    def forget_outdated(self) -> None:
+        """Forgets what is no longer true."""
+        cluster, changed = self._cluster, self._follower.changed()
+        budgets = cluster.objects.of(PodDisruptionBudget).version
+        if changed is None or budgets != self._budgets:
+            self._budgets = budgets
+            self.table = VictimTable(cluster.nodes.high)
+        else:
+            self.table.forget(changed)
 
 
 def judged(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
     """What evicting would take on these rows, from an earlier dry run as far as that still holds."""
-    cluster = outcome.cluster
-    itself = pod.uid if cluster.nominated_node(pod.uid) else ""
-    key = ("preemption", pod.priority, bool(itself))
-    known = outcome.kept.get(key) if outcome.row_local else None
-    if not isinstance(known, KeptDryRun) or known.itself != itself or not known.follow(cluster):
-        known = KeptDryRun(VictimTable(cluster.nodes.high), itself, _budgets(cluster), _cursors(cluster))
+    cluster, key = outcome.cluster, (KeptDryRun, pod.priority)
+    kept: KeptDryRun | None = outcome.kept.get(key) if outcome.row_local else None
+    if kept is None:
+        kept = KeptDryRun(cluster)
         if outcome.row_local:
-            outcome.kept[key] = known
-    anew = rows[~known.table.known.take(rows)]
+            outcome.kept[key] = kept
+    kept.forget_outdated()
+    table, own = kept.table, cluster.nominated_row(pod.uid)
+    if own >= 0:
+        # Where the pod is expected itself it does not stand in its own way; what comes of that is of no use
+        # to others, and what they found not to it.
+        table.forget((own,))
+    anew = rows[~table.known.take(rows)]
     if len(anew):
-        known.table.put(dry_run(cluster, pod.priority, anew, outcome.judge))
-    return Candidates(rows, known.table)
-
-
-def _cursors(cluster: Cluster) -> tuple[int, int, int]:
-    return cluster.usage_log.end, cluster.node_log.end, cluster.nomination_log.end
-
-
-def _budgets(cluster: Cluster) -> int:
-    return cluster.objects.of(PodDisruptionBudget).version
+        table.put(dry_run(cluster, pod.priority, anew, outcome.judge))
+    if own >= 0:
+        table.forget((own,))
+    return Candidates(rows, table)

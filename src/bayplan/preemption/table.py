@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,11 @@ class VictimTable:
         else:
             for index, row in enumerate(rows.tolist()):
                 self._victims[row] = found.victims_of(index)
+
+    def forget(self, rows: Collection[int]) -> None:
+        """These rows have to be judged again, though what was known of them can still be read."""
+        if rows:
+            self.known[list(rows)] = False
 
     def victims_of(self, row: int) -> IdColumn:
         """Slots of the victims, most important first."""

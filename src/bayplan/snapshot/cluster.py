@@ -290,9 +290,14 @@ class Cluster:
         """The slot of a nominated pod, -1 where it is not nominated."""
         return self._nominated_slot.get(uid, -1)
 
-    def nominated_node(self, uid: str) -> str | None:
+    def nominated_row(self, uid: str) -> int:
+        """The row that a pod is nominated to, -1 where it is not nominated."""
         slot = self._nominated_slot.get(uid)
-        return None if slot is None else self.nodes.name[self.pods.row.cell[slot]]
+        return -1 if slot is None else int(self.pods.row.cell[slot])
+
+    def nominated_node(self, uid: str) -> str | None:
+        row = self.nominated_row(uid)
+        return None if row < 0 else self.nodes.name[row]
 
     # What rules ask
 
