@@ -8,22 +8,17 @@ without a restart; everything else is read once.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from bayplan.errors import ConfigError
 from bayplan.extender.settings import ExtenderSettings, TLSSettings
+from bayplan.tls import Stamp, client_context, show, stamp, trust, why
 
 _PREFIX: Final = "couldn't build extenders: "
 _BAD_CA: Final = "unable to load root certificates: {why}"
 _BAD_PAIR: Final = "tls: {why}"
-
-_Signature = tuple[tuple[int, int, int], ...]
 
 
 class ExtenderTLS:
@@ -38,7 +33,7 @@ class ExtenderTLS:
         self.server_name = (tls.server_name if tls is not None else "") or None
         """The name to ask for and to expect, where it is not the one in the URL."""
         self._from_files = self._tls is not None and not (self._tls.cert_data or self._tls.key_data)
-        self._signature: _Signature = ()
+        self._stamps: list[Stamp] = []
         self._context: ssl.SSLContext | None = None
         if self._ca is not None or (self._tls is not None and not self._from_files):
             # What is wrong with the configuration is said at the start, not at the first call.
@@ -51,19 +46,16 @@ class ExtenderTLS:
             OSError: the files of the client certificate cannot be read, or do not belong together.
         """
         if self._from_files and self._tls is not None:
-            signature = tuple(_stamp(path) for path in (self._tls.cert_file, self._tls.key_file))
-            if signature != self._signature:
+            stamps = [stamp(path) for path in (self._tls.cert_file, self._tls.key_file)]
+            if stamps != self._stamps:
                 self._context = self._make()
-                self._signature = signature
+                self._stamps = stamps
         if self._context is None:
             self._context = self._make()
         return self._context
 
     def _make(self, *, with_pair: bool = True) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Go trusts exactly the certificates it is given, be they roots or not, and looks at no common name.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.hostname_checks_common_name = False
+        context = client_context()
         if self._insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -80,11 +72,6 @@ def _has_pair(tls: TLSSettings) -> bool:
     return bool(tls.cert_file or tls.cert_data) and bool(tls.key_file or tls.key_data)
 
 
-def _stamp(path: str) -> tuple[int, int, int]:
-    stat = os.stat(path)
-    return stat.st_mtime_ns, stat.st_ino, stat.st_size
-
-
 def _ca(tls: TLSSettings) -> bytes:
     if tls.ca_data:
         return tls.ca_data
@@ -96,31 +83,15 @@ def _ca(tls: TLSSettings) -> bytes:
 
 def _trust(context: ssl.SSLContext, ca: bytes) -> None:
     try:
-        # PEM is ASCII but for comments around it.
-        context.load_verify_locations(cadata=ca.decode("ascii", errors="ignore"))
+        trust(context, ca)
     except ssl.SSLError as error:
-        raise ConfigError(_PREFIX + _BAD_CA.format(why=error.reason or error)) from error
+        raise ConfigError(_PREFIX + _BAD_CA.format(why=why(error))) from error
 
 
 def _show(context: ssl.SSLContext, tls: TLSSettings, from_files: bool) -> None:
-    with _as_file(tls.cert_data, tls.cert_file) as cert, _as_file(tls.key_data, tls.key_file) as key:
-        try:
-            # An empty password: without one OpenSSL would ask at the terminal for that of an encrypted key.
-            context.load_cert_chain(cert, key, password="")
-        except OSError as error:
-            if from_files:
-                raise
-            why = getattr(error, "reason", None) or error.strerror or str(error)
-            raise ConfigError(_PREFIX + _BAD_PAIR.format(why=why)) from error
-
-
-@contextlib.contextmanager
-def _as_file(data: bytes, path: str) -> Iterator[str]:
-    """The path of a file with this content; `ssl` reads certificates from nowhere else."""
-    if not data:
-        yield path
-        return
-    with tempfile.NamedTemporaryFile() as file:  # readable by us alone, gone when loaded
-        file.write(data)
-        file.flush()
-        yield file.name
+    try:
+        show(context, tls.cert_data or tls.cert_file, tls.key_data or tls.key_file)
+    except OSError as error:
+        if from_files:
+            raise
+        raise ConfigError(_PREFIX + _BAD_PAIR.format(why=why(error))) from error

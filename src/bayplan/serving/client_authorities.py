@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from bayplan.client.requests import Requests
 from bayplan.errors import APIError, ConfigError
 from bayplan.serving.settings import AuthenticationSettings, ProxySettings
+from bayplan.tls import Stamp, stamp
 
 CONFIG_MAP: Final = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 LOOK_SECONDS: Final = 60.0
@@ -37,7 +37,7 @@ class ClientAuthorities:
         self._settings = settings
         self._requests = None if settings.skip_lookup else requests
         self._files = {"client": settings.client_ca_file, "proxy": settings.proxy.ca_file}
-        self._stamps: dict[str, tuple[int, ...]] = {}
+        self._stamps: dict[str, Stamp] = {}
         self._pem = {"client": b"", "proxy": b""}
         self.version = 0
         self.proxy: ProxySettings = settings.proxy
@@ -47,7 +47,7 @@ class ClientAuthorities:
         for which, path in self._files.items():
             if path:
                 self._set(which, _read(path))
-                self._stamps[which] = _stamp(path)
+                self._stamps[which] = stamp(path)
 
     @property
     def pem(self) -> str:
@@ -68,8 +68,8 @@ class ClientAuthorities:
     def follow_files(self) -> None:
         """Reads files again that have changed. One that makes no sense now is left for later."""
         for which, path in self._files.items():
-            if path and (stamp := _stamp(path)) != self._stamps[which]:
-                self._stamps[which] = stamp
+            if path and (found := stamp(path)) != self._stamps[which]:
+                self._stamps[which] = found
                 try:
                     self._set(which, _read(path))
                 except ConfigError as error:
@@ -172,11 +172,3 @@ def _read(path: str) -> bytes:
     except (OSError, ValueError) as error:
         raise ConfigError(f"unable to load the certificates in {path}: {error}") from error
     return pem
-
-
-def _stamp(path: str) -> tuple[int, ...]:
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return ()
-    return stat.st_mtime_ns, stat.st_ino, stat.st_size

@@ -8,9 +8,7 @@ connection here (upstream accepts it and answers 401).
 from __future__ import annotations
 
 import logging
-import os
 import ssl
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +16,7 @@ from bayplan.errors import ConfigError
 from bayplan.serving.certificates import KeyPair, host_names, own_pair
 from bayplan.serving.client_authorities import ClientAuthorities
 from bayplan.serving.settings import ServingSettings
+from bayplan.tls import show, stamp
 
 VERSIONS: Final = {
     "": ssl.TLSVersion.TLSv1_2,
@@ -72,13 +71,13 @@ class Certificate:
 
     def __init__(self, cert_file: str, key_file: str, names: tuple[str, ...] = ()) -> None:
         self._files = (cert_file, key_file)
-        self._stamps = _stamps(self._files)
+        self._stamps = [stamp(path) for path in self._files]
         self.pair = self._read()
         self.names = names or host_names(self.pair.certificate)
 
     def follow_files(self) -> bool:
         """Whether there is a new one."""
-        stamps = _stamps(self._files)
+        stamps = [stamp(path) for path in self._files]
         if stamps == self._stamps:
             return False
         self._stamps = stamps
@@ -93,7 +92,7 @@ class Certificate:
     def _read(self) -> KeyPair:
         try:
             pair = KeyPair(Path(self._files[0]).read_bytes(), Path(self._files[1]).read_bytes())
-            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+            show(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
         except OSError as error:
             raise ConfigError(f"failed to load the certificate {self._files[0]}: {error}") from error
         return pair
@@ -159,7 +158,7 @@ class ServerTLS:
 
     def _make(self, pair: KeyPair) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _load(context, pair)
+        show(context, pair.certificate, pair.key)
         _restrict(context, self._settings)
         accepted = self._authorities.pem
         if accepted or self._authorities.asks_cluster:
@@ -188,25 +187,3 @@ def _restrict(context: ssl.SSLContext, settings: ServingSettings) -> None:
     if len(settings.curves) == 1:
         # Python can ask for one; with several OpenSSL's own choice, which has all of them, stands.
         context.set_ecdh_curve(CURVES[settings.curves[0]])
-
-
-def _load(context: ssl.SSLContext, pair: KeyPair) -> None:
-    """`ssl` reads certificates from files only."""
-    with tempfile.NamedTemporaryFile() as certificate, tempfile.NamedTemporaryFile() as key:
-        certificate.write(pair.certificate)
-        certificate.flush()
-        key.write(pair.key)
-        key.flush()
-        # An empty password: without one OpenSSL would ask at the terminal for that of an encrypted key.
-        context.load_cert_chain(certificate.name, key.name, password="")
-
-
-def _stamps(paths: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    stamps: list[tuple[int, ...]] = []
-    for path in paths:
-        try:
-            stat = os.stat(path)
-            stamps.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
-        except OSError:
-            stamps.append(())
-    return tuple(stamps)

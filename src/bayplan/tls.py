@@ -1,0 +1,66 @@
+"""TLS as Go's programs speak it: what everybody who speaks it here has in common.
+
+Whom to trust, what to show and when to read files again is another matter each time: `client/tls.py` towards
+the API server, `extender/tls.py` towards extenders, `serving/tls.py` towards those who ask us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from typing import TypeAlias
+
+Stamp: TypeAlias = tuple[int, ...]
+
+
+def client_context() -> ssl.SSLContext:
+    """Go trusts exactly the certificates it is given, be they roots or not, and looks at no common name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.hostname_checks_common_name = False
+    return context
+
+
+def trust(context: ssl.SSLContext, pem: bytes) -> None:
+    """Trusts these certificates. PEM is ASCII but for comments around it."""
+    context.load_verify_locations(cadata=pem.decode("ascii", errors="ignore"))
+
+
+def show(context: ssl.SSLContext, certificate: bytes | str, key: bytes | str) -> None:
+    """Shows this certificate, each part being the content or the path of a file.
+
+    Raises:
+        OSError: a file cannot be read, or the two do not belong together.
+    """
+    with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
+        # An empty password: without one OpenSSL would ask at the terminal for that of an encrypted key.
+        context.load_cert_chain(certificate_file, key_file, password="")
+
+
+@contextlib.contextmanager
+def _as_file(given: bytes | str) -> Iterator[str]:
+    """The path of a file with this content; `ssl` reads certificates from nowhere else."""
+    if isinstance(given, str):
+        yield given
+        return
+    with tempfile.NamedTemporaryFile() as file:  # readable by us alone, gone when loaded
+        file.write(given)
+        file.flush()
+        yield file.name
+
+
+def stamp(path: str) -> Stamp:
+    """What changes when a file is replaced, or missing for a moment."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return ()
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size
+
+
+def why(error: OSError) -> str:
+    """What `ssl` has against certificates and keys, without numbers and places in its source."""
+    return getattr(error, "reason", None) or error.strerror or str(error)
