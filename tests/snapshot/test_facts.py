@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from bayplan.api.pod import ContainerStatus, Pod, PodStatus, ResourceRequirements
 from bayplan.plugin import Cluster
 from bayplan.snapshot import facts as module
-from bayplan.testing.builders import make_pod
+from bayplan.snapshot.facts import same_template, template_key
+from bayplan.testing.builders import make_owner, make_pod
+
+REPORT = ContainerStatus(name="c", resources=ResourceRequirements(requests={"cpu": "2"}))
 
 
 def test_pods_of_one_template_share_their_facts() -> None:
@@ -14,6 +19,38 @@ def test_pods_of_one_template_share_their_facts() -> None:
     first = templates.facts(make_pod("a", cpu=1, labels={"app": "x"}))
     assert templates.facts(make_pod("b", cpu=1, labels={"app": "x"}, node="n")) is first
     assert templates.facts(make_pod("c", cpu=2, labels={"app": "x"})) is not first
+
+
+@pytest.mark.parametrize(
+    ("after", "alike"),
+    [
+        pytest.param(make_pod("p", cpu=1, node="n"), True, id="it has been bound"),
+        pytest.param(make_pod("p", cpu=1, annotations={"a": "b"}), True, id="its annotations"),
+        pytest.param(
+            replace(make_pod("p", cpu=1), status=PodStatus(phase="Running", nominated_node_name="n")),
+            True,
+            id="its phase and nomination",
+        ),
+        pytest.param(make_pod("p", cpu=2), False, id="what it asks for"),
+        pytest.param(make_pod("p", cpu=1, labels={"a": "b"}), False, id="its labels"),
+        pytest.param(make_pod("p", cpu=1, owner=make_owner("ReplicaSet", "rs")), False, id="its owner"),
+        pytest.param(make_pod("p", cpu=1, claims=["data"]), False, id="its volumes"),
+        pytest.param(
+            replace(make_pod("p", cpu=1), status=PodStatus(container_statuses=(REPORT,))),
+            False,
+            id="what its kubelet reports",
+        ),
+        pytest.param(
+            replace(make_pod("p", cpu=1), status=PodStatus(resources=REPORT.resources)),
+            False,
+            id="what its kubelet reports of the whole pod",
+        ),
+    ],
+)
+def test_versions_of_a_pod_that_are_seen_to_be_alike_have_one_template(after: Pod, alike: bool) -> None:
+    before = make_pod("p", cpu=1)
+    assert (same_template(before, after), same_template(after, before)) == (alike, alike)
+    assert (template_key(before) == template_key(after)) is alike
 
 
 def test_what_is_known() -> None:

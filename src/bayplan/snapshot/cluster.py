@@ -24,7 +24,7 @@ from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.snapshot.changes import ChangeLog
-from bayplan.snapshot.facts import PodFacts, Templates
+from bayplan.snapshot.facts import PodFacts, Templates, same_template
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import LabelSets, PodQuery
 from bayplan.snapshot.nodes import CPU, MEMORY, NodeChange, NodeTable
@@ -186,10 +186,12 @@ class Cluster:
         """A pod on a node changed. Where nothing that rules read did, only the object is replaced."""
         slot = self._slot_of[pod.uid]
         pods = self.pods
-        old, facts, row = pods.pod[slot], self.templates.facts(pod), pods.row.cell[slot]
+        old, known, row = pods.pod[slot], pods.facts[slot], pods.row.cell[slot]
         assert old is not None
+        # Most updates are of the status, or the confirmation of what was assumed.
+        facts = known if same_template(old, pod) else self.templates.facts(pod)
         same = (
-            facts is pods.facts[slot]
+            facts is known
             and old.is_terminating == pod.is_terminating
             and start_nanos(pod) == pods.start.cell[slot]
         )

@@ -80,6 +80,23 @@ def template_key(pod: Pod) -> bytes:
     return _encoder.encode(parts)
 
 
+def same_template(old: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod are alike in all that `template_key` is made of, which is quickly seen.
+
+    False only means that the keys have to be compared.
+    """
+    mine, meta, was, status = old.metadata, new.metadata, old.status, new.status
+    return (
+        mine.labels == meta.labels
+        and mine.owner_references == meta.owner_references
+        and not (status.container_statuses or was.container_statuses)
+        and not (status.init_container_statuses or was.init_container_statuses)
+        and status.resources is was.resources is None
+        and status.resource_claim_statuses == was.resource_claim_statuses
+        and msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
+    )
+
+
 class Templates:
     """The facts of every template in use."""
 
