@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,8 +86,7 @@ class Search:
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A node for the pod. `evaluated` nodes were looked at, of which `feasible` fit."""
 
     search: Search

@@ -7,8 +7,9 @@ carries the decision out.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
@@ -22,8 +23,7 @@ from bayplan.framework.timing import timed
 NO_NODES: Final = "no nodes available to schedule pods"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What one attempt came to.
 
     `status` is success (then `node_name` is set), a rejection, or an error. `message` is what the user is
