@@ -28,7 +28,7 @@ def test_what_need_not_wait_is_done_at_once() -> None:
         async def work() -> None:
             done.append(1)
 
-        tasks.start(work(), "work")
+        tasks.start(work(), "work of", "p")
         assert (done, len(tasks)) == ([1], 0)
 
     in_tasks(True, test)
@@ -41,7 +41,7 @@ def test_without_running_ahead_everything_is_a_task() -> None:
         async def work() -> None:
             done.append(1)
 
-        tasks.start(work(), "work")
+        tasks.start(work(), "work of", "p")
         assert (done, len(tasks)) == ([], 1)
         await tasks.drain()
         assert (done, len(tasks)) == ([1], 0)
@@ -56,12 +56,12 @@ def test_what_is_put_off_is_done_before_anything_that_is_started_later() -> None
         async def work(name: str) -> None:
             lines.append(name)
 
-        tasks.put_off(work("first"), "first")
-        tasks.put_off(work("second"), "second")
+        tasks.put_off(work("first"), "work of", "first")
+        tasks.put_off(work("second"), "work of", "second")
         assert (lines, len(tasks)) == ([], 2)
-        tasks.start(work("third"), "third")
+        tasks.start(work("third"), "work of", "third")
         assert (lines, len(tasks)) == (["first", "second", "third"], 0)
-        tasks.put_off(work("fourth"), "fourth")
+        tasks.put_off(work("fourth"), "work of", "fourth")
         assert (tasks.catch_up(), tasks.catch_up()) == (True, False)
         assert lines[3:] == ["fourth"]
 
@@ -75,7 +75,7 @@ def test_what_is_put_off_when_everything_ends_is_never_begun() -> None:
         async def work() -> None:
             lines.append("begun")
 
-        tasks.put_off(work(), "work")
+        tasks.put_off(work(), "work of", "p")
         await tasks.cancel()
         assert (tasks.catch_up(), len(tasks), lines) == (False, 0, [])
 
@@ -94,7 +94,7 @@ def test_what_waits_goes_on_by_itself_and_gets_what_it_waited_for(eager: bool) -
             await asyncio.sleep(5)
             lines.append("is through")
 
-        tasks.start(work(), "work")
+        tasks.start(work(), "work of", "p")
         await quiescent()
         assert lines == ["waits"]
         answer.set_result("goes on")
@@ -120,7 +120,7 @@ def test_what_it_waits_for_may_fail_and_it_may_go_on(eager: bool) -> None:
             await asyncio.sleep(1)
             lines.append("is through")
 
-        tasks.start(work(), "work")
+        tasks.start(work(), "work of", "p")
         await quiescent()
         answer.set_exception(ValueError("no"))
         await tasks.drain()
@@ -140,7 +140,7 @@ def test_what_it_raises_is_logged_with_what_it_was_about(
                 await asyncio.sleep(1)
             raise RuntimeError("lost the thread")
 
-        tasks.start(work(), "binding of pod default/p")
+        tasks.start(work(), "binding of pod", "default/p")
         await tasks.drain()
         await quiescent()
         assert len(tasks) == 0
@@ -164,7 +164,7 @@ def test_cancelling_stops_everything_and_lets_it_clean_up(
                 lines.append(name)
 
         for name in "ab":
-            tasks.start(work(name), name)
+            tasks.start(work(name), "work of", name)
         await quiescent()
         await tasks.cancel()
         assert (sorted(lines), len(tasks)) == (["a", "b"], 0)
@@ -193,10 +193,10 @@ def test_one_that_starts_another_is_waited_for_with_it(eager: bool) -> None:
 
         async def first() -> None:
             await asyncio.sleep(1)
-            tasks.start(second(), "second")
+            tasks.start(second(), "work of", "second")
             lines.append("first")
 
-        tasks.start(first(), "first")
+        tasks.start(first(), "work of", "first")
         await tasks.drain()
         assert lines == ["first", "second"]
 

@@ -7,7 +7,8 @@ anything else, which means that the attempt broke (`AttemptError`). The texts ar
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -48,12 +49,12 @@ class Attempt:
     told: tuple[str, ...] = ()
     """Points that were told to `points` already."""
     waiting: WaitingPod | None = None
-    idle_pre_binds: set[str] = field(default_factory=set)
-    """PreBind plugins that have nothing to do for this pod."""
+    pre_binds: Collection[Any] = ()
+    """PreBind plugins that have something to do for this pod."""
     pre_binding: PreBinding | None = None
-    """Set while PreBind plugins are at work."""
-    at_work: list[asyncio.Task[None]] = field(default_factory=list)
-    """These."""
+    """Set while they are at work."""
+    at_work: Collection[asyncio.Task[None]] = ()
+    """Those that work side by side right now."""
 
     def plugins(self, point: Point) -> tuple[Any, ...]:
         return self.framework.profile.plugins[point]

@@ -96,7 +96,7 @@ class Bindings:
             context.waiting.add(attempt.waiting)
         self._activate(attempt)
         start = context.tasks.start if seconds else context.tasks.put_off
-        start(self._bind_cycle(attempt), f"binding of pod {pod.key}")
+        start(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
 
     def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
         """How long each plugin wants the pod to wait."""
@@ -190,7 +190,8 @@ class Bindings:
             if attempt.waiting is not None:
                 context.waiting.remove(pod.uid)
         context.queue.done(pod.uid)
-        await self._pre_bind(attempt, works)
+        if works or attempt.waiting is not None:
+            await self._pre_bind(attempt, works)
         await self._bind(attempt)
 
     def _pre_flight(self, attempt: Attempt) -> bool:
@@ -209,7 +210,7 @@ class Bindings:
     async def _pre_bind(self, attempt: Attempt, works: bool) -> None:
         points, readings = attempt.points, attempt.search.readings
         if not works:
-            if attempt.waiting is not None and points is not None and readings is not None:
+            if points is not None and readings is not None:
                 points.go_on(readings, PRE_FLOWN)
             return
         if points is None:

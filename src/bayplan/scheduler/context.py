@@ -6,8 +6,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from bayplan.api.pod import Pod
 from bayplan.cache.cache import Cache
@@ -97,8 +98,8 @@ class SchedulerHandle:
     def now(self) -> float:
         return self._now()
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        await self.api.bind(pod, node_name)
+    def bind(self, pod: Pod, node_name: str) -> Coroutine[Any, Any, None]:
+        return self.api.bind(pod, node_name)
 
     def is_preempting(self, uid: str) -> bool:
         """False also where only one victim is left and the API server shows that it is going."""

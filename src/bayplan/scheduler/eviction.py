@@ -39,7 +39,7 @@ class Evictions:
         self._context.metrics.preemption(len(eviction.victims))
         under_way = self._context.preempting[preemptor.uid] = Preempting(preemptor, plugin)
         self._context.tasks.start(
-            self._carry_out(under_way, victims, eviction.node_name), f"preemption for pod {preemptor.key}"
+            self._carry_out(under_way, victims, eviction.node_name), "preemption for pod", preemptor.key
         )
 
     async def _carry_out(self, under_way: Preempting, victims: list[Pod], node_name: str) -> None:

@@ -82,7 +82,7 @@ class Failures:
             waiting.append((info, pod, patch))
             return
         self._patching[pod.uid] = [(info, pod, patch)]
-        self._context.tasks.start(self._write(pod.uid), f"status of pod {pod.key}")
+        self._context.tasks.start(self._write(pod.uid), "status of pod", pod.key)
 
     async def _write(self, uid: str) -> None:
         waiting = self._patching[uid]

@@ -137,6 +137,7 @@ class Scheduler:
         self._on_decision = on_decision
         self.metrics = metrics
         self._work = asyncio.Event()
+        """Has the loop look at the queue: a pod may be ready, or may have to be woken earlier than before."""
         self._stopped = False
         self._asking = False
         self._deferred: list[Callable[[], None]] = []
@@ -174,7 +175,7 @@ class Scheduler:
             tasks=Tasks(loop, eager=eager),
             labelled=lambda namespace, key, value: self.pods.with_label(namespace, key, value),
             between_cycles=self._change,
-            wake=self._wake,
+            wake=self._work.set,
             chance=random.Random(seed + 2),
         )
         handle.connect(self.context, ClusterVolumeBinder(self.context))
@@ -192,22 +193,23 @@ class Scheduler:
             yield from framework.profile.all_plugins()
 
     def _make_informers(self, kinds: Sequence[type[Object]]) -> tuple[Informer[Any], ...]:
-        pods = PodHandler(self.context, self._frameworks.keys(), self._wake)
-        self.pods = Informer(self.context.api, Pod, Deferring(pods, self._change), chance=self.context.chance)
-        nodes = NodeHandler(self.context, self._wake)
-        made: list[Informer[Any]] = [
-            Informer(self.context.api, Node, Deferring(nodes, self._change), chance=self.context.chance)
-        ]
+        context, chance = self.context, self.context.chance
+        pods = PodHandler(context, self._frameworks.keys(), self._work.set)
+        self.pods = Informer(context.api, Pod, self._deferring(pods), chance=chance)
+        nodes = NodeHandler(context, self._work.set)
+        made: list[Informer[Any]] = [Informer(context.api, Node, self._deferring(nodes), chance=chance)]
         of_plugins = (kind for plugin in self._plugins() for kind in plugin.kinds)
         wanted = dict.fromkeys((*OTHER_KINDS, *kinds, *of_plugins))
         for kind in wanted:
-            handler = Deferring(ObjectHandler(self.context, kind, self._wake), self._change)
+            handler = self._deferring(ObjectHandler(context, kind, self._work.set))
             # What Kubernetes itself has is waited for; a kind of somebody's own may never be installed.
             optional = kind not in OTHER_KINDS
-            made.append(
-                Informer(self.context.api, kind, handler, chance=self.context.chance, optional=optional)
-            )
+            made.append(Informer(context.api, kind, handler, chance=chance, optional=optional))
         return (*made, self.pods)
+
+    def _deferring(self, handler: Handler[Any]) -> Handler[Any]:
+        """Where there is no extender to wait for, nothing has to be put off."""
+        return Deferring(handler, self._change) if self._extenders else handler
 
     def _declare_metrics(self) -> None:
         context, metrics = self.context, self.metrics
@@ -247,10 +249,6 @@ class Scheduler:
             self._deferred.append(change)
         else:
             change()
-
-    def _wake(self) -> None:
-        """Has the loop look at the queue: a pod may be ready, or may have to be woken earlier than before."""
-        self._work.set()
 
     # Running
 
@@ -369,7 +367,7 @@ class Scheduler:
             context.queue.done(pod.uid)
             return
         try:
-            decision = await self._decide(framework, pod)
+            decision = await self._ask(framework, pod) if self._extenders else decide(framework, pod)
         except Exception as error:
             _log.exception("the attempt to schedule pod %s broke", pod.key)
             decision = broken(pod, describe(error))
@@ -393,9 +391,8 @@ class Scheduler:
         else:
             self._failed(info, decision, started)
 
-    async def _decide(self, framework: Framework, pod: Pod) -> Decision:
-        if not self._extenders:
-            return decide(framework, pod)
+    async def _ask(self, framework: Framework, pod: Pod) -> Decision:
+        """Decides with extenders, which are waited for."""
         self.context.tasks.catch_up()
         self._asking = True
         try:

@@ -21,7 +21,7 @@ from bayplan.scheduler.waiting import PreBinding
 
 def pre_flight(attempt: Attempt) -> bool:
     """Whether some PreBind plugin has work to do."""
-    works = False
+    works = []
     for plugin in attempt.plugins(Point.PRE_BIND):
         try:
             ask = plugin.pre_bind_pre_flight
@@ -31,13 +31,13 @@ def pre_flight(attempt: Attempt) -> bool:
         except Exception as error:
             raise broken(plugin, PRE_FLIGHT, error) from error
         if answer is None:
-            works = True
+            works.append(plugin)
         elif not isinstance(answer, Status):
             raise broken(plugin, PRE_FLIGHT, f"{PRE_FLIGHT} gave {answer!r}")
-        elif answer.is_success:
-            works = True
         elif answer.code is Code.SKIP:
-            attempt.idle_pre_binds.add(plugin.name)
+            continue
+        elif answer.is_success:
+            works.append(plugin)
         elif answer.code is Code.ERROR:
             raise broken(plugin, PRE_FLIGHT, answer.message)
         else:
@@ -47,7 +47,8 @@ def pre_flight(attempt: Attempt) -> bool:
                 plugin.name,
                 PRE_FLIGHT,
             )
-    return works
+    attempt.pre_binds = works
+    return bool(works)
 
 
 async def pre_bind(attempt: Attempt, pre_binding: dict[str, PreBinding]) -> None:
@@ -74,7 +75,7 @@ def _groups(attempt: Attempt) -> list[list[Any]]:
     """Plugins with work to do, in order, and together where they may work side by side."""
     groups: list[list[Any]] = [[]]
     for plugin in attempt.plugins(Point.PRE_BIND):
-        idle, alone = plugin.name in attempt.idle_pre_binds, not plugin.pre_binds_in_parallel
+        idle, alone = plugin not in attempt.pre_binds, not plugin.pre_binds_in_parallel
         if alone:
             groups.append([])
         if not idle:

@@ -28,44 +28,41 @@ class Tasks:
         self._loop = loop
         self._eager = eager
         self._running: set[asyncio.Task[None]] = set()
-        self._put_off: list[tuple[Coroutine[Any, Any, None], str]] = []
+        self._put_off: list[tuple[Coroutine[Any, Any, None], str, str]] = []
 
     def __len__(self) -> int:
         return len(self._running) + len(self._put_off)
 
-    def start(self, work: Coroutine[Any, Any, None], what: str) -> None:
+    def start(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
         """Runs it now or beside us, after all that was put off.
 
-        An exception is logged with `what` it was about.
+        An exception is logged with what was being done: `what` and the pod's key.
         """
-        self.put_off(work, what)
+        self.put_off(work, what, pod)
         self.catch_up()
 
-    def put_off(self, work: Coroutine[Any, Any, None], what: str) -> None:
+    def put_off(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
         """Has it run at the next `catch_up`, which must come before the caller waits for anything."""
         if self._eager:
-            self._put_off.append((work, what))
+            self._put_off.append((work, what, pod))
         else:
-            self._watch(self._loop.create_task(work), what)
+            self._watch(self._loop.create_task(work), what, pod)
 
     def catch_up(self) -> bool:
         """Runs what was put off. False where there was nothing."""
         if not self._put_off:
             return False
         put_off, self._put_off = self._put_off, []
-        for work, what in put_off:
-            self._run_ahead(work, what)
+        for work, what, pod in put_off:
+            try:
+                waits_for = work.send(None)
+            except StopIteration:
+                continue
+            except Exception:
+                _log.exception("%s %s failed", what, pod)
+                continue
+            self._watch(self._loop.create_task(_finish(work, waits_for)), what, pod)
         return True
-
-    def _run_ahead(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        try:
-            waits_for = work.send(None)
-        except StopIteration:
-            return
-        except Exception:
-            _log.exception("%s failed", what)
-            return
-        self._watch(self._loop.create_task(_finish(work, waits_for)), what)
 
     async def together(self, work: list[Coroutine[Any, Any, T]]) -> list[T]:
         """The results of all of them, side by side. With `eager` those that wait for nothing are no tasks."""
@@ -84,9 +81,9 @@ class Tasks:
             results[place] = await task
         return results
 
-    def _watch(self, task: asyncio.Task[None], what: str) -> None:
+    def _watch(self, task: asyncio.Task[None], what: str, pod: str) -> None:
         self._running.add(task)
-        task.set_name(what)
+        task.set_name(f"{what} {pod}")
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -101,7 +98,7 @@ class Tasks:
 
     async def cancel(self) -> None:
         """Stops everything where it is."""
-        for work, _ in self._put_off:
+        for work, _, _ in self._put_off:
             work.close()
         self._put_off.clear()
         running = list(self._running)
