@@ -11,8 +11,9 @@ from pathlib import Path
 
 from bayplan.cli.replay import first_difference
 from bayplan.simulator.replay import replay
+from conformance.differential.drawing import Raw
 from conformance.differential.playing import record
-from conformance.differential.scenarios import Raw, Scenario
+from conformance.differential.scenarios import Scenario
 from conformance.harness.admin import Admin
 from conformance.harness.control_plane import ADMIN, ControlPlane
 from conformance.harness.process import Process

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError
-from conformance.differential.scenarios import Raw
+from conformance.differential.drawing import Raw
 from conformance.harness.admin import Admin, path_of
 
 SETTLING_SECONDS: Final = 0.06
