@@ -132,7 +132,8 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
         return rejected
     search.standing.sync()
     verdicts = framework.filtering.verdicts(search)
-    rows, absent, by = framework.candidates(search)
+    candidates, absent, by = framework.candidates(search)
+    rows = candidates.rows
     error = framework.first_error(verdicts, rows)
     if error is not None:
         raise error

@@ -148,17 +148,21 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
     return scores
 
 
-def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn | None:
+def scores_by_domain(
+    step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
+) -> tuple[str, IntColumn] | None:
     """Normalised scores of a plugin that knows them by domain; None where it has to be asked row by row."""
     try:
-        found = step.plugin.scores_by_domain(state, pod, nodes)
+        found: tuple[str, IntColumn] | None = step.plugin.scores_by_domain(state, pod, nodes)
         if found is None:
             return None
-        scores: IntColumn = nodes.by_domain(*found)
+        key, table = found
+        present = nodes.domains(key)
+        scores = table.take(nodes.label(key).ids if present is None else present)
     except Exception as error:
         raise score_error(step.name, describe(error)) from error
     check_range(step, scores)
-    return scores
+    return found
 
 
 def check_range(step: Step, scores: IntColumn) -> None:

@@ -7,19 +7,20 @@ node is read off the Standing; otherwise the feasible rows are put together and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
+from bayplan.framework.feasible import Candidates, Feasible
 from bayplan.framework.filtering import Filtering
-from bayplan.framework.outcome import Diagnosis
+from bayplan.framework.outcome import NO_STATUS, Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import Point
 from bayplan.framework.profile import Profile, Step
-from bayplan.framework.search import Feasible, Filtered, Found, NotFound, Search, SearchStart
+from bayplan.framework.search import Filtered, Found, NotFound, Search, SearchStart
 from bayplan.framework.shapes import Shapes
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import IDLE, Code, Status
@@ -73,7 +74,7 @@ class Framework:
         self._pre_filter_names = tuple(p.name for p in profile.pre_filters)
         self._all_pre_filters = frozenset(self._pre_filter_names)
         self._nodes = NodeColumns(cluster)
-        self._rotation: tuple[tuple[int, int], IdColumn] | None = None
+        self._rotation: tuple[tuple[int, int, int], Candidates] | None = None
 
     @property
     def rows_computed(self) -> int:
@@ -103,16 +104,6 @@ class Framework:
         nominated = self.nominated_first(search)
         if nominated is not None:
             return nominated
-        cluster = self.cluster
-        if (
-            not self.filtering.asked(search)
-            and not cluster.nominated
-            and search.node_set is None
-            and not 0 < self._percentage < 100
-            and self.profile.scores
-            and not search.standing.may_have_errors
-        ):
-            return self._best_kept(search)
         return self._choose(search, self.filtering.verdicts(search))
 
     def _passed(self, search: Search, place: int) -> None:
@@ -249,41 +240,20 @@ class Framework:
 
     # Choosing
 
-    def _best_kept(self, search: Search) -> Found | NotFound:
-        """Only kept plugins have a say in filtering, and all nodes count."""
-        standing, cluster, start = search.standing, self.cluster, self._first_index()
-        view = standing.feasible_view(start)
-        rows = view.rows
-        if len(rows) < 2:
-            return self._choose(search, Verdicts(standing.who, standing.why, standing.reasons))
-        self._passed(search, FILTERED)
-        standing.prepare_scores()
-        asked = self._asked_scorers(search, view)
-        self._passed(search, PRE_SCORED)
-        if asked:
-            row = int(rows[pick(self._totals(search, view, asked), self.profile.most_score)])
-        else:
-            row = standing.best_row(search.pod, start)
-        self._passed(search, SCORED)
-        return Found(search, row, cluster.nodes.name[row], len(rows), cluster.node_count)
-
     def _choose(self, search: Search, verdicts: Verdicts) -> Found | NotFound:
         """Takes candidates in order, stops early where sampling says so, scores what fits."""
         filtered = self.filtered(search, verdicts)
-        rows = filtered.view.rows
-        if len(rows) == 0:
+        feasible = filtered.feasible
+        if len(feasible) == 0:
             return self.not_found(search, filtered)
-        row = (
-            int(rows[0])
-            if len(rows) == 1
-            else int(rows[pick(self.totals(search, filtered.view), self.profile.most_score)])
-        )
-        return Found(search, row, self.cluster.nodes.name[row], len(rows), len(filtered.looked_at))
+        row = feasible.row_at(0) if len(feasible) == 1 else self._best(search, feasible)
+        return Found(search, row, self.cluster.nodes.name[row], len(feasible), len(filtered.looked_at))
 
     def filtered(self, search: Search, verdicts: Verdicts) -> Filtered:
         """Which nodes are looked at, and which of them fit. Moves on where the next search begins."""
         candidates, absent, by = self.candidates(search)
-        looked_at, view = self._feasible(search, candidates, verdicts)
+        feasible = self._feasible(search, candidates, verdicts)
+        looked_at = feasible.looked_at
         error = self.first_error(verdicts, looked_at)
         looked_at = self.with_nominated_node(search, looked_at, verdicts)
         total = self.cluster.node_count
@@ -291,7 +261,7 @@ class Framework:
         if error is not None:
             raise error
         self._passed(search, FILTERED)
-        return Filtered(looked_at, view, verdicts, absent, tuple(by))
+        return Filtered(looked_at, feasible, verdicts, absent, tuple(by))
 
     def not_found(self, search: Search, filtered: Filtered) -> NotFound:
         diagnosis = Diagnosis(
@@ -305,72 +275,63 @@ class Framework:
         diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
         return NotFound(search, diagnosis)
 
-    def candidates(self, search: Search) -> tuple[IdColumn, Status, list[str]]:
+    def candidates(self, search: Search) -> tuple[Candidates, Status, list[str]]:
         """The rows to look at, in order, and what holds for all others."""
+        if search.node_set is None:
+            return self._rotated(), NO_STATUS, search.node_set_by
         cluster, start = self.cluster, self._first_index()
-        order, absent = cluster.order, Status(Code.UNRESOLVABLE)
-        if search.node_set is not None:
-            names = sorted(search.node_set_by)
-            absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
-            row_of, exists = cluster.nodes.row_of, cluster.nodes.exists.cell
-            named = {row_of[name] for name in search.node_set if name in row_of}
-            wanted = np.zeros(cluster.nodes.high, dtype=np.bool_)
-            wanted[[row for row in named if exists[row]]] = True
-            order = order[wanted.take(order)]
-            if len(order):
-                order = np.roll(order, -(start % len(order)))
-        else:
-            order = self._rotated(start)
-        return order, absent, search.node_set_by
+        names = sorted(search.node_set_by)
+        absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
+        row_of, exists = cluster.nodes.row_of, cluster.nodes.exists.cell
+        named = {row_of[name] for name in search.node_set if name in row_of}
+        wanted = np.zeros(cluster.nodes.high, dtype=np.bool_)
+        wanted[[row for row in named if exists[row]]] = True
+        order = cluster.order[wanted.take(cluster.order)]
+        if len(order):
+            order = np.roll(order, -(start % len(order)))
+        return Candidates(order, cluster.nodes.high), absent, search.node_set_by
 
     def _first_index(self) -> int:
         """Where in the node list this search begins; the list may have become shorter."""
         return self._start.index % max(self.cluster.node_count, 1)
 
-    def _rotated(self, start: int) -> IdColumn:
-        """The node list from `start` on; the same array as long as neither changes."""
-        key = (self.cluster.order_version, start)
+    def _rotated(self) -> Candidates:
+        """The node list from the first index on; the same object as long as neither changes."""
+        cluster, start = self.cluster, self._first_index()
+        key = (cluster.order_version, start, cluster.nodes.high)
         if self._rotation is None or self._rotation[0] != key:
-            order = self.cluster.order
+            order = cluster.order
             order = np.concatenate((order[start:], order[:start])) if start else order
-            self._rotation = ((self.cluster.order_version, start), order)
+            key = (cluster.order_version, start, cluster.nodes.high)
+            self._rotation = (key, Candidates(order, cluster.nodes.high))
         return self._rotation[1]
 
-    def _feasible(
-        self, search: Search, candidates: IdColumn, verdicts: Verdicts
-    ) -> tuple[IdColumn, NodeColumns]:
-        """The rows looked at, and those that fit as columns.
-
-        While pods of a template find the same rows passing, and no label changes, they share the columns and
-        what was gathered.
-        """
-        standing, masks, topology = search.standing, verdicts.masks, self.cluster.topology_version
-        situation = (topology, standing.feasible_version)
-        last: Feasible | None = search.state.kept.get(Feasible)
-        if last is not None and last.candidates is candidates:
-            if last.situation == situation and last.standing is standing and last.has_masks(masks):
-                return last.looked_at, last.view
+    def _feasible(self, search: Search, candidates: Candidates, verdicts: Verdicts) -> Feasible:
+        """The rows that fit: those that fitted the pod before, if they still do."""
+        standing, masks = search.standing, verdicts.masks
+        last: Feasible | None = search.state.kept.get(Feasible) if masks != () else standing.feasible
+        if last is not None and last.is_about(candidates):
+            if last.holds(standing, masks):
+                return last
             passing = verdicts.passing
-            if last.situation[0] == topology and np.array_equal(last.passing, passing):
-                last.situation, last.standing, last.masks = situation, standing, masks
-                return last.looked_at, last.view
+            if last.follow(standing, passing, masks):
+                return last
         else:
             passing = verdicts.passing
-        looked_at, fitting = self._sample(candidates, passing.take(candidates))
-        view = NodeColumns(self.cluster, fitting)
-        search.state.kept[Feasible] = Feasible(
-            situation, candidates, standing, masks, passing, looked_at, view
+        made = Feasible(
+            self.cluster,
+            standing,
+            candidates,
+            passing,
+            masks,
+            wanted=self._nodes_to_find(len(candidates.rows)),
+            most=self.profile.most_score,
         )
-        return looked_at, view
-
-    def _sample(self, candidates: IdColumn, passing: NDArray[np.bool_]) -> tuple[IdColumn, IdColumn]:
-        """The rows that a search looks at before it has found enough, and those of them that fit."""
-        count = len(candidates)
-        wanted = self._nodes_to_find(count)
-        fitting = passing.nonzero()[0]
-        if len(fitting) <= wanted:
-            return candidates, candidates.take(fitting)
-        return candidates[: fitting[wanted]], candidates.take(fitting[:wanted])
+        if masks != ():
+            search.state.kept[Feasible] = made
+        else:
+            standing.feasible = made
+        return made
 
     def _nodes_to_find(self, count: int) -> int:
         if not self.profile.scores and not self.finds_several:
@@ -391,13 +352,28 @@ class Framework:
 
     # Score
 
-    def _asked_scorers(self, search: Search, view: NodeColumns) -> list[Step]:
-        """The plugins whose scores are not kept and that have something to say about this pod."""
+    def _best(self, search: Search, feasible: Feasible) -> int:
+        """The best of several rows."""
+        if not self.profile.scores:
+            return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1))
+        search.standing.prepare_scores()
+        asked = self._asked_scorers(search, lambda: feasible.view)
+        self._passed(search, PRE_SCORED)
+        added = self._added(search, feasible.view, asked, feasible.unit) if asked else None
+        row = feasible.best(search.pod, added)
+        self._passed(search, SCORED)
+        return row
+
+    def _asked_scorers(self, search: Search, view: Callable[[], NodeColumns]) -> list[Step]:
+        """The plugins whose scores are not kept and that have something to say about this pod.
+
+        As a rule there are none, and then nobody needs to see the rows that fit.
+        """
         idle = search.idle(self.cluster.rules_version).scores
         silent = search.silent = set(idle)
         for plugin in self._asked_pre_scores:
             if plugin.name not in idle:
-                answer = self.caller.calls.pre_score(plugin, search.state, search.pod, view)
+                answer = self.caller.calls.pre_score(plugin, search.state, search.pod, view())
                 if answer.code is Code.SKIP:
                     silent.add(plugin.name)
                     if answer is IDLE:
@@ -408,32 +384,41 @@ class Framework:
         """Total scores of feasible rows, for comparing them with one another."""
         if not self.profile.scores:
             return np.ones(len(view), dtype=np.int64)
-        search.standing.prepare_scores()
-        asked = self._asked_scorers(search, view)
+        standing = search.standing
+        standing.prepare_scores()
+        asked = self._asked_scorers(search, lambda: view)
         self._passed(search, PRE_SCORED)
-        totals = self._totals(search, view, asked)
+        totals = standing.totals(view.rows)
+        for part in (standing.normalized(search.pod, view.rows), self._added(search, view, asked, 1)):
+            if part is not None:
+                totals += part
         self._passed(search, SCORED)
         return totals
 
-    def _totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
-        totals = search.standing.totals(search.pod, view.rows)
+    def _added(self, search: Search, view: NodeColumns, asked: list[Step], unit: int) -> IntColumn | None:
+        """What plugins add that are not kept: the weighted sum of their scores, in units."""
+        added: IntColumn | None = None
         for step in asked:
-            scores = (
+            factor = step.weight * unit
+            by_domain = (
                 self.caller.calls.scores_by_domain(step, search.state, search.pod, view)
                 if step.scores_by_domain
                 else None
             )
-            if scores is None:
+            if by_domain is not None:
+                key, table = by_domain
+                scores: IntColumn = view.by_domain(key, table * factor)
+            else:
                 raw = self.caller.calls.score_rows(step, search.state, search.pod, view)
-                scores = self.caller.calls.normalized(step, search.state, search.pod, view, raw)
-            totals += scores if step.weight == 1 else step.weight * scores
-        return totals
+                scores = factor * self.caller.calls.normalized(step, search.state, search.pod, view, raw)
+            added = scores if added is None else added + scores
+        return added
 
     def score_table(self, search: Search, rows: IdColumn) -> list[tuple[Step, IntColumn, IntColumn]]:
         """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""
         search.standing.prepare_scores()
         view = NodeColumns(self.cluster, rows)
-        steps = (*search.standing.scorers(), *self._asked_scorers(search, view))
+        steps = (*search.standing.scorers(), *self._asked_scorers(search, lambda: view))
         table = []
         for step in sorted(steps, key=lambda step: step.index):
             state = search.standing.state_of(step) if step.kept else search.state

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.framework.feasible import Feasible
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.standing import Standing
 from bayplan.framework.state import CycleState
@@ -34,29 +33,6 @@ class Idle:
     rules_version: int
     filters: set[str] = field(default_factory=set)
     scores: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class Feasible:
-    """The rows that fit a shape of pod, as long as `situation` and `masks` stay the same.
-
-    `situation` is the version of the nodes' labels and taints, and that of what kept plugins say; `masks` is
-    what the others reject. Lists and masks are compared by identity: they are shared until they change.
-    """
-
-    situation: tuple[int, int]
-    candidates: IdColumn
-    standing: Standing
-    masks: tuple[NDArray[np.bool_], ...] | None
-    passing: NDArray[np.bool_]
-    looked_at: IdColumn
-    view: NodeColumns
-
-    def has_masks(self, masks: tuple[NDArray[np.bool_], ...] | None) -> bool:
-        """Whether the others reject the very same rows: their masks are the same objects."""
-        if masks is None or self.masks is None or len(masks) != len(self.masks):
-            return False
-        return all(mine is given for mine, given in zip(self.masks, masks, strict=True))
 
 
 @dataclass(slots=True)
@@ -106,13 +82,18 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What filtering left: `view` holds the rows that fit, in the order in which they were found.
+    """What filtering left.
 
     `absent` is what holds for nodes that were not looked at, because the plugins in `narrowed_by` said so.
     """
 
     looked_at: IdColumn
-    view: NodeColumns
+    feasible: Feasible
     verdicts: Verdicts
     absent: Status
     narrowed_by: tuple[str, ...] = ()
+
+    @property
+    def view(self) -> NodeColumns:
+        """The rows that fit, in the order in which they were found."""
+        return self.feasible.view

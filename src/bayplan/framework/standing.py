@@ -1,14 +1,13 @@
-"""How all rows stand for pods of one signature: who may take them, what they are worth, which is best.
+"""How all rows stand for pods of one signature: who may take them, and what they are worth.
 
 A `Standing` puts together what the kept plugins (`kept.py`) answered. Like theirs, its columns follow the
-logs: after one placement one row is put together again, and the best node is one argmax over `_key`, which
-holds total score and tie-break in one integer.
+logs: after one placement one row is put together again. Which row is best is found in `feasible.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +19,14 @@ from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.profile import Profile, Step
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
-from bayplan.framework.ties import heap_rank, pick
 from bayplan.framework.timing import Caller
 from bayplan.framework.verdicts import PASS, Reasons, Who, Why
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
-NOT_FEASIBLE: Final = -1
-
-MOST_TOTAL: Final = 2**40
-"""The largest total that leaves room for a tie-break among millions of nodes in one integer."""
+if TYPE_CHECKING:
+    from bayplan.framework.feasible import Feasible
 
 FEW_ROWS: Final = 4
 """Up to so many changed rows are put together one by one."""
@@ -63,7 +59,12 @@ class Standing:
         """When it was last asked for, by the clock of `Shapes`."""
         self.tallies: dict[Any, Any] = {}
         """A place for whoever counts who had a say; emptied when others have."""
+        self.feasible: Feasible | None = None
+        """Where nobody else has a say: the rows that pass."""
         self.feasible_version = 0
+        """Grows when a row begins to pass, or no longer does."""
+        self.scores_version = 0
+        """Grows when scores change otherwise than by pods that came or went."""
         self._shared: dict[Any, Any] = {}
         self._shared_for: tuple[int, ...] = ()
         self._objects_version = -1
@@ -79,13 +80,7 @@ class Standing:
         self._plain: Scorers = []
         self._usage_plain: Scorers = []
         self._normal: Scorers = []
-        self._normal_follow_usage = False
-        self._heavy = False
-        """Whether weights are so large that total and tie-break do not fit into one integer."""
-        self._feasible: tuple[tuple[int, int, int], IdColumn] | None = None
-        self._view: tuple[IdColumn, int, NodeColumns] | None = None
-        self._key_for: tuple[int, int, int] | None = None
-        self._shift = 0
+        self.normal_follows_usage = False
         self._allocate(0)
 
     def _allocate(self, rows: int) -> None:
@@ -96,10 +91,8 @@ class Standing:
         self._static_why: Why = np.zeros(rows, dtype=np.int64)
         self._total: IntColumn = np.zeros(rows, dtype=np.int64)
         self._static_total: IntColumn = np.zeros(rows, dtype=np.int64)
-        self._normalized: IntColumn = np.zeros(rows, dtype=np.int64)
-        self._tie: IntColumn = np.zeros(rows, dtype=np.int64)
-        self._key: IntColumn = np.full(rows, NOT_FEASIBLE, dtype=np.int64)
-        self._key_for = None
+        self._total_cell: Any = memoryview(self._total)  # type: ignore[arg-type]  # it has the buffer protocol
+        self.scores_version += 1
 
     @property
     def may_have_errors(self) -> bool:
@@ -266,7 +259,6 @@ class Standing:
             self.ok[row] = now
             self.feasible_version += 1
         if not now or not self._scored:
-            self._key[row] = NOT_FEASIBLE
             return
         total = int(self._static_total[row])
         for step, kept in self._usage_plain:
@@ -274,11 +266,7 @@ class Standing:
             if not 0 <= score <= MAX_SCORE:
                 calls.check_range(step, kept.raw_scores.values[row : row + 1])
             total += step.weight * score
-        self._total[row] = total
-        if self._normal_follow_usage:
-            self._key_for = None
-        if self._key_for is not None:
-            self._key[row] = (total + int(self._normalized[row])) << self._shift | int(self._tie[row])
+        self._total_cell[row] = total
 
     # Score
 
@@ -299,8 +287,7 @@ class Standing:
         self._plain = [(step, kept) for step, kept in active if not step.normalizes]
         self._usage_plain = [(step, kept) for step, kept in self._plain if step.usage]
         self._normal = [(step, kept) for step, kept in active if step.normalizes]
-        self._normal_follow_usage = any(step.usage for step, _ in self._normal)
-        self._heavy = sum(step.weight for step, _ in active) * MAX_SCORE > MOST_TOTAL
+        self.normal_follows_usage = any(step.usage for step, _ in self._normal)
         self._add_up(slice(None), self.ok, with_static=True)
         self._scored = True
         self._epochs = self._epoch_sum()
@@ -315,75 +302,31 @@ class Standing:
         for step, kept in self._usage_plain:
             total += _weighted(step, kept.raw_scores.values[where], feasible)
         self._total[where] = total
-        if with_static or self._normal_follow_usage:
-            self._key_for = None
-        if self._key_for is not None:
-            keys = (total + self._normalized[where]) << self._shift | self._tie[where]
-            self._key[where] = np.where(feasible, keys, NOT_FEASIBLE)
+        if with_static:
+            self.scores_version += 1
 
-    def totals(self, pod: Pod, rows: IdColumn) -> IntColumn:
-        """The weighted sum of the kept scores over the given (feasible) rows, less what is equal for all."""
-        total = self._total.take(rows)
-        for step, scores in self._normalized_scores(pod, rows):
-            total += step.weight * scores
+    def total_of(self, row: int) -> int:
+        """The weighted sum of those kept scores of a (feasible) row that need no normalising."""
+        total: int = self._total_cell[row]
         return total
 
-    def _normalized_scores(self, pod: Pod, rows: IdColumn) -> list[tuple[Step, IntColumn]]:
-        """Normalised scores, but those that are equal for all rows: they stay so and change nothing."""
+    def totals(self, rows: IdColumn) -> IntColumn:
+        """The same for several rows."""
+        return self._total.take(rows)
+
+    def normalized(self, pod: Pod, rows: IdColumn) -> IntColumn | None:
+        """The weighted sum of the other kept scores, normalised over these rows. None: no difference.
+
+        Those that are equal for all rows stay so, and are left out.
+        """
         varying = [(step, kept) for step, kept in self._normal if not kept.raw_scores.is_uniform]
         if not varying:
-            return []
-        view = NodeColumns(self._cluster, rows)
-        return [
-            (
-                step,
-                self._caller.calls.normalized(step, kept.state, pod, view, kept.raw_scores.values.take(rows)),
-            )
-            for step, kept in varying
-        ]
-
-    # Choosing
-
-    def feasible_rows(self, start: int) -> IdColumn:
-        """The rows that pass, in the order of the node list from `start` on."""
-        cluster = self._cluster
-        current = (self.feasible_version, cluster.order_version, start)
-        if self._feasible is None or self._feasible[0] != current:
-            order = cluster.order
-            if start:
-                order = np.concatenate((order[start:], order[:start]))
-            self._feasible = (current, order.take(self.ok.take(order).nonzero()[0]))
-        return self._feasible[1]
-
-    def feasible_view(self, start: int) -> NodeColumns:
-        """The same as columns: one object, with what was gathered from it, while rows and labels last."""
-        rows, topology = self.feasible_rows(start), self._cluster.topology_version
-        if self._view is None or self._view[0] is not rows or self._view[1] != topology:
-            self._view = (rows, topology, NodeColumns(self._cluster, rows))
-        return self._view[2]
-
-    def best_row(self, pod: Pod, start: int) -> int:
-        """The winner, where nothing but kept plugins has a say. There must be two feasible rows or more."""
-        if self._heavy:
-            rows = self.feasible_rows(start)
-            return int(rows[pick(self.totals(pod, rows), self._profile.most_score)])
-        if self._key_for != (self.feasible_version, self._cluster.order_version, start):
-            self._rank(pod, start)
-        return int(self._key.argmax())
-
-    def _rank(self, pod: Pod, start: int) -> None:
-        self._key_for = None
-        rows = self.feasible_rows(start)
-        rank = heap_rank(len(rows))
-        self._shift = len(rank).bit_length()
-        self._normalized.fill(0)
-        for step, scores in self._normalized_scores(pod, rows):
-            self._normalized[rows] += step.weight * scores
-        self._tie[rows] = len(rank) - rank[: len(rows)]
-        self._key.fill(NOT_FEASIBLE)
-        totals = (self._total.take(rows) + self._normalized.take(rows)) << self._shift
-        self._key[rows] = totals | self._tie.take(rows)
-        self._key_for = (self.feasible_version, self._cluster.order_version, start)
+            return None
+        view, sum_of_all = NodeColumns(self._cluster, rows), np.zeros(len(rows), dtype=np.int64)
+        for step, kept in varying:
+            raw = kept.raw_scores.values.take(rows)
+            sum_of_all += step.weight * self._caller.calls.normalized(step, kept.state, pod, view, raw)
+        return sum_of_all
 
 
 def _first(filters: Filters, where: Any, count: int) -> tuple[Who, Why]:

@@ -125,7 +125,7 @@ class Calls(Protocol):
 
     def scores_by_domain(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
-    ) -> IntColumn | None: ...
+    ) -> tuple[str, IntColumn] | None: ...
 
 
 class TimedCalls:
@@ -212,7 +212,7 @@ class TimedCalls:
 
     def scores_by_domain(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
-    ) -> IntColumn | None:
+    ) -> tuple[str, IntColumn] | None:
         started = self._timer.clock()
         try:
             scores = calls.scores_by_domain(step, state, pod, nodes)
