@@ -18,6 +18,7 @@ from bayplan.framework.standing import Standing
 from bayplan.framework.ties import heap_rank, pick
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 FEW_ROWS: Final = 8
@@ -44,7 +45,7 @@ class Candidates:
         if self._places is None:
             places = np.full(self._high, NOT_LISTED, dtype=np.intp)
             places[self.rows] = np.arange(len(self.rows))
-            self._places = memoryview(places)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+            self._places = cells(places)
         return self._places
 
 
@@ -228,4 +229,4 @@ class Feasible:
 def _room(size: int) -> tuple[NDArray[np.int64], Any]:
     """A column that may be filled up to this size, and its cells."""
     column = np.empty(size, dtype=np.int64)
-    return column, memoryview(column)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+    return column, cells(column)

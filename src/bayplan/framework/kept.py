@@ -30,6 +30,7 @@ from bayplan.framework.verdicts import Reasons
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.one_node import OneNode
+from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import NodeColumns
 
 FEW_ROWS: Final = 12
@@ -42,13 +43,13 @@ class KeptColumn:
     """One number for each row, kept in step with the cluster."""
 
     __slots__ = (
-        "_cell",
         "_cluster",
         "_many",
         "_node_cursor",
         "_one",
         "_uniform",
         "_usage_cursor",
+        "cell",
         "epoch",
         "reads_usage",
         "values",
@@ -70,7 +71,7 @@ class KeptColumn:
         self.epoch = 0
         """Grows when all rows were computed anew."""
         self.values: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._cell: Any = memoryview(self.values)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+        self.cell = cells(self.values)
 
     @property
     def is_uniform(self) -> bool:
@@ -99,7 +100,7 @@ class KeptColumn:
         if changed is None or len(self.values) != cluster.nodes.high:
             self._node_cursor = -1
             self.values = self._many(NodeColumns(cluster)).copy()
-            self._cell = memoryview(self.values)  # type: ignore[arg-type]  # as above
+            self.cell = cells(self.values)
             self.epoch += 1
             self._uniform = None
         elif changed:
@@ -107,12 +108,24 @@ class KeptColumn:
         self._node_cursor = node_log.end
         self._usage_cursor = usage_log.end
 
+    def sync_row(self, node: OneNode, row: int) -> None:
+        """The same where nothing has happened but that a pod came to this row, or left it."""
+        end = self._cluster.usage_log.end
+        if self._usage_cursor == end:
+            return  # somebody else who reads this column came first
+        if self._one is None:
+            self._renew([row])
+        else:
+            self._uniform = None
+            self.cell[row] = self._one(node)
+        self._usage_cursor = end
+
     def _renew(self, changed: list[int]) -> None:
         self._uniform = None
         rows = changed if len(changed) == 1 else list(set(changed))
         if self._one is not None and len(rows) <= FEW_ROWS:
             for row in rows:
-                self._cell[row] = self._one(OneNode(self._cluster, row))
+                self.cell[row] = self._one(OneNode(self._cluster, row))
         else:
             where = np.array(rows, dtype=np.intp)
             self.values[where] = self._many(NodeColumns(self._cluster, where))
@@ -276,5 +289,5 @@ class KeptPlugins:
         return {plugin.name: KeptPlugin(plugin, pod, self._cluster, self._caller) for plugin in self._plugins}
 
 
-def distinct(rows: list[int]) -> IdColumn:
+def distinct(rows: Iterable[int]) -> IdColumn:
     return np.array(sorted(set(rows)), dtype=np.intp)

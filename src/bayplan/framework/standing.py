@@ -23,6 +23,8 @@ from bayplan.framework.timing import Caller
 from bayplan.framework.verdicts import PASS, Reasons, Who, Why
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.one_node import OneNode
+from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
 FEW_ROWS: Final = 4
 """Up to so many changed rows are put together one by one."""
-
-_NO_ROWS: Final[list[int]] = []
 
 Filters = list[tuple[int, KeptPlugin]]
 """Kept plugins with a say in filtering, each with its place."""
@@ -91,7 +91,10 @@ class Standing:
         self._static_why: Why = np.zeros(rows, dtype=np.int64)
         self._total: IntColumn = np.zeros(rows, dtype=np.int64)
         self._static_total: IntColumn = np.zeros(rows, dtype=np.int64)
-        self._total_cell: Any = memoryview(self._total)  # type: ignore[arg-type]  # it has the buffer protocol
+        self._who_cell, self._why_cell = cells(self.who), cells(self.why)
+        self._ok_cell = cells(self.ok)
+        self._static_who_cell, self._static_why_cell = cells(self._static_who), cells(self._static_why)
+        self._total_cell, self._static_total_cell = cells(self._total), cells(self._static_total)
         self.scores_version += 1
 
     @property
@@ -158,30 +161,53 @@ class Standing:
         if self._asked_again:
             self._choose_plugins()
         node_cursor, usage_cursor = self._cursors
-        # What follows from the Node objects alone needs no look as long as none of them changed.
-        everything = (
-            not self._epochs or cluster.node_log.end != node_cursor or cluster.nodes.high != len(self.who)
-        )
-        for column in self._columns() if everything else self._usage_columns:
+        nodes_end, usage_end = cluster.node_log.end, cluster.usage_log.end
+        if not self._epochs or nodes_end != node_cursor or cluster.nodes.high != len(self.who):
+            self._sync_all(node_cursor, usage_cursor)
+        elif usage_end == usage_cursor + 1:
+            # The usual case: one pod came or went.
+            row = cluster.usage_log.last
+            node = OneNode(cluster, row)
+            for column in self._usage_columns:
+                column.sync_row(node, row)
+            self._combine_one(row)
+        elif usage_end != usage_cursor:
+            self._sync_usage(usage_cursor)
+        self._cursors = (nodes_end, usage_end)
+
+    def _sync_all(self, node_cursor: int, usage_cursor: int) -> None:
+        """Node objects have changed, or who takes part."""
+        cluster = self._cluster
+        for column in self._columns():
             column.sync()
-        epochs = self._epoch_sum() if everything else self._epochs + self._usage_epochs_added()
-        usage = cluster.usage_log.since(usage_cursor)
-        nodes = cluster.node_log.since(node_cursor) if everything else _NO_ROWS
-        if epochs != self._epochs or nodes is None or usage is None or cluster.nodes.high != len(self.who):
-            self._allocate(cluster.nodes.high)
-            self.feasible_version += 1
-            self._combine(None, with_static=True)
-        elif nodes:
-            self._combine(distinct(nodes + usage), with_static=True)
-        elif usage:
-            rows = usage if len(usage) == 1 else list(set(usage))
-            if len(rows) <= FEW_ROWS:
-                for row in rows:
-                    self._combine_one(row)
-            else:
-                self._combine(np.array(rows, dtype=np.intp), with_static=False)
-        self._epochs = epochs
-        self._cursors = (cluster.node_log.end, cluster.usage_log.end)
+        before, self._epochs = self._epochs, self._epoch_sum()
+        nodes, usage = cluster.node_log.since(node_cursor), cluster.usage_log.since(usage_cursor)
+        if before != self._epochs or nodes is None or usage is None or cluster.nodes.high != len(self.who):
+            self._combine_all()
+        else:
+            self._combine(distinct(nodes + usage), with_static=bool(nodes))
+
+    def _sync_usage(self, usage_cursor: int) -> None:
+        """What follows from the Node objects alone needs no look: none of them changed."""
+        for column in self._usage_columns:
+            column.sync()
+        added = self._usage_epochs_added()
+        usage = self._cluster.usage_log.since(usage_cursor)
+        if added or usage is None:
+            self._epochs += added
+            self._combine_all()
+            return
+        rows = set(usage)
+        if len(rows) <= FEW_ROWS:
+            for row in rows:
+                self._combine_one(row)
+        else:
+            self._combine(distinct(rows), with_static=False)
+
+    def _combine_all(self) -> None:
+        self._allocate(self._cluster.nodes.high)
+        self.feasible_version += 1
+        self._combine(None, with_static=True)
 
     def from_nodes_alone(self, rows: IdColumn) -> tuple[Who, Why]:
         """What plugins say that look only at the Node objects: it holds whatever pods may be there."""
@@ -247,22 +273,22 @@ class Standing:
     def _combine_one(self, row: int) -> None:
         """Puts one row together with plain numbers."""
         self.rows_computed += 1
-        who, why = int(self._static_who[row]), int(self._static_why[row])
+        who, why = self._static_who_cell[row], self._static_why_cell[row]
         for index, kept in self._usage_filters:
-            against = int(kept.verdicts.values[row])
+            against = kept.verdicts.cell[row]
             if against and index < who:
                 who, why = index, against
-        self.who[row] = who
-        self.why[row] = why
+        self._who_cell[row] = who
+        self._why_cell[row] = why
         now = who == PASS and self._cluster.nodes.exists.cell[row]
-        if now != self.ok[row]:
-            self.ok[row] = now
+        if now != self._ok_cell[row]:
+            self._ok_cell[row] = now
             self.feasible_version += 1
         if not now or not self._scored:
             return
-        total = int(self._static_total[row])
+        total = self._static_total_cell[row]
         for step, kept in self._usage_plain:
-            score = int(kept.raw_scores.values[row])
+            score = kept.raw_scores.cell[row]
             if not 0 <= score <= MAX_SCORE:
                 calls.check_range(step, kept.raw_scores.values[row : row + 1])
             total += step.weight * score

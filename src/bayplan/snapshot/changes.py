@@ -24,6 +24,11 @@ class ChangeLog:
         self._rows.append(row)
         self.end += 1
 
+    @property
+    def last(self) -> int:
+        """The row that changed last."""
+        return self._rows[-1]
+
     def since(self, cursor: int) -> list[int] | None:
         """Rows changed after `cursor`, or None where the log no longer reaches back that far."""
         if cursor < self._first:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bayplan.snapshot.changes import ChangeLog
 from bayplan.snapshot.interning import ABSENT
 from bayplan.snapshot.nodes import LabelColumn, NodeTable
-from bayplan.snapshot.table import Column
+from bayplan.snapshot.table import Column, cells
 
 REBUILD_SHARE = 16
 """Where more than 1/16 of the rows changed, adding up anew is cheaper than following them."""
@@ -113,7 +113,7 @@ class DomainSums:
         self._cursor = self._log.end
         self._occupied = None
         self._seen = self._counts.read.copy()
-        self._seen_cell = memoryview(self._seen)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+        self._seen_cell = cells(self._seen)
         domain = self._label.column.read
         counted = self._nodes.exists.read & (domain != ABSENT)
         if self._eligible is not None:

@@ -15,6 +15,11 @@ from numpy.typing import DTypeLike, NDArray
 FIRST_CAPACITY = 64
 
 
+def cells(array: NDArray[Any]) -> Any:
+    """The elements of an array, for reading and writing them one at a time."""
+    return memoryview(array)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+
+
 class Column:
     """One growing column. `fill` is what a row holds until something is written there."""
 
@@ -24,7 +29,7 @@ class Column:
         self._table = table
         self.fill = fill
         self.array: NDArray[Any] = np.full(table.capacity, fill, dtype=dtype)
-        self.cell: Any = memoryview(self.array)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+        self.cell = cells(self.array)
         self._read: NDArray[Any] = self.array[:0]
 
     @property
@@ -39,7 +44,7 @@ class Column:
         grown = np.full(capacity, self.fill, dtype=self.array.dtype)
         grown[: len(self.array)] = self.array
         self.array = grown
-        self.cell = memoryview(grown)  # type: ignore[arg-type]  # ndarray has the buffer protocol
+        self.cell = cells(grown)
         self._read = grown[:0]
 
 
