@@ -35,18 +35,17 @@ class Idle:
     scores: set[str] = field(default_factory=set)
 
 
-@dataclass(slots=True)
-class Search:
+class Search(msgspec.Struct):
     """One pod's search in one cycle: what later steps of the cycle need to know of it."""
 
     pod: Pod
     facts: PodFacts
     state: CycleState
     standing: Standing
-    skipped: set[str] = field(default_factory=set)
+    skipped: set[str] = msgspec.field(default_factory=set)
     """Plugins without Filter for this pod, besides those that the Standing skips."""
     node_set: frozenset[str] | None = None
-    node_set_by: list[str] = field(default_factory=list)
+    node_set_by: list[str] = msgspec.field(default_factory=list)
     pre_filtered: frozenset[str] = frozenset()
     """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
     silent: set[str] | None = None
@@ -80,8 +79,7 @@ class NotFound:
     diagnosis: Diagnosis
 
 
-@dataclass(frozen=True, slots=True)
-class Filtered:
+class Filtered(msgspec.Struct, frozen=True):
     """What filtering left.
 
     `absent` is what holds for nodes that were not looked at, because the plugins in `narrowed_by` said so.

@@ -12,9 +12,9 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -66,8 +66,13 @@ PREFIXES: Final = {
     TermKind.PREFERRED_ANTI_AFFINITY: "preferredAntiAffinityTerms",
 }
 
+SIGNS: Final = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1))
+
 MOST_SUMS: Final = 512
 """Sums kept for a template at most. Terms and namespaces come and go; what is asked for is made again."""
+
+T = TypeVar("T")
+KeptT = TypeVar("KeptT", "Demands", "Pulls")
 
 WeightedTerms = tuple[tuple[int, AffinityTerm], ...]
 
@@ -94,38 +99,67 @@ class OwnTerms:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """How many counted pods are in each domain of a key."""
+    """How many of the pods that a query means are in each domain of a key."""
 
     topology_key: str
-    sums: DomainSums
     query: PodQuery
-
-    @property
-    def totals(self) -> IntColumn:
-        """Indexed by the id of the label value."""
-        return self.sums.sums
+    count: PodCount
+    sums: DomainSums
 
 
 @dataclass(frozen=True, slots=True)
-class Existing:
-    """A required anti-affinity term of pods already there that keeps the incoming pod away."""
+class Carried:
+    """How many pods in each domain carry a term that means the incoming pod."""
 
     topology_key: str
+    carried: CarriedTerm
     sums: DomainSums | None
     """None: nobody carries it yet, but a hypothesis brings such a pod."""
-    carried: CarriedTerm
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Demands:
-    """What filtering looks at in this cycle."""
+    """What filtering looks at. Kept for a template; only the sums follow the pods that come and go."""
 
     affinity: tuple[Near, ...]
     anti_affinity: tuple[Near, ...]
-    existing: tuple[Existing, ...]
-    matched_anywhere: int
-    """Pods, in any domain, that satisfy all of the pod's affinity terms."""
+    existing: tuple[Carried, ...]
+    """Required anti-affinity of pods already there."""
     satisfies_itself: bool
+
+    @property
+    def matched_anywhere(self) -> int:
+        """Pods, in any domain, that satisfy all of the pod's affinity terms."""
+        return sum(near.sums.total for near in self.affinity)
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is anything to ask of a node."""
+        if self.affinity or self.anti_affinity:
+            return True
+        return any(term.sums is not None and term.sums.total for term in self.existing)
+
+    def parts(self) -> tuple[Near | Carried, ...]:
+        return (*self.affinity, *self.anti_affinity, *self.existing)
+
+
+@dataclass(slots=True)
+class Pulls:
+    """What draws a pod to domains or away from them, each with its weight. Kept like `Demands`."""
+
+    all: tuple[tuple[int, Near | Carried], ...]
+
+    def parts(self) -> tuple[Near | Carried, ...]:
+        return tuple(pull for _, pull in self.all)
+
+
+@dataclass(slots=True)
+class Kept(Generic[T]):
+    """Something with sums that is kept for a template, until one of the versions changes."""
+
+    versions: tuple[int, int]
+    content: T
+    sums: tuple[Near | Carried, ...]
 
 
 class InterPodAffinity(Plugin):
@@ -150,31 +184,26 @@ class InterPodAffinity(Plugin):
         own = self._own_terms(state, pod, cluster)
         if own.problem:
             return unresolvable(f"parsing pod: {own.problem}")
+        demands = self._kept(state, cluster, Demands, lambda: self._demands(own, state, pod, cluster))
+        if demands is None:
+            return IDLE
+        if not demands.exist:
+            return SKIP
+        state.write(self.name, demands)
+        return None
+
+    def _demands(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> Demands | None:
+        """None where there can be none before pods with other terms come."""
         existing = self._carried(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]
         if not own.has_demands and not existing:
-            return IDLE
+            return None
         sums = self._sums(state, cluster)
-        kept_away = tuple(
-            Existing(carriers.carried.term.topology_key, found, carriers.carried)
-            for carriers in existing
-            if (found := sums.of_carriers(carriers)).total
+        return Demands(
+            affinity=tuple(sums.of_query(query, key) for key, query in own.near_all),
+            anti_affinity=tuple(sums.of_query(query, key) for key, query in own.near_any),
+            existing=tuple(map(sums.of_carriers, existing)),
+            satisfies_itself=own.satisfies_itself,
         )
-        if not own.has_demands and not kept_away:
-            return SKIP
-        near_all = [(key, query, sums.of_query(query, key)) for key, query in own.near_all]
-        state.write(
-            self.name,
-            Demands(
-                affinity=tuple(Near(key, found, query) for key, query, found in near_all),
-                anti_affinity=tuple(
-                    Near(key, sums.of_query(query, key), query) for key, query in own.near_any
-                ),
-                existing=kept_away,
-                matched_anywhere=sum(found.total for _, _, found in near_all),
-                satisfies_itself=own.satisfies_itself,
-            ),
-        )
-        return None
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         demands: Demands = state.read(self.name)
@@ -207,7 +236,7 @@ class InterPodAffinity(Plugin):
             absent = domain < 0
             matched += np.where(absent, 0, change)
             lacks_key |= absent
-            unmet |= near.totals.take(domain) + change <= 0
+            unmet |= near.sums.sums.take(domain) + change <= 0
         if demands.satisfies_itself:
             # The first pod of a group that wants to be near its own kind may go anywhere.
             unmet &= matched != 0
@@ -219,7 +248,8 @@ class InterPodAffinity(Plugin):
         anywhere = demands.satisfies_itself and not demands.matched_anywhere
         too_far: BoolColumn | None = None
         for near in demands.affinity:
-            far = np.zeros(len(near.totals), dtype=np.bool_) if anywhere else near.totals <= 0
+            sums = near.sums.sums
+            far = np.zeros(len(sums), dtype=np.bool_) if anywhere else sums <= 0
             far[-1] = True
             here = nodes.by_domain(near.topology_key, far)
             too_far = here if too_far is None else too_far | here
@@ -227,7 +257,7 @@ class InterPodAffinity(Plugin):
         return too_far
 
     @staticmethod
-    def _any_near(nodes: NodeColumns, found: Iterable[tuple[Near | Existing, Any]]) -> BoolColumn:
+    def _any_near(nodes: NodeColumns, found: Iterable[tuple[Near | Carried, Any]]) -> BoolColumn:
         result: BoolColumn | None = None
         for near, change in found:
             if isinstance(change, int):
@@ -240,17 +270,26 @@ class InterPodAffinity(Plugin):
         return np.zeros(len(nodes), dtype=np.bool_) if result is None else result
 
     def _kept_away(self, pod: Pod, demands: Demands, nodes: NodeColumns) -> BoolColumn | None:
-        existing = list(demands.existing)
-        known = {term.carried for term in existing}
-        for carried in nodes.added_terms():
-            # Pods that are only supposed to be there may bring terms that nobody carries yet.
-            if carried.kind is TermKind.REQUIRED_ANTI_AFFINITY and carried not in known:
-                labels = nodes.cluster.namespace_labels(pod.namespace)
-                if carried.term.matches(pod.namespace, pod.labels, labels):
-                    existing.append(Existing(carried.term.topology_key, None, carried))
+        existing = demands.existing
+        added = nodes.added_terms()
+        if added:
+            existing = (*existing, *self._only_supposed(pod, nodes.cluster, existing, added))
         if not existing:
             return None
         return self._any_near(nodes, [(term, nodes.carried_change(term.carried)) for term in existing])
+
+    @staticmethod
+    def _only_supposed(
+        pod: Pod, cluster: Cluster, existing: Iterable[Carried], added: Iterable[CarriedTerm]
+    ) -> Iterator[Carried]:
+        """Pods that are only supposed to be there may bring terms that nobody carries yet."""
+        known = {term.carried for term in existing}
+        labels = cluster.namespace_labels(pod.namespace)
+        for carried in added:
+            if carried.kind is not TermKind.REQUIRED_ANTI_AFFINITY or carried in known:
+                continue
+            if carried.term.matches(pod.namespace, pod.labels, labels):
+                yield Carried(carried.term.topology_key, carried, None)
 
     # Scoring
 
@@ -261,34 +300,32 @@ class InterPodAffinity(Plugin):
             return IDLE
         if own.problem:
             return failure(own.problem)
-        carried = self._carried(state, pod, cluster)
-        if not own.preferred and not any(carried.values()):
+        pulls = self._kept(state, cluster, Pulls, lambda: self._pulls(own, state, pod, cluster))
+        if pulls is None:
             return IDLE
-        sums = self._sums(state, cluster)
         tables: dict[str, IntColumn] = {}
-        for weight, key, found in self._pulls(own, carried, sums):
-            if found.total:
-                table, pull = tables.get(key), found.sums * weight
-                tables[key] = pull if table is None else table + pull
+        for weight, pull in pulls.all:
+            if pull.sums is not None and pull.sums.total:
+                key = pull.topology_key
+                table, here = tables.get(key), pull.sums.sums * weight
+                tables[key] = here if table is None else table + here
         if not tables:
             return SKIP
         state.write((self.name, "scores"), tables)
         return None
 
-    def _pulls(
-        self, own: OwnTerms, carried: MatchingTerms, sums: Sums
-    ) -> Iterator[tuple[int, str, DomainSums]]:
-        """Weight, key and counts by domain of everything that draws the pod to a domain or away from it."""
-        for weight, key, query in own.preferred:
-            yield weight, key, sums.of_query(query, key)
-        hard_weight = self.args.hard_pod_affinity_weight
-        if hard_weight > 0:
-            for carriers in carried[TermKind.REQUIRED_AFFINITY]:
-                yield hard_weight, carriers.carried.term.topology_key, sums.of_carriers(carriers)
-        for kind, sign in ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1)):
-            for carriers in carried[kind]:
-                weight = sign * carriers.carried.weight
-                yield weight, carriers.carried.term.topology_key, sums.of_carriers(carriers)
+    def _pulls(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> Pulls | None:
+        """None where nothing pulls before pods with other terms come."""
+        sums, carried = self._sums(state, cluster), self._carried(state, pod, cluster)
+        carriers = [
+            *((sign * found.carried.weight, found) for kind, sign in SIGNS for found in carried[kind]),
+            *((self.args.hard_pod_affinity_weight, found) for found in carried[TermKind.REQUIRED_AFFINITY]),
+        ]
+        found: tuple[tuple[int, Near | Carried], ...] = (
+            *((weight, sums.of_query(query, key)) for weight, key, query in own.preferred),
+            *((weight, sums.of_carriers(one)) for weight, one in carriers if weight),
+        )
+        return Pulls(found) if found else None
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         total: IntColumn | None = None
@@ -311,11 +348,29 @@ class InterPodAffinity(Plugin):
         present = nodes.domains(key)
         if present is None:
             return None
-        found = table.take(present)
-        lowest, highest = int(found.min()), int(found.max())
-        return key, _shares(table, lowest, highest)
+        found = table.take(present).tolist()
+        return key, _shares(table, min(found), max(found))
 
     # Terms and counts
+
+    def _kept(
+        self, state: CycleState, cluster: Cluster, kind: type[KeptT], make: Callable[[], KeptT | None]
+    ) -> KeptT | None:
+        """What is kept of this kind for the pod's template, its sums up to date.
+
+        Made anew once namespaces, the terms that pods carry or the nodes' labels have changed.
+        """
+        versions = (cluster.rules_version, cluster.topology_version)
+        known: Kept[KeptT | None] | None = state.kept.get((self.name, kind))
+        if known is not None and known.versions == versions:
+            for part in known.sums:
+                if not _refreshed(part, cluster):
+                    break
+            else:
+                return known.content
+        found = make()
+        state.kept[self.name, kind] = Kept(versions, found, found.parts() if found is not None else ())
+        return found
 
     def _own_terms(self, state: CycleState, pod: Pod, cluster: Cluster) -> OwnTerms:
         """The pod's terms with their namespaces resolved: names of namespaces instead of selectors."""
@@ -393,32 +448,40 @@ class Sums:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.topology_version = cluster.topology_version
-        self._by_query: dict[tuple[int, str], tuple[PodCount, PodQuery, DomainSums]] = {}
-        self._by_carriers: dict[TermCarriers, DomainSums] = {}
+        self._by_query: dict[tuple[int, str], Near] = {}
+        self._by_carriers: dict[TermCarriers, Carried] = {}
 
-    def of_query(self, query: PodQuery, key: str) -> DomainSums:
+    def of_query(self, query: PodQuery, key: str) -> Near:
         """For a query object that stays the same: they are told apart by identity."""
         cluster = self._cluster
         known = self._by_query.get((id(query), key))
-        if known is None or not cluster.counts.still_asked(known[0]):
+        if known is None or not _refreshed(known, cluster):
             count = cluster.count(query)
             if len(self._by_query) >= MOST_SUMS:
                 self._by_query.clear()
-            made = DomainSums(cluster.nodes, cluster.usage_log, count.column, cluster.nodes.label(key))
-            known = self._by_query[id(query), key] = (count, query, made)
-        known[2].refresh()
-        return known[2]
+            sums = DomainSums(cluster.nodes, cluster.usage_log, count.column, cluster.nodes.label(key))
+            known = self._by_query[id(query), key] = Near(key, query, count, sums)
+        return known
 
-    def of_carriers(self, carriers: TermCarriers) -> DomainSums:
+    def of_carriers(self, carriers: TermCarriers) -> Carried:
         known = self._by_carriers.get(carriers)
         if known is None:
             if len(self._by_carriers) >= MOST_SUMS:
                 self._by_carriers.clear()
             cluster, key = self._cluster, carriers.carried.term.topology_key
-            known = DomainSums(cluster.nodes, cluster.usage_log, carriers.column, cluster.nodes.label(key))
-            self._by_carriers[carriers] = known
-        known.refresh()
+            sums = DomainSums(cluster.nodes, cluster.usage_log, carriers.column, cluster.nodes.label(key))
+            known = self._by_carriers[carriers] = Carried(key, carriers.carried, sums)
+        _refreshed(known, self._cluster)
         return known
+
+
+def _refreshed(part: Near | Carried, cluster: Cluster) -> bool:
+    """Brings sums up to date. False where their counts were dropped, and have to be asked for again."""
+    if isinstance(part, Near) and not cluster.counts.still_asked(part.count):
+        return False
+    if part.sums is not None:
+        part.sums.refresh()
+    return True
 
 
 def _shares(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
@@ -449,7 +512,6 @@ def _parse(pod: Pod, cluster: Cluster) -> OwnTerms:
             problems.append(f"{PREFIXES[kind]}: {error}")
     affinity = [term for _, term in terms[TermKind.REQUIRED_AFFINITY]]
     everyone = _all_of(affinity)
-    signs = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1))
     return OwnTerms(
         near_all=tuple((key, everyone) for key in dict.fromkeys(term.topology_key for term in affinity)),
         near_any=tuple(
@@ -457,7 +519,7 @@ def _parse(pod: Pod, cluster: Cluster) -> OwnTerms:
         ),
         preferred=tuple(
             (sign * weight, term.topology_key, _all_of([term]))
-            for kind, sign in signs
+            for kind, sign in SIGNS
             for weight, term in terms[kind]
         ),
         satisfies_itself=all(_means(term, pod) for term in affinity),

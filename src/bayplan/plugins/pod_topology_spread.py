@@ -105,6 +105,7 @@ class Counts:
     objects_version: int
     owners: tuple[int, ...]
     domains: tuple[Domains, ...]
+    limits: tuple[Limit, ...] | None = None
     scoring: Scoring | None = None
 
     def hold(self, cluster: Cluster) -> bool:
@@ -126,18 +127,40 @@ class Scoring:
     weights: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Limit:
-    """One hard constraint in this cycle: counts by domain, and the smallest of them."""
+    """One hard constraint: counts by domain, and the smallest of them. Kept; the counts follow the pods."""
 
     domains: Domains
     totals: IntColumn
-    smallest: int
-    smallest_of_others: int
-    """The smallest count once an emptiest domain is left out."""
+    on_every_node: bool
+    """Whether no node lacks the label."""
     itself: int
     """1 where the pod matches its own selector."""
     change: PodQuery
+    smallest: int = 0
+
+    @property
+    def too_many(self) -> int:
+        """The smallest count in a domain that makes a further pod break the constraint."""
+        return self.domains.constraint.max_skew + self.smallest - self.itself + 1
+
+    @property
+    def smallest_of_others(self) -> int:
+        """The smallest count once an emptiest domain is left out."""
+        known = self.domains.known
+        if len(known) < self.domains.constraint.min_domains:
+            return 0
+        return int(np.partition(self.totals.take(known), 1)[1]) if len(known) > 1 else UNBOUNDED
+
+    def refresh(self) -> None:
+        """Follows the pods that came and went."""
+        domains = self.domains
+        if domains.sums is not None:
+            domains.sums.refresh()
+            self.totals = domains.sums.sums
+        if len(domains.known) >= domains.constraint.min_domains:
+            self.smallest = int(np.minimum.reduce(self.totals.take(domains.known)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,27 +199,21 @@ class PodTopologySpread(Plugin):
         counts = self._counts(state, pod, nodes, DO_NOT_SCHEDULE)
         if counts is None:
             return IDLE
-        limits = []
-        for domains in counts.domains:
-            domains.refresh()
-            limits.append(self._limit(pod, domains, nodes.cluster))
-        state.write(self.name, tuple(limits))
+        if counts.limits is None:
+            counts.limits = tuple(self._limit(pod, domains, nodes.cluster) for domains in counts.domains)
+        for limit in counts.limits:
+            limit.refresh()
+        state.write(self.name, counts.limits)
         return None
 
-    def _limit(self, pod: Pod, domains: Domains, cluster: Cluster) -> Limit:
+    @staticmethod
+    def _limit(pod: Pod, domains: Domains, cluster: Cluster) -> Limit:
         constraint = domains.constraint
-        totals = domains.totals(len(cluster.nodes.label(constraint.topology_key).values))
-        of_known = totals.take(domains.known)
-        smallest = others = 0
-        if len(of_known) >= constraint.min_domains:
-            smallest, others = int(of_known.min()), UNBOUNDED
-            if len(of_known) > 1:
-                others = int(np.partition(of_known, 1)[1])
+        label = cluster.nodes.label(constraint.topology_key)
         return Limit(
             domains=domains,
-            totals=totals,
-            smallest=smallest,
-            smallest_of_others=others,
+            totals=domains.totals(len(label.values)),
+            on_every_node=not (cluster.nodes.exists.read & (label.column.read < 0)).any(),
             itself=int(constraint.selector.matches(pod.labels)),
             change=moved(pod, constraint),
         )
@@ -205,26 +222,29 @@ class PodTopologySpread(Plugin):
         refused: BoolColumn | None = None
         for limit in state.read(self.name):
             missing, skewed = self._broken(limit, nodes)
-            if refused is not None:
-                # A node is told only about the first constraint it breaks.
-                missing, skewed = missing & ~refused, skewed & ~refused
-            yield Reject(missing, MISSING_LABEL, unresolvable=True)
-            yield Reject(skewed, SKEWED)
-            refused = missing | skewed if refused is None else refused | missing | skewed
+            for mask, reason in ((missing, MISSING_LABEL), (skewed, SKEWED)):
+                if mask is not None:
+                    # A node is told only about the first constraint it breaks.
+                    first = mask if refused is None else mask & ~refused
+                    yield Reject(first, reason, unresolvable=mask is missing)
+                    refused = mask if refused is None else refused | mask
 
-    def _broken(self, limit: Limit, nodes: NodeColumns) -> tuple[BoolColumn, BoolColumn]:
-        """Rows without the label, and rows that would have too many."""
+    def _broken(self, limit: Limit, nodes: NodeColumns) -> tuple[BoolColumn | None, BoolColumn]:
+        """Rows without the label (None where every node has it), and rows that would have too many."""
         key = limit.domains.constraint.topology_key
         change = nodes.matching_change(limit.change)
         if not isinstance(change, int):
             domain = nodes.label(key).ids
             missing = domain < 0
             return missing, self._skewed(limit, nodes, domain, change) & ~missing
-        too_many = limit.totals + (limit.itself - limit.smallest) > limit.domains.constraint.max_skew
-        too_many[-1] = False
-        absent = np.zeros(len(too_many), dtype=np.bool_)
-        absent[-1] = True
-        return nodes.by_domain(key, absent), nodes.by_domain(key, too_many)
+        skewed = limit.totals >= limit.too_many
+        skewed[-1] = False
+        absent = None
+        if not limit.on_every_node:
+            without = np.zeros(len(skewed), dtype=np.bool_)
+            without[-1] = True
+            absent = nodes.by_domain(key, without)
+        return absent, nodes.by_domain(key, skewed)
 
     @staticmethod
     def _skewed(limit: Limit, nodes: NodeColumns, domain: NDArray[np.intp], change: IntColumn) -> BoolColumn:
@@ -348,8 +368,8 @@ class PodTopologySpread(Plugin):
         if present is None:
             return None
         scores = _rounded(only.by_domain)
-        found = scores.take(present)
-        return only.constraint.topology_key, _inverted(scores, int(found.min()), int(found.max()))
+        found = scores.take(present).tolist()
+        return only.constraint.topology_key, _inverted(scores, min(found), max(found))
 
     # Counting
 

@@ -38,6 +38,7 @@ class DomainSums:
         "_occupied",
         "_seen",
         "_seen_cell",
+        "_sum_cell",
         "members",
         "sums",
         "total",
@@ -78,19 +79,20 @@ class DomainSums:
         moved = False
         count, seen, domain = self._counts.cell, self._seen_cell, self._label.column.cell
         for row in changed:
-            now = count[row]
-            if now != seen[row]:
-                difference = now - seen[row]
-                seen[row] = now
-                if self._eligible is not None and not self._eligible[row]:
-                    continue
-                if domain[row] != ABSENT and self._nodes.exists.cell[row]:
-                    before = self.sums[domain[row]]
-                    self.sums[domain[row]] = before + difference
-                    self.total += difference
-                    moved = True
-                    if self._occupied is not None and (before > 0) != (before + difference > 0):
-                        self._flip(domain[row], row)
+            now, difference = count[row], count[row] - seen[row]
+            if not difference:
+                continue
+            seen[row] = now
+            if self._eligible is not None and not self._eligible[row]:
+                continue
+            here = domain[row]
+            if here != ABSENT and self._nodes.exists.cell[row]:
+                before = self._sum_cell[here]
+                self._sum_cell[here] = before + difference
+                self.total += difference
+                moved = True
+                if self._occupied is not None and (before > 0) != (before + difference > 0):
+                    self._flip(here, row)
         return moved
 
     def occupied(self) -> NDArray[np.bool_]:
@@ -123,4 +125,5 @@ class DomainSums:
         domains = domain.take(rows)
         self.members = np.bincount(domains, minlength=size)
         self.sums = np.bincount(domains, weights=self._seen.take(rows), minlength=size).astype(np.int64)
+        self._sum_cell = cells(self.sums)
         self.total = int(self.sums.sum())
