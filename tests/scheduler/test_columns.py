@@ -233,12 +233,14 @@ def test_a_hypothesis_is_judged_as_if_it_were_so(data: st.DataObject) -> None:
     for position, name in enumerate(life.nodes):
         expected, cluster = real(life, pod, name, set(gone[name]), newcomers[name])
         assert verdicts.status(position) == expected, name
-        row = cluster.nodes.row_of[name]
+        row, one = cluster.nodes.row_of[name], view.one(position)
         for resource in RESOURCES:
-            assert view.requested(resource)[position] == cluster.nodes.resource(resource).requested.cell[row]
-        assert view.pod_count[position] == cluster.nodes.pod_count.cell[row]
-        assert view.nonzero_cpu_milli[position] == cluster.nodes.nonzero_cpu_milli.cell[row]
-        assert view.nonzero_memory_bytes[position] == cluster.nodes.nonzero_memory_bytes.cell[row]
+            requested = cluster.nodes.resource(resource).requested.cell[row]
+            assert view.requested(resource)[position] == one.requested(resource) == requested
+        assert view.pod_count[position] == one.pod_count == cluster.nodes.pod_count.cell[row]
+        cpu, memory = cluster.nodes.nonzero_cpu_milli.cell[row], cluster.nodes.nonzero_memory_bytes.cell[row]
+        assert view.nonzero_cpu_milli[position] == one.nonzero_cpu_milli == cpu
+        assert view.nonzero_memory_bytes[position] == one.nonzero_memory_bytes == memory
         assert view.used_ports(position) == cluster.used_ports.get(row, set())
         assert sorted(other.key for other in view.pods_on(position)) == sorted(
             other.key for other in cluster.pods_on(row)

@@ -26,7 +26,7 @@ from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.view import NodeColumns
-from bayplan.snapshot.what_if import Hypothesis
+from bayplan.snapshot.what_if import FEW_ROWS, Hypothesis
 
 MOST_REASONS: Final = 1000
 """Combinations of reasons that are remembered of one plugin for pods of one shape."""
@@ -110,17 +110,34 @@ class Filtering:
             verdicts.overrule(left, self.judge_plainly(search, hypothesis.subset(left)))
         return verdicts
 
-    def judge_plainly(self, search: Search, view: NodeColumns) -> Verdicts:
-        """What the filters say about these rows as they are given."""
+    def judge_plainly(self, search: Search, supposed: Hypothesis) -> Verdicts:
+        """What the filters say about these rows with just these pods there."""
         standing = search.standing
         steps = [
             step
             for step in self._reading_pods
             if not (standing.skips(step.name) if step.kept else step.name in search.skipped)
         ]
-        verdicts = Verdicts(*standing.from_nodes_alone(view.rows), standing.reasons)
-        self._ask(search, steps, view, verdicts)
+        verdicts = Verdicts(*standing.from_nodes_alone(supposed.rows), standing.reasons)
+        if len(supposed) <= FEW_ROWS and all(step.elementwise for step in steps):
+            self._ask_in_plain_numbers(search, steps, supposed, verdicts)
+        else:
+            self._ask(search, steps, supposed, verdicts)
         return verdicts
+
+    def _ask_in_plain_numbers(
+        self, search: Search, steps: Sequence[Step], supposed: Hypothesis, verdicts: Verdicts
+    ) -> None:
+        for position in range(len(supposed)):
+            one = supposed.one(position)
+            for step in steps:
+                if step.index > verdicts.who[position]:
+                    break
+                state, reasons = self._state(search, step), search.standing.reasons[step.index]
+                why = self._caller.calls.filter_one(step, state, search.pod, one, reasons)
+                if why:
+                    verdicts.who[position], verdicts.why[position] = step.index, why
+                    break
 
     def alone(self, search: Search, step: Step) -> Verdicts:
         """What one plugin says about every row, whatever the others say."""

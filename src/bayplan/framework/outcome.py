@@ -62,7 +62,7 @@ class Diagnosis:
             return []
         if self._statuses is not None:
             return self._statuses
-        found = self.verdicts.restricted(self.looked_at).statuses()
+        found = self.verdicts.statuses(self.looked_at)
         found.extend(
             (status, np.array([row], dtype=np.intp)) for row, status in self.extender_statuses.items()
         )
@@ -71,12 +71,14 @@ class Diagnosis:
 
     def rows_with(self, code: Code) -> IdColumn:
         """The rows whose effective status has this code, in the order of the node list."""
+        order, statuses = self.cluster.order, self.statuses()
+        if len(statuses) == 1 and statuses[0][0].code is code and len(statuses[0][1]) == len(order):
+            return order
         wanted = np.zeros(self.cluster.nodes.high, dtype=np.bool_)
         if self.absent.code is code:
-            wanted[self.cluster.order] = True
-        for status, rows in self.statuses():
+            wanted[order] = True
+        for status, rows in statuses:
             wanted[rows] = status.code is code
-        order = self.cluster.order
         return order[wanted.take(order)]
 
 

@@ -48,6 +48,8 @@ class Step:
     usage: bool
     """They follow from what runs on the row, too."""
     one_node_at_a_time: bool
+    elementwise: bool
+    """It can be asked about one row in plain numbers, whatever is supposed of it."""
     weight: int = 0
     normalizes: bool = False
     scores_by_domain: bool = False
@@ -66,6 +68,7 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         kept=plugin.reads is not None,
         usage=plugin.reads is not None and plugin.reads.usage,
         one_node_at_a_time=isinstance(plugin, NodePlugin),
+        elementwise=plugin.elementwise and not hasattr(plugin, "add_pod"),
         weight=weight,
         normalizes=hasattr(plugin, "normalize"),
         scores_by_domain=hasattr(plugin, "scores_by_domain"),

@@ -9,7 +9,6 @@ the same shape.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 
@@ -18,10 +17,7 @@ from bayplan.framework.verdicts import PASS, Verdicts, Who, Why
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.following import RowFollower
 from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.what_if import Hypothesis
-
-FEW_ROWS: Final = 32
-"""Up to so many rows it is asked row by row who is expected there, instead of looking at all pods."""
+from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
 
 
 class KeptPromises:
@@ -67,6 +63,9 @@ def with_promised(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothes
 
     `rows` says which rows are meant; None: all.
     """
+    if rows is not None and len(rows) <= FEW_ROWS:
+        found = {row: here for row in rows.tolist() if (here := _going_first_to(cluster, pod, row))}
+        return Hypothesis.on_few_rows(cluster, list(found), list(found.values())) if found else None
     slots = _going_first(cluster, pod, rows)
     if not len(slots):
         return None
@@ -90,6 +89,9 @@ def joined(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | None:
     if promised is None:
         return None
     at = _places(base.rows, promised.rows)
+    if len(at) <= FEW_ROWS:
+        changes = [[*base.changes(place), *promised.changes(here)] for here, place in enumerate(at.tolist())]
+        return at, Hypothesis.on_few_rows(cluster, promised.rows.tolist(), changes)
     before = base.subset(at)
     # All pods in question of a row stand together, those that are expected last.
     places = np.arange(len(at))
@@ -102,25 +104,30 @@ def joined(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | None:
 
 def _going_first(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> IdColumn:
     """Slots of the pods that are expected on these rows and go before this one."""
-    pods, nominated, meant = cluster.pods, cluster.nominated, cluster.nodes.exists.read
-    if rows is not None and len(rows) <= FEW_ROWS:
-        here = [slot for row in rows.tolist() if row in nominated for slot in nominated[row]]
-        slots = np.array(here, dtype=np.intp)
-        if not here:
-            return slots
-    else:
-        slots = pods.nominated.read.nonzero()[0]
-        if rows is not None:
-            among = np.zeros(len(meant), dtype=np.bool_)
-            among[rows] = True
-            meant = meant & among
+    pods, meant = cluster.pods, cluster.nodes.exists.read
+    if rows is not None:
+        among = np.zeros(len(meant), dtype=np.bool_)
+        among[rows] = True
+        meant = meant & among
+    slots = pods.nominated.read.nonzero()[0]
     slots = slots[pods.priority.array.take(slots) >= pod.priority]
     slots = slots[slots != cluster.nominated_slot(pod.uid)]
     found: IdColumn = slots[meant.take(pods.row.array.take(slots))]
     return found
 
 
+def _going_first_to(cluster: Cluster, pod: Pod, row: int) -> Changes:
+    """The same for one row."""
+    here = cluster.nominated.get(row)
+    if here is None or not cluster.nodes.exists.cell[row]:
+        return ()
+    itself, priority = cluster.nominated_slot(pod.uid), cluster.pods.priority.cell
+    return [(slot, 1) for slot in here if slot != itself and priority[slot] >= pod.priority]
+
+
 def _places(rows: IdColumn, wanted: IdColumn) -> IdColumn:
     """Where in `rows` each of `wanted` stands."""
+    if len(rows) == len(wanted) == 1:
+        return np.zeros(1, dtype=np.intp)
     order = rows.argsort(kind="stable")
     return order.take(np.searchsorted(rows.take(order), wanted))

@@ -194,12 +194,6 @@ class Verdicts:
         """A copy that stays as it is when the cluster goes on."""
         return Verdicts(self.who.copy(), self.why.copy(), dict(self._reasons))
 
-    def restricted(self, rows: NDArray[np.intp]) -> Verdicts:
-        """The same, with all other rows passing."""
-        who = np.full(len(self.who), PASS, dtype=np.int8)
-        who[rows] = self.who[rows]
-        return Verdicts(who, self.why, self._reasons)
-
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...] | None:
         """What was added to `who`: which rows each further plugin rejects; None where it is mixed up."""
@@ -222,15 +216,20 @@ class Verdicts:
         who = int(self.who[position])
         return None if who == PASS else self._reasons[who].status(int(self.why[position]))
 
-    def statuses(self) -> list[tuple[Status, NDArray[np.intp]]]:
-        """Each distinct status with the positions that have it."""
-        left = (self.who != PASS).nonzero()[0]
-        who, why = self.who.take(left), self.why.take(left)
+    def statuses(self, among: NDArray[np.intp] | None = None) -> list[tuple[Status, NDArray[np.intp]]]:
+        """Each distinct status with the positions that have it, of all positions or of these."""
+        who, why = self.who, self.why
+        left = np.arange(len(who)) if among is None else among
+        if among is not None:
+            who, why = who.take(among), why.take(among)
+        rest = who != PASS
         found = []
-        while len(left):
+        while True:
+            if not rest.all():
+                left, who, why = left[rest], who[rest], why[rest]
+            if not len(left):
+                return found
             # There are few distinct ones as a rule: taking them out one by one beats sorting.
             same = (who == who[0]) & (why == why[0])
             found.append((self._reasons[int(who[0])].status(int(why[0])), left[same]))
             rest = ~same
-            left, who, why = left[rest], who[rest], why[rest]
-        return found

@@ -33,7 +33,9 @@ def equally_good(table: VictimTable, rows: IdColumn) -> IdColumn:
         if len(rows) <= 1:
             break
         values = losses.take(rows)
-        rows = rows[values == values.min()]
+        least = values == values.min()
+        if not least.all():
+            rows = rows[least]
     return rows
 
 

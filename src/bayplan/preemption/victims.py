@@ -19,12 +19,9 @@ from bayplan.framework.verdicts import Verdicts
 from bayplan.preemption.budgets import violating
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.what_if import Hypothesis
+from bayplan.snapshot.what_if import FEW_ROWS, Hypothesis
 
 NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",))
-
-FEW_ROWS: Final = 32
-"""Up to so many rows their pods are collected from the lists of the rows instead of from the whole table."""
 
 PRIORITY_OFFSET: Final = 2**31
 """Added to each victim's priority when priorities are summed, so that more victims never look better."""
@@ -70,7 +67,27 @@ def dry_run(cluster: Cluster, priority: int, rows: IdColumn, judge: Judge) -> Dr
             statuses.append(status)
         helped = inhabited.take(verdicts.passing.nonzero()[0])
         status_id[helped] = -1
+    if not len(helped):
+        return _in_vain(rows, status_id, statuses)
     return _summary(everybody, helped, status_id, statuses, judge)
+
+
+def _in_vain(rows: IdColumn, status_id: NDArray[np.int64], statuses: list[Status]) -> DryRun:
+    """Evicting helps on none of the rows: so it is wherever somebody else is expected already."""
+    nothing = np.zeros(len(rows), dtype=np.int64)
+    return DryRun(
+        rows=rows,
+        fits=np.zeros(len(rows), dtype=np.bool_),
+        status_id=status_id,
+        statuses=tuple(statuses),
+        victims=np.zeros(0, dtype=np.intp),
+        starts=np.zeros(len(rows) + 1, dtype=np.intp),
+        violations=nothing,
+        highest_priority=nothing,
+        priority_sum=nothing,
+        victim_count=nothing,
+        earliest_start=nothing,
+    )
 
 
 def _summary(
@@ -149,17 +166,14 @@ def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothes
     """All pods of lower priority gone from these rows, ordered by importance within each row."""
     pods = cluster.pods
     if len(rows) <= FEW_ROWS:
-        slots = np.array([slot for row in rows for slot in cluster.row_pods[row]], dtype=np.intp)
-        lengths = [len(cluster.row_pods[row]) for row in rows]
-        where = np.repeat(np.arange(len(rows)), lengths)
-        lower = pods.priority.array.take(slots) < priority
-        slots, where = slots[lower], where[lower]
-    else:
-        at = np.full(cluster.nodes.high, -1, dtype=np.intp)
-        at[rows] = np.arange(len(rows))
-        slots = (pods.placed.read & (pods.priority.read < priority)).nonzero()[0]
-        where = at.take(pods.row.read.take(slots))
-        slots, where = slots[where >= 0], where[where >= 0]
+        few = rows.tolist()
+        gone = [[(slot, -1) for slot in _ordered_on(cluster, priority, row)] for row in few]
+        return Hypothesis.on_few_rows(cluster, few, gone)
+    at = np.full(cluster.nodes.high, -1, dtype=np.intp)
+    at[rows] = np.arange(len(rows))
+    slots = (pods.placed.read & (pods.priority.read < priority)).nonzero()[0]
+    where = at.take(pods.row.read.take(slots))
+    slots, where = slots[where >= 0], where[where >= 0]
     order = np.lexsort(
         (
             pods.position.array.take(slots),
@@ -172,3 +186,12 @@ def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothes
     starts = np.zeros(len(rows) + 1, dtype=np.intp)
     np.cumsum(np.bincount(where, minlength=len(rows)), out=starts[1:])
     return Hypothesis(cluster, rows, slots, starts, np.full(len(slots), -1, dtype=np.int64))
+
+
+def _ordered_on(cluster: Cluster, priority: int, row: int) -> list[int]:
+    """The same for one row."""
+    pods = cluster.pods
+    priorities, start, position = pods.priority.cell, pods.start.cell, pods.position.cell
+    lower = [slot for slot in cluster.row_pods[row] if priorities[slot] < priority]
+    lower.sort(key=lambda slot: (-priorities[slot], start[slot], position[slot]))
+    return lower

@@ -9,6 +9,7 @@ instead of on arrays of length one. It is written once.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,3 +62,33 @@ class OneNode(NodeColumns):
     @staticmethod
     def any(condition: Any) -> bool:
         return bool(condition)
+
+
+class OneSupposed(OneNode):
+    """A single row as it would be with pods gone (-1) and there (+1): `changes` are their slots and signs."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, cluster: Cluster, row: int, changes: Sequence[tuple[int, int]]) -> None:
+        super().__init__(cluster, row)
+        self._changes = changes
+
+    @property
+    def pod_count(self) -> Any:
+        return super().pod_count + sum([sign for _, sign in self._changes])
+
+    def requested(self, resource: str) -> Any:
+        amount = self.cluster.pods.requests(resource).cell
+        return super().requested(resource) + sum([sign * amount[slot] for slot, sign in self._changes])
+
+    @property
+    def nonzero_cpu_milli(self) -> Any:
+        facts_of = self.cluster.pods.facts_of
+        changes = [sign * facts_of(slot).nonzero_cpu_milli for slot, sign in self._changes]
+        return super().nonzero_cpu_milli + sum(changes)
+
+    @property
+    def nonzero_memory_bytes(self) -> Any:
+        facts_of = self.cluster.pods.facts_of
+        changes = [sign * facts_of(slot).nonzero_memory_bytes for slot, sign in self._changes]
+        return super().nonzero_memory_bytes + sum(changes)

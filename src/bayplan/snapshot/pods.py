@@ -92,6 +92,12 @@ class PodTable(Table):
             self.requests(resource).cell[slot] = amount
         return slot
 
+    def facts_of(self, slot: int) -> PodFacts:
+        """What scheduling reads of the pod in a slot that is taken."""
+        facts = self.facts[slot]
+        assert facts is not None
+        return facts
+
     def remove(self, slot: int) -> None:
         self.pod[slot] = None
         self.facts[slot] = None

@@ -7,8 +7,9 @@ sign: -1 gone, +1 there, 0 as it is. Every change of a column is then one sum ov
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,15 @@ from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.facts import PodFacts
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import PodQuery
+from bayplan.snapshot.one_node import OneSupposed
 from bayplan.snapshot.terms import CarriedTerm
 from bayplan.snapshot.view import IntColumn, NodeColumns
+
+FEW_ROWS: Final = 8
+"""Up to so many rows plain numbers beat arrays."""
+
+Changes = Sequence[tuple[int, int]]
+"""Slots of the pods in question on one row, each with its sign."""
 
 
 class Hypothesis(NodeColumns):
@@ -39,10 +47,33 @@ class Hypothesis(NodeColumns):
         self.starts = starts
         self.signs = signs
 
+    @classmethod
+    def on_few_rows(cls, cluster: Cluster, rows: Sequence[int], changes: Sequence[Changes]) -> Hypothesis:
+        """Made row by row."""
+        slots = [slot for here in changes for slot, _ in here]
+        signs = [sign for here in changes for _, sign in here]
+        starts = [0, *accumulate(len(here) for here in changes)]
+        return cls(
+            cluster,
+            np.array(rows, dtype=np.intp),
+            np.array(slots, dtype=np.intp),
+            np.array(starts, dtype=np.intp),
+            np.array(signs, dtype=np.int64),
+        )
+
     @property
     def rows(self) -> IdColumn:
         assert self._rows is not None
         return self._rows
+
+    def changes(self, position: int) -> Changes:
+        """The pods in question on one of the rows."""
+        here = slice(self.starts[position], self.starts[position + 1])
+        return list(zip(self.slots[here].tolist(), self.signs[here].tolist(), strict=True))
+
+    def one(self, position: int) -> OneSupposed:
+        """One of the rows, in plain numbers."""
+        return OneSupposed(self.cluster, int(self.rows[position]), self.changes(position))
 
     def change(self, amounts: NDArray[Any]) -> IntColumn:
         """Sum of sign times amount over the pods of each row; `amounts` has an entry for each of `slots`."""
@@ -92,7 +123,7 @@ class Hypothesis(NodeColumns):
 
     def _change_of(self, amount: Callable[[PodFacts], int]) -> IntColumn:
         """The change of what stands in no column; filters seldom ask."""
-        amounts = (amount(self._facts(index)) for index in range(len(self.slots)))
+        amounts = (amount(self.cluster.pods.facts_of(slot)) for slot in self.slots.tolist())
         return self.change(np.fromiter(amounts, dtype=np.int64, count=len(self.slots)))
 
     def pods_on(self, position: int) -> list[Pod]:
@@ -106,8 +137,8 @@ class Hypothesis(NodeColumns):
         Ports are a set there, so a port that two pods share goes with the first of them.
         """
         used = set(super().used_ports(position))
-        here = range(self.starts[position], self.starts[position + 1])
-        ports = [(self.signs[index], self._facts(index).host_ports) for index in here]
+        facts_of = self.cluster.pods.facts_of
+        ports = [(sign, facts_of(slot).host_ports) for slot, sign in self.changes(position)]
         for sign, theirs in ports:
             if sign <= 0:
                 used.difference_update(theirs)
@@ -115,11 +146,6 @@ class Hypothesis(NodeColumns):
             if sign >= 0:
                 used.update(theirs)
         return used
-
-    def _facts(self, index: int) -> PodFacts:
-        facts = self.cluster.pods.facts[int(self.slots[index])]
-        assert facts is not None
-        return facts
 
     def positions_using_port(self, protocol: str, port: int) -> IdColumn:
         users = set(super().positions_using_port(protocol, port).tolist())
