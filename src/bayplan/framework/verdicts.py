@@ -223,7 +223,7 @@ class Verdicts:
         if among is not None:
             who, why = who.take(among), why.take(among)
         rest = who != PASS
-        found = []
+        found: list[tuple[Status, NDArray[np.intp]]] = []
         while True:
             if not rest.all():
                 left, who, why = left[rest], who[rest], why[rest]
