@@ -321,7 +321,7 @@ def test_files(tmp_path: Path) -> None:
         ),
         pytest.param("kind: Pod", "kind: ''", "f:9: web: kind: it is missing", id="no kind"),
         pytest.param("- api", "- x\n- api", "f:5: expected an API object", id="something else in a list"),
-        pytest.param("web\n", "web\n  - x\n", "f:12: did not find expected key", id="broken YAML"),
+        pytest.param("web\n", "web\n  - x\n", "f:12: this is not YAML: while", id="broken YAML"),
     ],
 )
 def test_errors_in_files_have_lines(old: str, new: str, message: str) -> None:
@@ -345,14 +345,15 @@ def test_objects_that_will_get_their_names_later_may_look_alike() -> None:
 
 
 def test_aliases_do_not_multiply_the_work() -> None:
-    """Thirty lines that stand for a billion fields are read in no time."""
+    """Thirty lines that stand for a billion fields are refused in no time, as kubectl does."""
     layers = "\n".join(f"l{i}: &l{i} {{a: *l{i - 1}, b: *l{i - 1}}}" for i in range(1, 31))
     text = f"kind: Pod\nmetadata: {{name: web, labels: null}}\nl0: &l0 {{x: null}}\n{layers}"
-    (pod,) = parse_objects(text.encode())
-    assert pod.name == "web"
+    with pytest.raises(DecodeError, match="too many values; do aliases multiply"):
+        parse_objects(text.encode())
 
 
 def test_an_object_inside_itself_is_refused() -> None:
-    with pytest.raises(DecodeError) as caught:
-        parse_objects(b"kind: Pod\nmetadata: &m {name: web, labels: *m}", "f")
-    assert str(caught.value) == "f:1: web: it is nested too deeply, or contains itself"
+    metadata: dict[str, Any] = {"name": "web"}
+    metadata["labels"] = metadata
+    with pytest.raises(DecodeError, match="web: it is nested too deeply, or contains itself"):
+        decode_object({"kind": "Pod", "metadata": metadata})

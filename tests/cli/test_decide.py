@@ -315,7 +315,7 @@ def with_config(**fields: Any) -> bytes:
     [
         pytest.param("a.yaml", None, "{file}: No such file or directory", id="no file"),
         pytest.param("a.jsonl", None, "{file}: No such file or directory", id="no file of lines"),
-        pytest.param("a.yaml", b"a: [\n", "{file}:2: did not find expected node content", id="broken YAML"),
+        pytest.param("a.yaml", b"a: [\n", "{file}:2: this is not YAML: while parsing a f", id="broken YAML"),
         pytest.param("a.json", b'{"a": }', "{file}:1: Expecting value", id="broken JSON"),
         pytest.param("a.jsonl", b'\n\n{"objects": [}', "{file}:3: broken JSON: ", id="broken line"),
         pytest.param("a.jsonl", b"3", "{file}:1: expected a scenario, a mapping with", id="no scenario"),

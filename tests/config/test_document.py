@@ -6,41 +6,8 @@ from typing import Any
 
 import pytest
 
-from bayplan.config.document import parse_document, resolve_plain
+from bayplan.config.document import parse_document
 from bayplan.errors import DecodeError
-
-
-@pytest.mark.parametrize(
-    ("word", "meaning"),
-    [
-        ("5", 5),
-        ("+5", 5),
-        ("-5", -5),
-        ("1_000", 1000),
-        ("0x1F", 31),
-        ("017", 15),
-        ("0o17", 15),
-        ("0b101", 5),
-        ("08", 8),
-        ("1.0", 1),
-        ("1e3", 1000),
-        ("1e30", 1e30),
-        ("1.5", 1.5),
-        (".5", 0.5),
-        ("yes", True),
-        ("Off", False),
-        ("~", None),
-        ("", None),
-        ("2020-01-01", "2020-01-01"),
-        ("12:30", "12:30"),
-        ("1.2.3", "1.2.3"),
-        ("10s", "10s"),
-        ("-", "-"),
-    ],
-)
-def test_plain_words(word: str, meaning: object) -> None:
-    assert resolve_plain(word) == meaning
-    assert type(resolve_plain(word)) is type(meaning)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +58,7 @@ def test_values_know_their_lines() -> None:
         pytest.param("a: !!set {}\nb: !mine 3", 2, "means nothing here", id="unknown tag"),
         pytest.param("a: 1e999", 1, "too large", id="infinite number"),
         pytest.param(f"a: 1{'0' * 5000}", 1, "too many digits", id="long number"),
-        pytest.param("a: \x00", None, "not YAML", id="control character"),
+        pytest.param("a: \x00", 1, "not YAML", id="control character"),
         pytest.param("[" * 5000 + "]" * 5000, None, "too deeply", id="deep"),
         pytest.param(
             "a: &a [x,x,x,x,x,x,x,x,x,x]\n"

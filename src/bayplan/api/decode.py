@@ -215,7 +215,7 @@ def _convert(raw: Any, record: type[Object]) -> Object:
         return msgspec.convert(raw, record)
     except msgspec.ValidationError:
         pass
-    cleaned = _without_nulls(raw, "", {})
+    cleaned = _without_nulls(raw)
     try:
         return msgspec.convert(cleaned, record)
     except msgspec.ValidationError as error:
@@ -227,25 +227,18 @@ def _decoder(record: type[Object]) -> msgspec.json.Decoder[Object]:
     return msgspec.json.Decoder(record)
 
 
-def _without_nulls(raw: Any, name: str, done: dict[tuple[int, str], Any]) -> Any:
-    """`raw` without fields that are null, and with text for keys that YAML took for numbers or truth.
-
-    What YAML's aliases share is done once: a few lines of them can stand for billions of fields.
-    """
-    if not isinstance(raw, Mapping | list):
+def _without_nulls(raw: Any, name: str = "") -> Any:
+    """`raw` without fields that are null, and with text for keys that some YAML reader took for numbers."""
+    if isinstance(raw, list):
+        return [_without_nulls(item) for item in raw]
+    if not isinstance(raw, Mapping):
         return raw
-    seen = id(raw), name
-    if seen not in done:
-        if isinstance(raw, list):
-            done[seen] = [_without_nulls(item, "", done) for item in raw]
-        else:
-            null = _NULL_IN_MAP.get(name)
-            done[seen] = {
-                _key_text(key): null if content is None else _without_nulls(content, _key_text(key), done)
-                for key, content in raw.items()
-                if content is not None or null is not None
-            }
-    return done[seen]
+    null = _NULL_IN_MAP.get(name)
+    return {
+        _key_text(key): null if content is None else _without_nulls(content, _key_text(key))
+        for key, content in raw.items()
+        if content is not None or null is not None
+    }
 
 
 def _key_text(key: Any) -> str:

@@ -1,9 +1,7 @@
 """YAML and JSON files as plain values, each document with the line it stands on.
 
-This knows files and syntax, not what an object is: `decode.py` gives the values their meaning. Two things
-differ from a plain YAML load. Keys that stand twice in a mapping are refused, because the loser would vanish
-without a word. And what a Go program would read as text is text here (`12:30`, `2024-01-31`), so that a
-manifest means here what it means to kubectl.
+This knows files, not what an object is: `decode.py` gives the values their meaning. What the words of a
+manifest mean to kubectl they mean here (`yaml_values.py`).
 """
 
 from __future__ import annotations
@@ -12,19 +10,15 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
+from bayplan.api.yaml_values import MAX_VALUES, STANDS_TWICE, NodeReader, yaml_errors, yaml_nodes
 from bayplan.errors import DecodeError
-
-if TYPE_CHECKING:
-    from yaml import SafeLoader as _FastLoader
-else:
-    _FastLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 YAML_SUFFIXES: Final = (".yaml", ".yml")
 JSON_SUFFIX: Final = ".json"
@@ -33,7 +27,6 @@ GZIP_SUFFIX: Final = ".gz"
 _NO_FILES: Final = "the directory holds no .yaml, .yml or .json file"
 _NOT_UTF8: Final = "it is not UTF-8 text"
 _TOO_DEEP: Final = "it is nested too deeply"
-_DUPLICATE_KEY: Final = 'the key "{key}" stands twice in one mapping'
 _NO_CONSTANTS: Final = "{text} is not a JSON number"
 
 _PATH_STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
@@ -87,66 +80,18 @@ def parse_documents(data: bytes, source: str = "", *, is_json: bool = False) -> 
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DecodeError(_NOT_UTF8, source=source, line=line) from error
-    try:
-        yield from _json_documents(text, source) if is_json else _yaml_documents(text, source)
-    except RecursionError as error:
-        raise DecodeError(_TOO_DEEP, source=source) from error
-
-
-class _DuplicateKey(yaml.MarkedYAMLError):
-    pass
-
-
-class _Loader(_FastLoader):
-    """PyYAML's safe loader, in C where it is built, with the differences that the module speaks of."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise _DuplicateKey(None, None, _DUPLICATE_KEY.format(key=key.value), key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_TAG: Final = "tag:yaml.org,2002:"
-_Loader.yaml_implicit_resolvers = {
-    first: [
-        (tag, form) for tag, form in resolvers if tag.removeprefix(_TAG) not in ("timestamp", "int", "value")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(  # YAML 1.1 without numbers to base 60, which Go's reader does not know
-    f"{_TAG}int",
-    re.compile(r"^(?:[-+]?0b[01_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)$"),
-    list("-+0123456789"),
-)
+    yield from _json_documents(text, source) if is_json else _yaml_documents(text, source)
 
 
 def _yaml_documents(text: str, source: str) -> Iterator[Document]:
-    loader = _Loader(text)
-    try:
-        while loader.check_node():
-            node = loader.get_node()
-            assert node is not None  # check_node said so
-            content = loader.construct_document(node)
+    reader: NodeReader[Any] = NodeReader(
+        lambda content, _: content, most=max(MAX_VALUES, len(text)), may_overrule=True
+    )
+    with yaml_errors(text, source):
+        for node in yaml_nodes(text):
+            content = reader.read(node)
             if content is not None:
                 yield Document(content, source, node.start_mark.line + 1, node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = error.problem or error.context or "broken YAML"
-        raise DecodeError(problem, source=source, line=None if mark is None else mark.line + 1) from error
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise DecodeError(
-            f"a character that YAML forbids: {error.reason}", source=source, line=line
-        ) from error
-    except (yaml.YAMLError, ValueError) as error:
-        # ValueError: a scalar that looks like a number or a date and is none.
-        raise DecodeError(str(error), source=source) from error
-    finally:
-        loader.dispose()
 
 
 def _json_documents(text: str, source: str) -> Iterator[Document]:
@@ -158,6 +103,8 @@ def _json_documents(text: str, source: str) -> Iterator[Document]:
             content, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
             raise DecodeError(error.msg, source=source, line=error.lineno) from error
+        except RecursionError as error:
+            raise DecodeError(_TOO_DEEP, source=source) from error
         except ValueError as error:
             # Raised by the hooks below, which do not know where they are. JSON is YAML, and YAML does.
             for _ in _yaml_documents(text, source):
@@ -173,7 +120,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(_DUPLICATE_KEY.format(key=twice))
+        raise ValueError(STANDS_TWICE.format(key=twice))
     return mapping
 
 
