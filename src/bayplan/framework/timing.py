@@ -135,96 +135,45 @@ class TimedCalls:
         self._timer = timer
 
     def pre_filter(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
-        started = self._timer.clock()
-        try:
-            answer = calls.pre_filter(plugin, state, pod, nodes)
-        except calls.AttemptError:
-            self._took(plugin.name, Point.PRE_FILTER, Code.ERROR, started)
-            raise
-        self._took(plugin.name, Point.PRE_FILTER, _code(answer), started)
-        return answer
+        return timed(self._timer, plugin.name, Point.PRE_FILTER, calls.pre_filter)(plugin, state, pod, nodes)
 
     def filter_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
-        started = self._timer.clock()
-        try:
-            why = calls.filter_one(step, state, pod, node, reasons)
-        except calls.AttemptError:
-            self._took(step.name, Point.FILTER, Code.ERROR, started)
-            raise
-        self._took(step.name, Point.FILTER, Code.SUCCESS, started)
-        return why
+        return timed(self._timer, step.name, Point.FILTER, calls.filter_one)(step, state, pod, node, reasons)
 
     def filter_rows(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
     ) -> Collected | None:
-        started = self._timer.clock()
-        try:
-            found = calls.filter_rows(step, state, pod, nodes, reasons)
-        except calls.AttemptError:
-            self._took(step.name, Point.FILTER, Code.ERROR, started)
-            raise
-        self._took(step.name, Point.FILTER, Code.SUCCESS, started)
-        return found
+        call = timed(self._timer, step.name, Point.FILTER, calls.filter_rows)
+        return call(step, state, pod, nodes, reasons)
 
     def pre_score(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
-        started = self._timer.clock()
-        try:
-            answer = calls.pre_score(plugin, state, pod, nodes)
-        except calls.AttemptError:
-            self._took(plugin.name, Point.PRE_SCORE, Code.ERROR, started)
-            raise
-        self._took(plugin.name, Point.PRE_SCORE, answer.code, started)
-        return answer
+        return timed(self._timer, plugin.name, Point.PRE_SCORE, calls.pre_score)(plugin, state, pod, nodes)
 
     def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
-        started = self._timer.clock()
-        try:
-            scores = calls.score_rows(step, state, pod, nodes)
-        except calls.AttemptError:
-            self._took(step.name, Point.SCORE, Code.ERROR, started)
-            raise
-        self._took(step.name, Point.SCORE, Code.SUCCESS, started)
-        return scores
+        return timed(self._timer, step.name, Point.SCORE, calls.score_rows)(step, state, pod, nodes)
 
     def score_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
-        started = self._timer.clock()
-        try:
-            score = calls.score_one(step, state, pod, node)
-        except calls.AttemptError:
-            self._took(step.name, Point.SCORE, Code.ERROR, started)
-            raise
-        self._took(step.name, Point.SCORE, Code.SUCCESS, started)
-        return score
+        return timed(self._timer, step.name, Point.SCORE, calls.score_one)(step, state, pod, node)
 
     def normalized(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn
     ) -> IntColumn:
         if not step.normalizes:
             return calls.normalized(step, state, pod, nodes, scores)
-        started = self._timer.clock()
-        try:
-            normal = calls.normalized(step, state, pod, nodes, scores)
-        except calls.AttemptError:
-            self._took(step.name, NORMALIZE, Code.ERROR, started)
-            raise
-        self._took(step.name, NORMALIZE, Code.SUCCESS, started)
-        return normal
+        return timed(self._timer, step.name, NORMALIZE, calls.normalized)(step, state, pod, nodes, scores)
 
     def scores_by_domain(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
     ) -> tuple[str, IntColumn] | None:
-        started = self._timer.clock()
+        """Not told where it has no answer: `score_rows` is asked instead, and told."""
+        code, started = Code.ERROR, self._timer.clock()
         try:
-            scores = calls.scores_by_domain(step, state, pod, nodes)
-        except calls.AttemptError:
-            self._took(step.name, Point.SCORE, Code.ERROR, started)
-            raise
-        if scores is not None:
-            self._took(step.name, Point.SCORE, Code.SUCCESS, started)
-        return scores
-
-    def _took(self, plugin: str, point: str, code: Code, started: float) -> None:
-        self._timer.took(plugin, point, code, self._timer.clock() - started)
+            answer = calls.scores_by_domain(step, state, pod, nodes)
+            code = Code.SUCCESS if answer is not None else Code.SKIP
+            return answer
+        finally:
+            if code is not Code.SKIP:
+                self._timer.took(step.name, Point.SCORE, code, self._timer.clock() - started)
 
 
 class Caller:
