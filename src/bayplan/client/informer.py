@@ -146,39 +146,37 @@ class Informer(Generic[ObjectT]):
             gone.pop((item.namespace, item.name), None)
         for item in gone.values():
             self._remove(item)
-        replaced = [(self._take_in(item), item) for item in items]
+        replaced = []
+        for item in items:
+            old = self._objects.get((item.namespace, item.name))
+            self._take_in(old, item)
+            replaced.append((old, item))
         for old, item in replaced:
             self._tell(old, item)
         self.resource_version = version
 
     def apply(self, batch: Sequence[WatchEvent[ObjectT]]) -> None:
+        objects = self._objects
         for event in batch:
             item = event.object
-            if item is not None and not self._knows_better(item):
-                if event.change is Change.DELETED:
+            if item is not None:
+                known = objects.get((item.metadata.namespace, item.metadata.name))
+                if known is not None and _is_past(item, known):
+                    pass
+                elif event.change is Change.DELETED:
                     self._remove(item)
                 elif event.change is not Change.BOOKMARK:
-                    self._tell(self._take_in(item), item)
+                    self._take_in(known, item)
+                    self._tell(known, item)
             self.resource_version = event.resource_version
 
-    def _knows_better(self, item: ObjectT) -> bool:
-        """Whether an event is about a past that the copy has left behind, be it of a namesake."""
-        known = self._objects.get((item.namespace, item.name))
-        if known is None:
-            return False
-        told, ours = item.metadata.resource_version, known.metadata.resource_version
-        return told != ours and told.isdecimal() and ours.isdecimal() and int(told) < int(ours)
-
-    def _take_in(self, item: ObjectT) -> ObjectT | None:
-        """Puts an object into the copy; returns what was there before."""
-        key = (item.namespace, item.name)
-        old = self._objects.get(key)
-        self._objects[key] = item
+    def _take_in(self, old: ObjectT | None, item: ObjectT) -> None:
+        """Puts an object into the copy, in place of what was there."""
+        self._objects[item.metadata.namespace, item.metadata.name] = item
         if self._labelled:
             if old is not None:
                 self._unfile(old)
             self._file(item)
-        return old
 
     def _tell(self, old: ObjectT | None, item: ObjectT) -> None:
         if old is None:
@@ -218,3 +216,9 @@ class Informer(Generic[ObjectT]):
         for key, index in self._labelled.items():
             if key in labels:
                 yield index, (item.namespace, labels[key])
+
+
+def _is_past(told: Object, known: Object) -> bool:
+    """Whether an event is about a past that the copy has left behind, be it of a namesake."""
+    theirs, ours = told.metadata.resource_version, known.metadata.resource_version
+    return theirs != ours and theirs.isdecimal() and ours.isdecimal() and int(theirs) < int(ours)
