@@ -89,11 +89,6 @@ class _Remembered(msgspec.Struct, gc=False):
         return replace(self.event, series=EventSeries(count=self.count, last_observed_time=last))
 
 
-class _Write(msgspec.Struct, gc=False):
-    event: Event
-    tries: int = 0
-
-
 class EventRecorder:
     """Records events; made and used on the loop that writes them.
 
@@ -124,7 +119,8 @@ class EventRecorder:
         self._start = self._loop.time()
         self._last_stamp = 0
         self._remembered: dict[_Key, _Remembered] = {}
-        self._queue: deque[_Write] = deque()
+        self._queue: deque[tuple[Event, int]] = deque()
+        """To be written, each with how often that was tried."""
         self._later: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers = 0
@@ -184,7 +180,7 @@ class EventRecorder:
         elif known is not None:
             known.count = 2
             self._touch(known)
-            self._enqueue(_Write(known.as_series()))
+            self._enqueue(known.as_series())
         else:
             name, at = self._name(regarding.name)
             event = Event(
@@ -200,7 +196,7 @@ class EventRecorder:
                 type=event_type,
             )
             self._remember(key, event)
-            self._enqueue(_Write(event))
+            self._enqueue(event)
 
     # The end
 
@@ -234,12 +230,13 @@ class EventRecorder:
             _log.warning("%d events were dropped, %d since the start", lost, self.dropped)
             self._dropped_before = self.dropped
 
-    def _enqueue(self, write: _Write) -> None:
-        self._queue.append(write)
-        self._start_writer()
+    def _enqueue(self, event: Event, tries: int = 0) -> None:
+        self._queue.append((event, tries))
+        if not self._writer_starts:
+            self._start_writer()
 
     def _start_writer(self) -> None:
-        if not self._writer_starts and self._writers < MOST_WRITERS:
+        if self._writers < MOST_WRITERS:
             self._writer_starts = True
             self._writers += 1
             self._start_task(self._write_queued())
@@ -249,11 +246,11 @@ class EventRecorder:
         self._writer_starts = False
         try:
             while self._queue:
-                write = self._queue.popleft()
-                if self._queue:
+                event, tries = self._queue.popleft()
+                if self._queue and not self._writer_starts:
                     self._start_writer()
-                if not await self._written(write.event):
-                    self._try_again(write)
+                if not await self._written(event):
+                    self._try_again(event, tries + 1)
             self._dropping_is_over()
         finally:
             self._writers -= 1
@@ -282,17 +279,16 @@ class EventRecorder:
             _log.exception("event %s could not be written", event.key)
         return True
 
-    def _try_again(self, write: _Write) -> None:
-        write.tries += 1
-        if write.tries >= TRIES:
+    def _try_again(self, event: Event, tries: int) -> None:
+        if tries >= TRIES:
             self.given_up += 1
-            _log.error("event %s was given up after %d tries", write.event.key, TRIES)
+            _log.error("event %s was given up after %d tries", event.key, TRIES)
             return
         delay = RETRY_SECONDS * (1 + RETRY_JITTER * self._random.random())
 
         def again() -> None:
             self._later.discard(handle)
-            self._enqueue(write)
+            self._enqueue(event, tries)
 
         handle = self._loop.call_later(delay, again)
         self._later.add(handle)
@@ -305,7 +301,8 @@ class EventRecorder:
             for old in single[: MOST_REMEMBERED // 2]:
                 del self._remembered[old]
         self._remembered[key] = _Remembered(event, self._loop.time())
-        self._set_look()
+        if self._look is None:
+            self._set_look()
 
     def _touch(self, known: _Remembered) -> None:
         known.seen = self._loop.time()
@@ -313,7 +310,7 @@ class EventRecorder:
 
     def _set_look(self) -> None:
         """Looks come at fixed times; where there is nothing to forget none is set, so that a loop can end."""
-        if self._look is None and self._remembered:
+        if self._remembered:
             index = int((self._loop.time() - self._start) // QUIET_SECONDS) + 1
             self._look = self._loop.call_at(self._start + index * QUIET_SECONDS, self._look_at_all, index)
 
