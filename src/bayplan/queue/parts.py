@@ -169,7 +169,7 @@ class Parts:
         self.active.push(info, info.sort_key)
         if self._observer is not None:
             self._observer.incoming("active", label)
-        if label in NOMINATING:
+        if label in NOMINATING and (self.nominator or info.pod.status.nominated_node_name):
             self.nominator.add(info.pod, None)
         return True
 

@@ -132,7 +132,7 @@ class SchedulingQueue:
 
     def delete(self, pod: Pod) -> None:
         """The pod is gone, or has a node now. An attempt under way is not ended by this."""
-        self.nominator.delete(pod.uid)
+        self.nominator.delete(pod.metadata.uid)
         info = self._parts.pods.get(pod.key)
         if info is None:
             return
@@ -160,7 +160,8 @@ class SchedulingQueue:
                 _log.error(_IN_FLIGHT_ALREADY, info.key)
                 continue
             self.scheduling_cycle += 1
-            self._count_rejections(info, -1)
+            if info.unschedulable_plugins or info.pending_plugins:
+                self._count_rejections(info, -1)
             if self.nominator:
                 self.nominator.left_queue(info.pod)
             return info
@@ -227,6 +228,8 @@ class SchedulingQueue:
         precheck: Callable[[Pod], bool] | None = None,
     ) -> None:
         """Wakes the pods that an event may help. `precheck` leaves waiting pods out beforehand."""
+        if not self.is_anybody_waiting:
+            return
         listeners = self.hints.listeners(event)
         if listeners is None:
             return
@@ -268,11 +271,13 @@ class SchedulingQueue:
 
     def next_timer(self) -> float | None:
         """When `flush` will next have something to do; None: not unless something else happens first."""
-        timer = None
-        expiration = self._parts.backoff.earliest_expiration()
+        timer, parts = None, self._parts
+        if len(parts.pods) == len(parts.active):
+            return None
+        expiration = parts.backoff.earliest_expiration()
         if expiration is not None:
             timer = self._backoff_ticks.first_after(expiration)
-        overdue = self._parts.unschedulable.earliest_overdue(self._longest_stay)
+        overdue = parts.unschedulable.earliest_overdue(self._longest_stay)
         if overdue is not None:
             look = self._leftover_ticks.first_after(overdue)
             timer = look if timer is None else min(timer, look)
