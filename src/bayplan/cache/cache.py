@@ -75,11 +75,11 @@ class Cache:
 
     def assume(self, pod: Pod, node_name: str, facts: PodFacts | None = None) -> None:
         """Counts the pod on a node before the API server does."""
-        _require_uid(pod)
-        if self.knows(pod.uid):
-            raise CacheError(f"pod {pod.uid}({pod.key}) is in the cache, so can't be assumed", pod.uid)
+        uid = _uid(pod)
+        if self.knows(uid):
+            raise CacheError(f"pod {uid}({pod.key}) is in the cache, so can't be assumed", uid)
         self.cluster.add_pod(pod, node_name, facts)
-        self._assumed[pod.uid] = pod
+        self._assumed[uid] = pod
 
     def forget(self, pod: Pod, node_name: str) -> bool:
         """Takes an assumption back. False where there is nothing to take back."""
@@ -100,15 +100,15 @@ class Cache:
 
     def add(self, pod: Pod) -> None:
         """A pod with a node was seen: ours, confirmed, or somebody else's."""
-        _require_uid(pod)
-        if pod.uid in self._assumed:
-            del self._assumed[pod.uid]
-            self._confirmed.add(pod.uid)
+        uid = _uid(pod)
+        if uid in self._assumed:
+            del self._assumed[uid]
+            self._confirmed.add(uid)
             self._move_or_update(pod)
-        elif pod.uid in self._confirmed:
-            raise CacheError(f"pod {pod.uid}({pod.key}) was already in added state", pod.uid)
+        elif uid in self._confirmed:
+            raise CacheError(f"pod {uid}({pod.key}) was already in added state", uid)
         else:
-            self._confirmed.add(pod.uid)
+            self._confirmed.add(uid)
             self.cluster.add_pod(pod, pod.spec.node_name)
 
     def update(self, pod: Pod) -> None:
@@ -157,6 +157,8 @@ class Cache:
         self.cluster.remove_node(name)
 
 
-def _require_uid(pod: Pod) -> None:
-    if not pod.uid:
+def _uid(pod: Pod) -> str:
+    uid = pod.metadata.uid
+    if not uid:
         raise CacheError("cannot get cache key for pod with empty UID")
+    return uid

@@ -204,6 +204,8 @@ class VolumeBinding(Plugin):
     # Binding
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        if not pod.spec.volumes:
+            return None
         assert self.handle is not None
         objects = self.handle.cluster.objects
         plan = self._plan(pod, node_name)

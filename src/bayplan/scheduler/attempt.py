@@ -7,7 +7,7 @@ anything else, which means that the attempt broke (`AttemptError`). The texts ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
 from bayplan.framework.calls import AttemptError, describe
-from bayplan.framework.framework import Framework
 from bayplan.framework.points import Point
 from bayplan.framework.search import Search
 from bayplan.framework.status import Code, Status
@@ -37,7 +36,8 @@ class Attempt:
 
     info: QueuedPod
     pod: Pod
-    framework: Framework
+    plugins: Mapping[Point, tuple[Any, ...]]
+    """Of its profile."""
     search: Search
     node_name: str
     started: float
@@ -55,9 +55,6 @@ class Attempt:
     """Set while they are at work."""
     at_work: Collection[asyncio.Task[None]] = ()
     """Those that work side by side right now."""
-
-    def plugins(self, point: Point) -> tuple[Any, ...]:
-        return self.framework.profile.plugins[point]
 
     def ended_at(self, point: str, code: Code) -> None:
         """The plugins of a point have answered, and not as they usually do."""

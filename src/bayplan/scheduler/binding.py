@@ -83,7 +83,7 @@ class Bindings:
             attempt.ended(Point.RESERVE)
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
             return
-        context.queue.nominator.delete(pod.uid)
+        context.queue.nominator.delete(pod.metadata.uid)
         try:
             seconds = self._reserve_and_permit(attempt)
         except (RejectedError, AttemptError) as error:
@@ -112,7 +112,7 @@ class Bindings:
 
     def _reserve(self, attempt: Attempt) -> None:
         timer = attempt.timer
-        for plugin in attempt.plugins(Point.RESERVE):
+        for plugin in attempt.plugins[Point.RESERVE]:
             try:
                 ask = plugin.reserve
                 if timer is not None:
@@ -120,11 +120,12 @@ class Bindings:
                 answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
                 raise broken(plugin, Point.RESERVE, error) from error
-            check(plugin, Point.RESERVE, answer)
+            if answer is not None:
+                check(plugin, Point.RESERVE, answer)
 
     def _permit(self, attempt: Attempt) -> dict[str, float]:
         seconds: dict[str, float] = {}
-        for plugin in attempt.plugins(Point.PERMIT):
+        for plugin in attempt.plugins[Point.PERMIT]:
             ask = timed(attempt.timer, plugin.name, Point.PERMIT, plugin.permit)
             try:
                 answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
@@ -147,7 +148,7 @@ class Bindings:
         """Takes back all that was assumed. False where the cache had forgotten the pod already."""
         points = attempt.points
         since = 0.0 if points is None else points.clock()
-        for plugin in reversed(attempt.plugins(Point.RESERVE)):
+        for plugin in reversed(attempt.plugins[Point.RESERVE]):
             try:
                 ask = timed(attempt.timer, plugin.name, UNRESERVE, plugin.unreserve)
                 ask(attempt.search.state, attempt.pod, attempt.node_name)
@@ -189,7 +190,7 @@ class Bindings:
             # However it ended: who finds a pod among those that wait relies on its being turned away.
             if attempt.waiting is not None:
                 context.waiting.remove(pod.uid)
-        context.queue.done(pod.uid)
+        context.queue.done(pod.metadata.uid)
         if works or attempt.waiting is not None:
             await self._pre_bind(attempt, works)
         await self._bind(attempt)
@@ -266,7 +267,7 @@ class Bindings:
 
     async def _bound_by_plugin(self, attempt: Attempt) -> None:
         pod, node_name, timer = attempt.pod, attempt.node_name, attempt.timer
-        for plugin in attempt.plugins(Point.BIND):
+        for plugin in attempt.plugins[Point.BIND]:
             ask = plugin.bind
             if timer is not None:
                 ask = timed_wait(timer, plugin.name, Point.BIND, ask)
@@ -327,7 +328,7 @@ class Bindings:
         self._activate(attempt)
 
     def _post_bind(self, attempt: Attempt) -> None:
-        points, readings, plugins = attempt.points, attempt.search.readings, attempt.plugins(Point.POST_BIND)
+        points, readings, plugins = attempt.points, attempt.search.readings, attempt.plugins[Point.POST_BIND]
         since = points.clock() if points is not None and plugins else 0.0
         for plugin in plugins:
             ask = timed(attempt.timer, plugin.name, Point.POST_BIND, plugin.post_bind)

@@ -363,7 +363,7 @@ class Scheduler:
             context.recorder.skipped_deleting(pod, info.profile)
             context.queue.done(pod.uid)
             return
-        if context.cache.is_assumed(pod.uid):
+        if context.cache.is_assumed(pod.metadata.uid):
             context.queue.done(pod.uid)
             return
         try:
@@ -380,11 +380,11 @@ class Scheduler:
                 Attempt(
                     info,
                     pod,
-                    framework,
+                    framework.profile.plugins,
                     decision.found.search,
                     decision.node_name,
                     started,
-                    self._points.get(info.profile),
+                    self._points.get(pod.spec.scheduler_name),
                     framework.caller.timer,
                 )
             )

@@ -22,7 +22,7 @@ from bayplan.scheduler.waiting import PreBinding
 def pre_flight(attempt: Attempt) -> bool:
     """Whether some PreBind plugin has work to do."""
     works = []
-    for plugin in attempt.plugins(Point.PRE_BIND):
+    for plugin in attempt.plugins[Point.PRE_BIND]:
         try:
             ask = plugin.pre_bind_pre_flight
             if attempt.timer is not None:
@@ -74,7 +74,7 @@ async def pre_bind(attempt: Attempt, pre_binding: dict[str, PreBinding]) -> None
 def _groups(attempt: Attempt) -> list[list[Any]]:
     """Plugins with work to do, in order, and together where they may work side by side."""
     groups: list[list[Any]] = [[]]
-    for plugin in attempt.plugins(Point.PRE_BIND):
+    for plugin in attempt.plugins[Point.PRE_BIND]:
         idle, alone = plugin not in attempt.pre_binds, not plugin.pre_binds_in_parallel
         if alone:
             groups.append([])

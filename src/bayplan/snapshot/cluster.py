@@ -149,7 +149,7 @@ class Cluster:
         here = self.row_pods[row]
         slot = self.pods.add(pod, facts, row, True, len(here))
         here.append(slot)
-        self._slot_of[pod.uid] = slot
+        self._slot_of[pod.metadata.uid] = slot
         self._count(facts, pod.is_terminating, row, 1)
         if facts.host_ports:
             self._use_ports(facts.host_ports, row)
@@ -184,7 +184,7 @@ class Cluster:
 
     def update_pod(self, pod: Pod) -> None:
         """A pod on a node changed. Where nothing that rules read did, only the object is replaced."""
-        slot = self._slot_of[pod.uid]
+        slot = self._slot_of[pod.metadata.uid]
         pods = self.pods
         old, known, row = pods.pod[slot], pods.facts[slot], pods.row.cell[slot]
         assert old is not None
