@@ -6,7 +6,7 @@ The texts are upstream's.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -148,12 +148,19 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
     return scores
 
 
-def scores_by_domain(
-    step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
-) -> tuple[str, IntColumn] | None:
-    """Normalised scores of a plugin that knows them by domain; None where it has to be asked row by row."""
+class DomainScores(NamedTuple):
+    """Normalised scores by the values of a label."""
+
+    topology_key: str
+    table: IntColumn
+    differ: bool
+    """Whether some rows have other scores than others."""
+
+
+def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> DomainScores | None:
+    """The scores of a plugin that knows them by domain; None where it has to be asked row by row."""
     try:
-        found: tuple[str, IntColumn] | None = step.plugin.scores_by_domain(state, pod, nodes)
+        found = step.plugin.scores_by_domain(state, pod, nodes)
         if found is None:
             return None
         key, table = found
@@ -161,8 +168,11 @@ def scores_by_domain(
         scores = table.take(nodes.label(key).ids if present is None else present)
     except Exception as error:
         raise score_error(step.name, describe(error)) from error
-    check_range(step, scores)
-    return found
+    seen = scores.tolist()
+    lowest, highest = min(seen, default=0), max(seen, default=0)
+    if lowest < 0 or highest > MAX_SCORE:
+        check_range(step, scores)
+    return DomainScores(key, table, lowest != highest)
 
 
 def check_range(step: Step, scores: IntColumn) -> None:

@@ -396,7 +396,10 @@ class Framework:
         return totals
 
     def _added(self, search: Search, view: NodeColumns, asked: list[Step], unit: int) -> IntColumn | None:
-        """What plugins add that are not kept: the weighted sum of their scores, in units."""
+        """What plugins add that are not kept: the weighted sum of their scores, in units.
+
+        Scores that are equal for all rows change nothing, and are left out where that is known.
+        """
         added: IntColumn | None = None
         for step in asked:
             factor = step.weight * unit
@@ -406,8 +409,9 @@ class Framework:
                 else None
             )
             if by_domain is not None:
-                key, table = by_domain
-                scores: IntColumn = view.by_domain(key, table * factor)
+                if not by_domain.differ:
+                    continue
+                scores: IntColumn = view.by_domain(by_domain.topology_key, by_domain.table * factor)
             else:
                 raw = self.caller.calls.score_rows(step, search.state, search.pod, view)
                 scores = factor * self.caller.calls.normalized(step, search.state, search.pod, view, raw)

@@ -125,7 +125,7 @@ class Calls(Protocol):
 
     def scores_by_domain(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
-    ) -> tuple[str, IntColumn] | None: ...
+    ) -> calls.DomainScores | None: ...
 
 
 class TimedCalls:
@@ -164,7 +164,7 @@ class TimedCalls:
 
     def scores_by_domain(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
-    ) -> tuple[str, IntColumn] | None:
+    ) -> calls.DomainScores | None:
         """Not told where it has no answer: `score_rows` is asked instead, and told."""
         code, started = Code.ERROR, self._timer.clock()
         try:

@@ -240,7 +240,8 @@ def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None
         short = asked.scores and calls.scores_by_domain(asked.step, asked.state, pod, asked.there)
         if short:
             expected = list(asked.answers().normalized.values())
-            _same(plugin, pod, expected, asked.there.by_domain(*short).tolist(), "scores by domain")
+            found = asked.there.by_domain(short.topology_key, short.table).tolist()
+            _same(plugin, pod, expected, found, "scores by domain")
 
 
 def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
