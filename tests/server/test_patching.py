@@ -10,27 +10,12 @@ from bayplan.server.embedded import open_api
 from bayplan.server.kinds import CONFIG_MAPS, DEPLOYMENTS, PODS
 from bayplan.server.objects import ObjectAPI
 from bayplan.server.patching.apply import apply_patch
-from bayplan.server.patching.plain import difference, json_patch, merged
+from bayplan.server.patching.plain import json_patch
 from bayplan.server.patching.strategic import strategic_merge_patch
 from bayplan.server.schema.types import type_of
 from bayplan.server.statuses import ClashError, RefusalError
 
 Content = dict[str, Any]
-
-
-@pytest.mark.parametrize(
-    ("patch", "outcome"),
-    [
-        pytest.param({"a": {"c": 1}}, {"a": {"b": 1, "c": 1}, "l": [1, 2]}, id="maps are merged"),
-        pytest.param({"a": {"b": None}}, {"a": {}, "l": [1, 2]}, id="null removes"),
-        pytest.param({"l": [3]}, {"a": {"b": 1}, "l": [3]}, id="lists are replaced"),
-        pytest.param({"a": 1}, {"a": 1, "l": [1, 2]}, id="a map may become something else"),
-        pytest.param({"n": {"x": None}}, {"a": {"b": 1}, "l": [1, 2], "n": {}}, id="nothing is left of null"),
-    ],
-)
-def test_merge_patch(patch: Content, outcome: Content) -> None:
-    before = {"a": {"b": 1}, "l": [1, 2]}
-    assert merged(before, patch) == outcome
 
 
 @pytest.mark.parametrize(
@@ -123,13 +108,6 @@ def test_directives_are_lists(directive: str) -> None:
 def test_a_list_with_a_key_needs_it() -> None:
     with pytest.raises(RefusalError, match="does not contain declared merge key: name"):
         strategic_merge_patch({"spec": {"containers": [{"image": "x"}]}}, type_of(PODS))({"spec": spec("a")})
-
-
-def test_the_difference_leads_from_one_to_the_other() -> None:
-    before = {"a": {"b": 1, "c": 2}, "d": [1]}
-    after = {"a": {"b": 1, "e": 3}, "d": [2]}
-    assert difference(before, after) == {"a": {"c": None, "e": 3}, "d": [2]}
-    assert merged(before, difference(before, after)) == after
 
 
 # Applying

@@ -28,7 +28,7 @@ from bayplan.local.decisions import Decisions
 from bayplan.local.manifests import read_manifests
 from bayplan.local.screen import Screen, heading, hints, in_a_line, in_numbers
 from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
-from bayplan.scheduler.tasks import cancel_all
+from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 KUBECONFIG: Final = "bayplan.kubeconfig"
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
@@ -161,9 +161,7 @@ async def _first(parts: Sequence[Coroutine[Any, Any, object]]) -> None:
     """Until one of them has ended; the others are ended too."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in ended:
-            task.result()
+        await first_to_end(tasks)
     finally:
         await cancel_all(tasks)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
 from bayplan.client.paths import resource_of
@@ -146,18 +147,6 @@ def changes(old: Object, new: Object) -> dict[str, Any]:
     before, after = _ours(old), _ours(new)
     patch: dict[str, Any] = difference(before, after)
     return _for_version(patch, old) if patch else {}
-
-
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What a merge has to say to turn one mapping into the other: null removes."""
-    patch: dict[str, Any] = {name: None for name in before if name not in after}
-    for name, value in after.items():
-        if name not in before:
-            patch[name] = value
-        elif value != before[name]:
-            both = isinstance(value, dict) and isinstance(before[name], dict)
-            patch[name] = difference(before[name], value) if both else value
-    return patch
 
 
 def encode(patch: Mapping[str, Any]) -> bytes:

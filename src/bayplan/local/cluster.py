@@ -24,7 +24,7 @@ from bayplan.local.decisions import Decisions
 from bayplan.local.manifests import apply, is_definition
 from bayplan.metrics import SchedulerMetrics
 from bayplan.scheduler.loop import Scheduler
-from bayplan.scheduler.tasks import cancel_all
+from bayplan.scheduler.tasks import cancel_all, first_to_end
 from bayplan.server.embedded import EmbeddedServer
 from bayplan.server.embedded_cluster import EmbeddedCluster
 from bayplan.server.kinds import NODES, PODS
@@ -135,9 +135,7 @@ class LocalCluster:
 
     async def failure(self) -> None:
         """Waits until a part of the cluster breaks, and raises what it broke with."""
-        ended, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in ended:
-            task.result()
+        await first_to_end(self._tasks)
 
     # Using it
 

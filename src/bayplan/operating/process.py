@@ -34,7 +34,7 @@ from bayplan.operating.endpoints import Endpoints, Shown
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.settings import Settings
 from bayplan.scheduler.loop import Scheduler
-from bayplan.scheduler.tasks import cancel_all
+from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 SETTLE_SECONDS: Final = 5.0
 """For bindings under way and their events, once we are to stop. Less than a lease, and than the 30 s after
@@ -201,10 +201,7 @@ class Process:
         doing = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._told_to_stop.wait())
         try:
-            watched: list[asyncio.Future[Any]] = [doing, *self._background, stop]
-            ended, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
+            await first_to_end([doing, *self._background, stop])
             if not doing.done():
                 raise _ToldToStopError
         finally:

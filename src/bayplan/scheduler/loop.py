@@ -61,7 +61,7 @@ from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
 from bayplan.scheduler.observing import MeasuredPoints, MeasuredQueue
 from bayplan.scheduler.recorder import EventRecorder
-from bayplan.scheduler.tasks import Tasks, cancel_all
+from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.snapshot.cluster import Cluster
 
@@ -262,9 +262,7 @@ class Scheduler:
         parts = (asyncio.ensure_future(self.follow()), asyncio.ensure_future(self.schedule()))
         try:
             # A scheduler that no longer hears of changes must not go on as if there were none.
-            ended, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
+            await first_to_end(parts)
         finally:
             await cancel_all(parts)
             await self.close()
@@ -273,9 +271,7 @@ class Scheduler:
         """Keeps up with the cluster until it is cancelled; raises what an informer breaks with."""
         watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
         try:
-            ended, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()
+            await first_to_end(watching)
         finally:
             await cancel_all(watching)
 

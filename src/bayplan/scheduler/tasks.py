@@ -108,6 +108,13 @@ class Tasks:
             await asyncio.wait(running)
 
 
+async def first_to_end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Waits until one of them has ended, and raises what it broke with."""
+    ended, _ = await asyncio.wait(tuple(tasks), return_when=asyncio.FIRST_COMPLETED)
+    for task in ended:
+        task.result()
+
+
 async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Ends tasks wherever they are, and waits until they have. What they end with is nobody's any more."""
     tasks = list(tasks)

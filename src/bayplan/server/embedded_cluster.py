@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from bayplan.api.event import Event
+from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.framework.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
@@ -20,7 +21,6 @@ from bayplan.server import pods, statuses
 from bayplan.server.documents import Content, Document, Entry, decode_record
 from bayplan.server.kinds import NEW_EVENTS, PODS, Resource
 from bayplan.server.objects import ObjectAPI
-from bayplan.server.patching.plain import difference
 from bayplan.server.store import is_hidden
 from bayplan.server.views import from_storage
 

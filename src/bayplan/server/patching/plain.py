@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from bayplan.api.merge_patch import merged
 from bayplan.server.statuses import RefusalError, bad_request
 
 Content = dict[str, Any]
@@ -19,30 +20,6 @@ Patch = Callable[[Content], Content]
 def merge_patch(patch: Content) -> Patch:
     """RFC 7396: what the patch says is set, null removes, lists are replaced."""
     return lambda content: merged(content, patch)
-
-
-def merged(content: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(content) if isinstance(content, dict) else {}
-    for key, part in patch.items():
-        if part is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), part)
-    return result
-
-
-def difference(before: Content, after: Content) -> Content:
-    """The merge patch from one value to another; empty where they are alike."""
-    patch: Content = {name: None for name in before if name not in after}
-    for name, part in after.items():
-        if name not in before:
-            patch[name] = part
-        elif part != before[name]:
-            both = isinstance(part, dict) and isinstance(before[name], dict)
-            patch[name] = difference(before[name], part) if both else part
-    return patch
 
 
 def json_patch(operations: Any) -> Patch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -136,23 +137,35 @@ def selector_problems(selector: Any, path: str) -> list[FieldProblem]:
         problems += [invalid_field(f"{path}.matchLabels", label, why) for why in label_value_problems(label)]
     for i, expression in enumerate(selector.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{i}]"
-        operator, values = expression.get("operator", ""), expression.get("values") or []
-        if operator in ("In", "NotIn"):
-            if not values:
-                problems.append(
-                    required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-                )
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                problems.append(forbidden_field(f"{at}.values", why))
-        else:
-            problems.append(invalid_field(f"{at}.operator", operator, "not a valid selector operator"))
-        key = expression.get("key", "")
-        problems += [invalid_field(f"{at}.key", key, why) for why in label_key_problems(key)]
-        for j, text in enumerate(values):
+        problems += _expression_problems(expression, at, _SELECTOR_OPERATORS)
+        for j, text in enumerate(expression.get("values") or ()):
             problems += [invalid_field(f"{at}.values[{j}]", text, why) for why in label_value_problems(text)]
     return problems
+
+
+_SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+_NODE_OPERATORS: Final = (*_SELECTOR_OPERATORS, "Gt", "Lt")
+
+
+def _expression_problems(expression: Content, path: str, operators: Sequence[str]) -> list[FieldProblem]:
+    """Key, operator and number of values of a selector's expression."""
+    problems = []
+    operator, values = expression.get("operator", ""), expression.get("values") or []
+    if operator not in operators:
+        problems.append(invalid_field(f"{path}.operator", operator, "not a valid selector operator"))
+    elif operator in ("In", "NotIn"):
+        if not values:
+            why = "must be specified when `operator` is 'In' or 'NotIn'"
+            problems.append(required(f"{path}.values", why))
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            problems.append(forbidden_field(f"{path}.values", why))
+    elif len(values) != 1:
+        why = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+        problems.append(required(f"{path}.values", why))
+    key = expression.get("key", "")
+    return problems + [invalid_field(f"{path}.key", key, why) for why in label_key_problems(key)]
 
 
 def node_term_problems(term: Content, path: str) -> list[FieldProblem]:
@@ -160,24 +173,7 @@ def node_term_problems(term: Content, path: str) -> list[FieldProblem]:
     problems = []
     for i, expression in enumerate(term.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{i}]"
-        operator, values = expression.get("operator", ""), expression.get("values") or []
-        if operator in ("In", "NotIn"):
-            if not values:
-                problems.append(
-                    required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-                )
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                problems.append(forbidden_field(f"{at}.values", why))
-        elif operator in ("Gt", "Lt"):
-            if len(values) != 1:
-                why = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                problems.append(required(f"{at}.values", why))
-        else:
-            problems.append(invalid_field(f"{at}.operator", operator, "not a valid selector operator"))
-        key = expression.get("key", "")
-        problems += [invalid_field(f"{at}.key", key, why) for why in label_key_problems(key)]
+        problems += _expression_problems(expression, at, _NODE_OPERATORS)
     for i, expression in enumerate(term.get("matchFields") or ()):
         at = f"{path}.matchFields[{i}]"
         operator, values = expression.get("operator", ""), expression.get("values") or []
