@@ -75,18 +75,22 @@ class SQLiteJournal(Journal):
             self._database = sqlite3.connect(
                 self._path, timeout=_LOCKED_SECONDS, isolation_level=None, check_same_thread=False
             )
-            self._open(fsync=fsync)
+            self._prepare(fsync=fsync)
         except (OSError, sqlite3.Error) as error:
             self._thread.shutdown()
             raise StorageError(f"{self._path}: {_why(error)}") from error
 
-    def _open(self, *, fsync: bool) -> None:
+    def _prepare(self, *, fsync: bool) -> None:
         database = self._database
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'OFF'}")
-        database.executescript(_SCHEMA)
-        (self._committed,) = database.execute("SELECT version FROM counter").fetchone()
+        try:
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'OFF'}")
+            database.executescript(_SCHEMA)
+            (self._committed,) = database.execute("SELECT version FROM counter").fetchone()
+        except sqlite3.Error:
+            database.close()
+            raise
 
     @property
     def committed(self) -> int:
