@@ -30,7 +30,7 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 if TYPE_CHECKING:
     from bayplan.framework.feasible import Feasible
 
-FEW_ROWS: Final = 4
+FEW_ROWS: Final = 32
 """Up to so many changed rows are put together one by one."""
 
 Filters = list[tuple[int, KeptPlugin]]
