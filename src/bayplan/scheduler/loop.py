@@ -38,7 +38,7 @@ from bayplan.api.workloads import (
 from bayplan.cache.cache import Cache
 from bayplan.client.informer import Handler, Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
-from bayplan.extender.chain import build_chain
+from bayplan.extender.chain import ExtenderChain, build_chain
 from bayplan.extender.view import SnapshotView
 from bayplan.framework.calls import describe
 from bayplan.framework.cluster_api import ClusterAPI, EventSink
@@ -103,6 +103,7 @@ class Scheduler:
         kinds: further kinds of objects to watch, besides those that plugins say they need.
         on_decision: told about every decision, before it is carried out.
         events: where events are written, if not where the cluster writes them by itself.
+        extenders: asked in place of those that the configuration names.
         max_in_unschedulable: seconds after which a pod is tried again though nothing has happened.
     """
 
@@ -120,6 +121,7 @@ class Scheduler:
         on_decision: Callable[[Decision], None] | None = None,
         hostname: str = "",
         events: EventSink | None = None,
+        extenders: ExtenderChain | None = None,
         max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -131,7 +133,9 @@ class Scheduler:
             config, cluster=cluster, keep=keep, plugins=(*BUILTIN_PLUGINS, *plugins), handle=handle
         )
         self._frameworks = self.core.frameworks
-        self._extenders = build_chain(config.extenders, SnapshotView(cluster))
+        self._extenders = (
+            build_chain(config.extenders, SnapshotView(cluster)) if extenders is None else extenders
+        )
         for framework in self._frameworks.values():
             framework.finds_several = self._extenders.filters_or_prioritizes
         self._on_decision = on_decision

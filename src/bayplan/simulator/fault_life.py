@@ -201,22 +201,23 @@ class _Run:
         client = LastingClient(
             self._faulty, self._store, random.Random(chance.getrandbits(32)), chance.choice((0.0, 0.5))
         )
+        seed, eager, keep = chance.getrandbits(32), chance.random() < 0.7, chance.random() < 0.7
+        self._extender = None
+        if self._extender_rate is not None:
+            # There are no sockets in virtual time, so that no configuration could name it.
+            self._extender = SlowExtender(random.Random(chance.getrandbits(32)), self._extender_rate)
         self._scheduler = Scheduler(
             client,
             plugins=[self._hazard, Coscheduling],
-            seed=chance.getrandbits(32),
-            eager=chance.random() < 0.7,
-            keep=chance.random() < 0.7,
+            seed=seed,
+            eager=eager,
+            keep=keep,
             on_decision=self._decided,
             hostname="here",
+            extenders=self._extender,
         )
         if not self._with_hints:
             wake_on_anything(self._scheduler)
-        self._extender = None
-        if self._extender_rate is not None:
-            self._extender = SlowExtender(random.Random(chance.getrandbits(32)), self._extender_rate)
-            # There are no sockets in virtual time, so that no configuration could name it.
-            self._scheduler._extenders = self._extender
         self._running = asyncio.ensure_future(self._scheduler.run())
 
     async def _end_faults(self) -> None:
