@@ -75,6 +75,8 @@ class Parts:
         self.unschedulable = UnschedulablePods()
         self.nominator = nominator
         self.pods: dict[str, QueuedPod] = {}
+        self.held: dict[str, str] = {}
+        """By uid, for pods that have a gate closed until somebody says otherwise: which one."""
         self._gates = gates
         self._sort_key = sort_key
         self._now = now
@@ -140,13 +142,24 @@ class Parts:
         """Whether a gate keeps a waiting pod where it is, though something happened that may help it.
 
         While pods make room for many others each deletion concerns all of those, and none of them can go yet.
-        So a closed gate is asked about first, and the pod not taken out and put back.
+        So a closed gate is asked about first, and the pod not taken out and put back. One that is held is not
+        asked about again.
         """
         if not info.gating_plugin or not self._gates_before_backoff or not self._gates.keeps(info):
             return False
         if self._observer is not None:
             self._observer.incoming("unschedulable", label)
+        if self.held and self.held.get(info.pod.uid) == info.gating_plugin:
+            self.unschedulable.set_aside(info)
         return True
+
+    def release(self, pod: Pod) -> None:
+        """Nobody says any longer that a gate stays closed for the pod."""
+        if self.held.pop(pod.uid, None) is None:
+            return
+        info = self.pods.get(pod.key)
+        if info is not None and info.part is self.unschedulable:
+            self.unschedulable.put(info)
 
     def requeue(self, info: QueuedPod, strategy: Strategy, label: str) -> bool:
         """Puts a pod where the strategy says, unless a gate is closed. True: it can be popped."""

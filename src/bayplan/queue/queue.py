@@ -10,6 +10,7 @@ itself. Time comes from a function that is handed in, timers are asked for (`nex
     add_unschedulable_if_not_present the attempt failed and the pod comes back
     move_all                         something happened that may help pods which wait
     activate                         these pods are to be tried, whatever they wait for
+    hold, release                    a gate stays closed for a pod whatever happens; it may be open again
 
 Where a pod comes from and what is tried with it is the scheduler's business; what may help is the plugins'
 (`hints.py`, `gates.py`).
@@ -266,6 +267,18 @@ class SchedulingQueue:
                 parts.to_active(info, _ACTIVATED, from_backoff=True)
             elif pod.uid in self._in_flight:
                 self._in_flight.record(FORCE_ACTIVATE, None, pod)
+
+    def hold(self, pod: Pod, gate: str) -> None:
+        """Until `release`, this PreEnqueue plugin keeps the pod out: it is not asked at every event.
+
+        A preemptor waits for its victims while those of a thousand others go. Without this each of their
+        deletions would concern all of them.
+        """
+        self._parts.held[pod.uid] = gate
+
+    def release(self, pod: Pod) -> None:
+        """To be called before that plugin may first answer otherwise, or when nobody knows any longer."""
+        self._parts.release(pod)
 
     # Time passes
 

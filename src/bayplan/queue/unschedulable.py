@@ -47,6 +47,10 @@ class UnschedulablePods:
             self._by_rejector.setdefault(rejector, {})[key] = info
         self._oldest = min(self._oldest, info.waits_since)
 
+    def set_aside(self, info: QueuedPod) -> None:
+        """Keeps a pod that is here away from all events, until it is put in again."""
+        self._unfile(info)
+
     def remove(self, info: QueuedPod) -> None:
         self._unfile(info)
         info.part = None

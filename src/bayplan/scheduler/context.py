@@ -65,6 +65,14 @@ class Context:
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
     preempting: dict[str, Preempting] = field(default_factory=dict)
+    """By the preemptor's uid."""
+    last_victims: dict[str, list[Pod]] = field(default_factory=dict)
+    """For the uid of a victim that is the last of its node to be evicted: whose last it is."""
+
+    def goes(self, pod: Pod) -> None:
+        """To be called before anybody hears that a pod is being deleted: preemptors may wait for it."""
+        for preemptor in self.last_victims.pop(pod.uid, ()):
+            self.queue.release(preemptor)
 
 
 class SchedulerHandle:

@@ -38,6 +38,7 @@ class Evictions:
             return
         self._context.metrics.preemption(len(eviction.victims))
         under_way = self._context.preempting[preemptor.uid] = Preempting(preemptor, plugin)
+        self._context.queue.hold(preemptor, plugin)
         self._context.tasks.start(
             self._carry_out(under_way, victims, eviction.node_name), "preemption for pod", preemptor.key
         )
@@ -53,16 +54,26 @@ class Evictions:
                 [self._evict(victim, under_way, node_name) for victim in others]
             )
             if all(results):
-                under_way.last = last
+                self._wait_for(under_way, last)
                 failed = not (await self._evict(last, under_way, node_name) and cleared)
         finally:
             # The answer to the last eviction may come so late that the next preemption has begun.
             if context.preempting.get(preemptor.uid) is under_way:
                 del context.preempting[preemptor.uid]
+                context.queue.release(preemptor)
+            context.goes(victims[-1])
             if failed or (self._is_kept_out(preemptor) and not self._stands_on(node_name, victims[-1])):
                 # The last victim, whose going wakes the preemptor, had gone before the others.
                 context.queue.activate([preemptor])
                 context.wake()
+
+    def _wait_for(self, under_way: Preempting, last: Pod) -> None:
+        """From now on the preemptor is kept out only until it is seen that this victim goes."""
+        context, preemptor = self._context, under_way.pod
+        under_way.last = last
+        context.queue.release(preemptor)  # it may have been seen already
+        context.queue.hold(preemptor, under_way.plugin)
+        context.last_victims.setdefault(last.uid, []).append(preemptor)
 
     def _is_kept_out(self, preemptor: Pod) -> bool:
         """Whether the preemptor would have been tried if its victims had not been in the way."""

@@ -72,6 +72,7 @@ def nothing_under_way(scheduler: Scheduler) -> Iterator[str]:
         ("pods wait for a permit", len(context.waiting)),
         ("pods are in PreBind", len(context.pre_binding)),
         ("preemptions are under way", len(context.preempting)),
+        ("victims are waited for", len(context.last_victims)),
         ("tasks are running", len(context.tasks)),
     ):
         if many:

@@ -161,3 +161,69 @@ def test_a_gate_that_opens_lets_a_pod_back_off_that_has_to() -> None:
     gate.closed.clear()
     world.queue.move_all(NODE_ADD)
     assert world.where() == "backoff"
+
+
+# Held
+
+
+def held(gate: str = "Gate") -> tuple[World, Gate]:
+    """A pod that a gate keeps out, which is known to do so for a while."""
+    closed = Gate({"p"})
+    world = World(closed, OtherGate())
+    world.queue.hold(world.add(), gate)
+    for _ in range(10):
+        world.queue.move_all(NODE_ADD)
+    return world, closed
+
+
+def test_a_pod_that_is_held_is_not_asked_about_at_every_event() -> None:
+    world, gate = held()
+    assert (world.where(), gate.asked) == ("unschedulable", ["p"] * 2)
+    assert world.queue.counts() == PendingPods(active=0, backoff=0, unschedulable=0, gated=1)
+
+
+def test_one_that_another_gate_keeps_out_is() -> None:
+    world, gate = held("OtherGate")
+    assert (world.where(), gate.asked) == ("unschedulable", ["p"] * 11)
+
+
+def test_once_it_is_released_events_concern_it_again() -> None:
+    world, gate = held()
+    world.queue.release(world.latest["default/p"])
+    world.queue.move_all(NODE_ADD)
+    assert (world.where(), gate.asked) == ("unschedulable", ["p"] * 3)
+    gate.closed.clear()
+    world.queue.move_all(NODE_ADD)
+    assert world.where() == "active"
+
+
+def test_it_is_released_though_it_has_changed_meanwhile() -> None:
+    world, gate = held()
+    world.update(labels={"a": "b"})
+    gate.closed.clear()
+    world.queue.release(world.latest["default/p"])
+    world.queue.move_all(NODE_ADD)
+    assert world.where() == "active"
+
+
+@pytest.mark.parametrize("come_back", [False, True], ids=["gone", "another of that name"])
+def test_releasing_one_that_has_gone_does_nothing(come_back: bool) -> None:
+    world, _ = held()
+    gone = world.latest["default/p"]
+    world.delete()
+    if come_back:
+        world.add(uid="another")
+    world.queue.release(gone)
+    assert world.where() == ("unschedulable" if come_back else "nowhere")
+
+
+@pytest.mark.parametrize("how", ["asked for", "left over"])
+def test_time_and_activation_ask_the_gate_all_the_same(how: str) -> None:
+    """It may have opened though nobody has said so: that must not cost the pod its turn for ever."""
+    world, gate = held()
+    gate.closed.clear()
+    if how == "asked for":
+        world.queue.activate([world.latest["default/p"]])
+    else:
+        world.pass_time(360)
+    assert world.where() == "active"

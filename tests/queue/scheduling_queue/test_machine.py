@@ -2,7 +2,7 @@
 
 A random life: pods come, change, fail, are activated and deleted, gates close and open, events happen, time
 passes. Two queues live it side by side. One is flushed twice a second; the other only when it asked for that,
-which must make no difference.
+and is told of one of the gates how long it holds a pod. That must make no difference.
 """
 
 from __future__ import annotations
@@ -163,6 +163,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(name=names, second=st.booleans())
     def turn_gate(self, name: str, second: bool) -> None:
+        if second and name in self.pods:
+            told, pod = self.worlds[1].queue, self.pods[name]
+            if name in self.lives[1].gates[1].closed:
+                told.release(pod)
+            else:
+                told.hold(pod, "OtherGate")
         for life in self.lives:
             life.gates[second].closed ^= {name}
 
@@ -332,6 +338,8 @@ class QueueMachine(RuleBasedStateMachine):
             world = life.world
             for gate in life.gates:
                 gate.closed.clear()
+            for pod in self.pods.values():
+                world.queue.release(pod)
             for uid in self.flying:
                 world.queue.done(uid)
             flown = {self.flying[uid] for uid in self.flying}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -255,6 +256,36 @@ async def test_it_is_let_in_at_the_end_if_the_last_victim_had_gone_before() -> N
         assert (world.names(), world.node_of("p")) == (["p"], "")
         await world.after(5)
         assert world.node_of("p") == "n"
+
+
+@pytest.mark.parametrize("victims", [1, 3])
+@virtual
+async def test_while_many_wait_for_their_victims_nobody_is_asked_about_those_of_others(
+    victims: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a victim's going costs does not grow with the number of pods that wait for other victims."""
+    many, asked = 12, Counter[str]()
+    pre_enqueue = DefaultPreemption.pre_enqueue
+
+    def counting(self: DefaultPreemption, pod: Pod) -> Any:
+        asked[pod.name] += 1
+        return pre_enqueue(self, pod)
+
+    monkeypatch.setattr(DefaultPreemption, "pre_enqueue", counting)
+    nodes = [make_node(f"n{number}", cpu="3") for number in range(many)]
+    there = [
+        make_pod(f"v{number}-{which}", cpu=3 // victims, node=f"n{number}", priority=0)
+        for number in range(many)
+        for which in range(victims)
+    ]
+    async with running(*nodes, *there) as world:
+        for number in range(many * victims):
+            world.cluster.will_answer("delete", Answer(seconds=1 + number))
+        await world.create(*(preemptor(f"p{number}") for number in range(many)))
+        await world.after(200)
+        assert {world.node_of(f"p{number}") for number in range(many)} == {node.name for node in nodes}
+        assert world.context.last_victims == {}
+    assert max(asked.values()) <= 7
 
 
 @virtual
