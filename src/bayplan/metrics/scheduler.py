@@ -23,7 +23,7 @@ EVALUATED_POINTS: Final = ("PreFilter", "Filter", "PreScore", "Score")
 """The points at which a plugin's say is counted."""
 SAMPLE_RATE: Final = 0.1
 PAUSES_BETWEEN_SETTLING: Final = 64
-"""At some 32 pods between two pauses: a list of observations grows to a few thousand."""
+"""At some 64 pods between two pauses: a list of observations grows to a few thousand."""
 _ATTEMPTS: Final = (*map(str, range(1, 15)), "15+")
 _BATCH_RESULTS: Final = ("no_hint", "hint_used", "hint_not_used")
 _BATCH_FLUSHES: Final = (

@@ -36,7 +36,7 @@ from bayplan.api.workloads import (
     StatefulSet,
 )
 from bayplan.cache.cache import Cache
-from bayplan.client.informer import Handler, Informer
+from bayplan.client.informer import Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.extender.chain import ExtenderChain, build_chain
 from bayplan.extender.view import SnapshotView
@@ -56,6 +56,7 @@ from bayplan.scheduler.binding import Bindings
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, broken, decide
+from bayplan.scheduler.deferring import Changes, Deferring
 from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
@@ -81,8 +82,10 @@ OTHER_KINDS: Final[tuple[type[Object], ...]] = (
     StatefulSet,
 )
 
-PODS_BETWEEN_YIELDS: Final = 32
-"""After so many pods in a row the loop lets watches and bindings have their turn."""
+PODS_BETWEEN_YIELDS: Final = 64
+"""After so many pods in a row the loop lets bindings and watches have their turn, for as many pods.
+
+A change of subject costs as much as some pods: the processor has to fetch first what it is about."""
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -143,8 +146,7 @@ class Scheduler:
         self._work = asyncio.Event()
         """Has the loop look at the queue: a pod may be ready, or may have to be woken earlier than before."""
         self._stopped = False
-        self._asking = False
-        self._deferred: list[Callable[[], None]] = []
+        self._changes = Changes()
         self.pods: Informer[Pod]
         queue = SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
@@ -178,7 +180,7 @@ class Scheduler:
             stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,
             tasks=Tasks(loop, eager=eager),
             labelled=lambda namespace, key, value: self.pods.with_label(namespace, key, value),
-            between_cycles=self._change,
+            between_cycles=self._changes.make,
             wake=self._work.set,
             chance=random.Random(seed + 2),
         )
@@ -199,21 +201,19 @@ class Scheduler:
     def _make_informers(self, kinds: Sequence[type[Object]]) -> tuple[Informer[Any], ...]:
         context, chance = self.context, self.context.chance
         pods = PodHandler(context, self._frameworks.keys(), self._work.set)
-        self.pods = Informer(context.api, Pod, self._deferring(pods), chance=chance)
+        self.pods = Informer(context.api, Pod, Deferring(pods, self._changes), chance=chance)
         nodes = NodeHandler(context, self._work.set)
-        made: list[Informer[Any]] = [Informer(context.api, Node, self._deferring(nodes), chance=chance)]
+        made: list[Informer[Any]] = [
+            Informer(context.api, Node, Deferring(nodes, self._changes), chance=chance)
+        ]
         of_plugins = (kind for plugin in self._plugins() for kind in plugin.kinds)
         wanted = dict.fromkeys((*OTHER_KINDS, *kinds, *of_plugins))
         for kind in wanted:
-            handler = self._deferring(ObjectHandler(context, kind, self._work.set))
+            handler = Deferring(ObjectHandler(context, kind, self._work.set), self._changes)
             # What Kubernetes itself has is waited for; a kind of somebody's own may never be installed.
             optional = kind not in OTHER_KINDS
             made.append(Informer(context.api, kind, handler, chance=chance, optional=optional))
         return (*made, self.pods)
-
-    def _deferring(self, handler: Handler[Any]) -> Handler[Any]:
-        """Where there is no extender to wait for, nothing has to be put off."""
-        return Deferring(handler, self._change) if self._extenders else handler
 
     def _declare_metrics(self) -> None:
         context, metrics = self.context, self.metrics
@@ -244,15 +244,6 @@ class Scheduler:
 
     def _latest(self, pod: Pod) -> Pod | None:
         return self.pods.get(pod.name, pod.namespace)
-
-    # Changes
-
-    def _change(self, change: Callable[[], None]) -> None:
-        """Changes the columns, but not under the feet of a cycle that waits for an extender."""
-        if self._asking:
-            self._deferred.append(change)
-        else:
-            change()
 
     # Running
 
@@ -394,7 +385,7 @@ class Scheduler:
     async def _ask(self, framework: Framework, pod: Pod) -> Decision:
         """Decides with extenders, which are waited for."""
         self.context.tasks.catch_up()
-        self._asking = True
+        self._changes.hold_up()
         try:
             asking = decide_asking(framework, pod, self.context.chance)
             try:
@@ -405,10 +396,7 @@ class Scheduler:
                 decision: Decision = end.value
                 return decision
         finally:
-            self._asking = False
-            deferred, self._deferred = self._deferred, []
-            for change in deferred:
-                change()
+            self._changes.go_on()
 
     def _failed(self, info: QueuedPod, decision: Decision, started: float) -> None:
         context, pod = self.context, decision.pod
@@ -422,20 +410,3 @@ class Scheduler:
         self._failures.handle(
             info, pod, decision.status, decision.message, decision.nomination, decision.diagnosis
         )
-
-
-class Deferring:
-    """Hands changes on through a gate that may put them off."""
-
-    def __init__(self, handler: Handler[Any], gate: Callable[[Callable[[], None]], None]) -> None:
-        self._handler = handler
-        self._gate = gate
-
-    def added(self, item: Any) -> None:
-        self._gate(lambda: self._handler.added(item))
-
-    def updated(self, old: Any, new: Any) -> None:
-        self._gate(lambda: self._handler.updated(old, new))
-
-    def deleted(self, item: Any) -> None:
-        self._gate(lambda: self._handler.deleted(item))
