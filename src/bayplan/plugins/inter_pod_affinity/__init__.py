@@ -13,8 +13,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from bayplan.plugin import (
     MAX_SCORE,
     SKIP,
     Action,
-    AffinityTerm,
     BoolColumn,
     CarriedTerm,
     Cluster,
@@ -34,132 +32,27 @@ from bayplan.plugin import (
     InterPodAffinityArgs,
     MatchingTerms,
     Namespace,
-    Node,
     NodeColumns,
     Plugin,
     Pod,
-    PodCount,
-    PodQuery,
-    PodSelector,
     Reject,
     Resource,
-    SelectorError,
     Status,
-    TermCarriers,
     TermKind,
     Wake,
     failure,
-    parse_terms,
-    pod_terms,
     unresolvable,
     wake,
 )
+from bayplan.plugins.inter_pod_affinity.hints import node_may_help, pod_may_help
+from bayplan.plugins.inter_pod_affinity.own_terms import NO_TERMS, PREFERENCES, OwnTerms, own_terms
+from bayplan.plugins.inter_pod_affinity.sums import Carried, Demands, Kept, Near, Pulls, Sums, refreshed
 
 AFFINITY: Final = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
-PREFIXES: Final = {
-    TermKind.REQUIRED_AFFINITY: "requiredAffinityTerms",
-    TermKind.REQUIRED_ANTI_AFFINITY: "requiredAntiAffinityTerms",
-    TermKind.PREFERRED_AFFINITY: "preferredAffinityTerms",
-    TermKind.PREFERRED_ANTI_AFFINITY: "preferredAntiAffinityTerms",
-}
-
-SIGNS: Final = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1))
-
-MOST_SUMS: Final = 512
-"""Sums kept for a template at most. Terms and namespaces come and go; what is asked for is made again."""
-
-T = TypeVar("T")
-KeptT = TypeVar("KeptT", "Demands", "Pulls")
-
-WeightedTerms = tuple[tuple[int, AffinityTerm], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTerms:
-    """The incoming pod's terms, as queries for the pods they mean, each with its topology key."""
-
-    near_all: tuple[tuple[str, PodQuery], ...] = ()
-    """Required affinity: pods that all terms mean, for each key."""
-    near_any: tuple[tuple[str, PodQuery], ...] = ()
-    """Required anti-affinity: pods that each term means."""
-    preferred: tuple[tuple[int, str, PodQuery], ...] = ()
-    """Preferences, with their weight; a negative one keeps away."""
-    satisfies_itself: bool = True
-    """Whether all required affinity terms mean the pod itself."""
-    problem: str = ""
-    """Set where a term cannot be parsed."""
-
-    @property
-    def has_demands(self) -> bool:
-        return bool(self.near_all or self.near_any)
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """How many of the pods that a query means are in each domain of a key."""
-
-    topology_key: str
-    query: PodQuery
-    count: PodCount
-    sums: DomainSums
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """How many pods in each domain carry a term that means the incoming pod."""
-
-    topology_key: str
-    carried: CarriedTerm
-    sums: DomainSums | None
-    """None: nobody carries it yet, but a hypothesis brings such a pod."""
-
-
-@dataclass(slots=True)
-class Demands:
-    """What filtering looks at. Kept for a template; only the sums follow the pods that come and go."""
-
-    affinity: tuple[Near, ...]
-    anti_affinity: tuple[Near, ...]
-    existing: tuple[Carried, ...]
-    """Required anti-affinity of pods already there."""
-    satisfies_itself: bool
-
-    @property
-    def matched_anywhere(self) -> int:
-        """Pods, in any domain, that satisfy all of the pod's affinity terms."""
-        return sum(near.sums.total for near in self.affinity)
-
-    @property
-    def exist(self) -> bool:
-        """Whether there is anything to ask of a node."""
-        if self.affinity or self.anti_affinity:
-            return True
-        return any(term.sums is not None and term.sums.total for term in self.existing)
-
-    def parts(self) -> tuple[Near | Carried, ...]:
-        return (*self.affinity, *self.anti_affinity, *self.existing)
-
-
-@dataclass(slots=True)
-class Pulls:
-    """What draws a pod to domains or away from them, each with its weight. Kept like `Demands`."""
-
-    all: tuple[tuple[int, Near | Carried], ...]
-
-    def parts(self) -> tuple[Near | Carried, ...]:
-        return tuple(pull for _, pull in self.all)
-
-
-@dataclass(slots=True)
-class Kept(Generic[T]):
-    """Something with sums that is kept for a template, until one of the versions changes."""
-
-    versions: tuple[int, int]
-    content: T
-    sums: tuple[Near | Carried, ...]
+KeptT = TypeVar("KeptT", Demands, Pulls)
 
 
 class InterPodAffinity(Plugin):
@@ -173,8 +66,8 @@ class InterPodAffinity(Plugin):
     def wakes_on(self) -> Sequence[Wake]:
         pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
         return (
-            wake(Resource.POD, pods, self.pod_may_help),
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, self.node_may_help),
+            wake(Resource.POD, pods, pod_may_help),
+            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_may_help),
         )
 
     # Filtering
@@ -318,7 +211,7 @@ class InterPodAffinity(Plugin):
         """None where nothing pulls before pods with other terms come."""
         sums, carried = self._sums(state, cluster), self._carried(state, pod, cluster)
         carriers = [
-            *((sign * found.carried.weight, found) for kind, sign in SIGNS for found in carried[kind]),
+            *((sign * found.carried.weight, found) for kind, sign in PREFERENCES for found in carried[kind]),
             *((self.args.hard_pod_affinity_weight, found) for found in carried[TermKind.REQUIRED_AFFINITY]),
         ]
         found: tuple[tuple[int, Near | Carried], ...] = (
@@ -364,7 +257,7 @@ class InterPodAffinity(Plugin):
         known: Kept[KeptT | None] | None = state.kept.get((self.name, kind))
         if known is not None and known.versions == versions:
             for part in known.sums:
-                if not _refreshed(part, cluster):
+                if not refreshed(part, cluster):
                     break
             else:
                 return known.content
@@ -375,11 +268,11 @@ class InterPodAffinity(Plugin):
     def _own_terms(self, state: CycleState, pod: Pod, cluster: Cluster) -> OwnTerms:
         """The pod's terms with their namespaces resolved: names of namespaces instead of selectors."""
         if pod.spec.affinity is None:
-            return _NO_TERMS
+            return NO_TERMS
         version = cluster.objects.of(Namespace).version
         known = state.kept.get((self.name, "own"))
         if known is None or known[0] != version:
-            known = state.kept[self.name, "own"] = (version, _parse(pod, cluster))
+            known = state.kept[self.name, "own"] = (version, own_terms(pod, cluster))
         own: OwnTerms = known[1]
         return own
 
@@ -396,93 +289,6 @@ class InterPodAffinity(Plugin):
             known = state.kept[self.name, "sums"] = Sums(cluster)
         return known
 
-    # Hints
-
-    def pod_may_help(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
-        itself = new is not None and new.uid == pod.uid
-        if old is not None and new is not None:
-            if itself:
-                return True
-            if not _placed(new):
-                return False
-            affinity = _hint_terms(pod, TermKind.REQUIRED_AFFINITY)
-            anti = _hint_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
-            starts = not _means_by_all(affinity, old) and _means_by_all(affinity, new)
-            stops = _means_by_all(anti, old) and not _means_by_all(anti, new)
-            return starts or stops
-        if new is not None:
-            return _placed(new) and _means_by_all(_hint_terms(pod, TermKind.REQUIRED_AFFINITY), new)
-        assert old is not None
-        return _placed(old) and (
-            _means_by_all(_hint_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY), old)
-            or _means_by_all(_hint_terms(old, TermKind.REQUIRED_ANTI_AFFINITY), pod)
-        )
-
-    def node_may_help(self, pod: Pod, old: Node | None, new: Node | None) -> bool:
-        assert new is not None
-        affinity = _hint_terms(pod, TermKind.REQUIRED_AFFINITY)
-        anti = _hint_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
-        if old is None:
-            return any(term.topology_key in new.labels for term in affinity) or bool(anti)
-        appeared = any(
-            term.topology_key in new.labels
-            and new.labels[term.topology_key] != old.labels.get(term.topology_key)
-            for term in affinity
-        )
-        vanished = any(
-            term.topology_key in old.labels
-            and old.labels[term.topology_key] != new.labels.get(term.topology_key)
-            for term in anti
-        )
-        return appeared or vanished
-
-
-_NO_TERMS: Final = OwnTerms()
-
-
-class Sums:
-    """Sums over domains for a pod's template, until a node comes, goes or changes its labels."""
-
-    __slots__ = ("_by_carriers", "_by_query", "_cluster", "topology_version")
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.topology_version = cluster.topology_version
-        self._by_query: dict[tuple[int, str], Near] = {}
-        self._by_carriers: dict[TermCarriers, Carried] = {}
-
-    def of_query(self, query: PodQuery, key: str) -> Near:
-        """For a query object that stays the same: they are told apart by identity."""
-        cluster = self._cluster
-        known = self._by_query.get((id(query), key))
-        if known is None or not _refreshed(known, cluster):
-            count = cluster.count(query)
-            if len(self._by_query) >= MOST_SUMS:
-                self._by_query.clear()
-            sums = DomainSums(cluster.nodes, cluster.usage_log, count.column, cluster.nodes.label(key))
-            known = self._by_query[id(query), key] = Near(key, query, count, sums)
-        return known
-
-    def of_carriers(self, carriers: TermCarriers) -> Carried:
-        known = self._by_carriers.get(carriers)
-        if known is None:
-            if len(self._by_carriers) >= MOST_SUMS:
-                self._by_carriers.clear()
-            cluster, key = self._cluster, carriers.carried.term.topology_key
-            sums = DomainSums(cluster.nodes, cluster.usage_log, carriers.column, cluster.nodes.label(key))
-            known = self._by_carriers[carriers] = Carried(key, carriers.carried, sums)
-        _refreshed(known, self._cluster)
-        return known
-
-
-def _refreshed(part: Near | Carried, cluster: Cluster) -> bool:
-    """Brings sums up to date. False where their counts were dropped, and have to be asked for again."""
-    if isinstance(part, Near) and not cluster.counts.still_asked(part.count):
-        return False
-    if part.sums is not None:
-        part.sums.refresh()
-    return True
-
 
 def _shares(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
     """How far each score is on the way from the lowest to the highest, in hundredths."""
@@ -498,70 +304,3 @@ def _occupied(sums: DomainSums | None, nodes: NodeColumns) -> BoolColumn:
     if sums is None:
         return np.zeros(len(nodes), dtype=np.bool_)
     return nodes.gather(sums.occupied())
-
-
-def _parse(pod: Pod, cluster: Cluster) -> OwnTerms:
-    terms: dict[TermKind, WeightedTerms] = {}
-    problems = []
-    for kind in TermKind:
-        try:
-            parsed = parse_terms(pod_terms(pod, kind), pod.namespace)
-            terms[kind] = tuple((weight, _resolved(term, cluster)) for weight, term in parsed)
-        except SelectorError as error:
-            terms[kind] = ()
-            problems.append(f"{PREFIXES[kind]}: {error}")
-    affinity = [term for _, term in terms[TermKind.REQUIRED_AFFINITY]]
-    everyone = _all_of(affinity)
-    return OwnTerms(
-        near_all=tuple((key, everyone) for key in dict.fromkeys(term.topology_key for term in affinity)),
-        near_any=tuple(
-            (term.topology_key, _all_of([term])) for _, term in terms[TermKind.REQUIRED_ANTI_AFFINITY]
-        ),
-        preferred=tuple(
-            (sign * weight, term.topology_key, _all_of([term]))
-            for kind, sign in SIGNS
-            for weight, term in terms[kind]
-        ),
-        satisfies_itself=all(_means(term, pod) for term in affinity),
-        problem=problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else "",
-    )
-
-
-def _resolved(term: AffinityTerm, cluster: Cluster) -> AffinityTerm:
-    """Namespaces found by a selector are added by name; the selector still speaks where there are no labels.
-
-    So a selector that is satisfied by no labels at all means every namespace, as upstream has it.
-    """
-    selector = term.namespace_selector
-    if selector.is_nothing or selector.is_empty:
-        return term
-    names = {ns.name for ns in cluster.objects.of(Namespace) if selector.matches(ns.labels)}
-    return AffinityTerm(term.topology_key, term.namespaces | names, selector, term.selector)
-
-
-def _pod_selector(term: AffinityTerm) -> PodSelector:
-    everywhere = term.namespace_selector.matches({})
-    return PodSelector(None if everywhere else term.namespaces, term.selector)
-
-
-def _all_of(terms: Iterable[AffinityTerm]) -> PodQuery:
-    """Pods that all of these terms mean."""
-    return PodQuery(tuple(_pod_selector(term) for term in terms))
-
-
-def _means(term: AffinityTerm, pod: Pod) -> bool:
-    return _pod_selector(term).matches(pod.namespace, pod.labels)
-
-
-def _placed(pod: Pod) -> bool:
-    return bool(pod.spec.node_name or pod.status.nominated_node_name)
-
-
-def _hint_terms(pod: Pod, kind: TermKind) -> list[AffinityTerm]:
-    """Terms as written: hints do not look up namespaces."""
-    return [term for _, term in parse_terms(pod_terms(pod, kind), pod.namespace)]
-
-
-def _means_by_all(terms: list[AffinityTerm], pod: Pod) -> bool:
-    """Whether every term means the pod. Of no terms, none does."""
-    return bool(terms) and all(_means(term, pod) for term in terms)

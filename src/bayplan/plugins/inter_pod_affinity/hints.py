@@ -1,0 +1,60 @@
+"""What may make room for a pod with affinity terms: which pods and nodes that come, change or go.
+
+Terms are taken as they are written: hints do not look up namespaces.
+"""
+
+from __future__ import annotations
+
+from bayplan.plugin import AffinityTerm, Node, Pod, TermKind, parse_terms, pod_terms
+from bayplan.plugins.inter_pod_affinity.own_terms import means
+
+
+def pod_may_help(pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+    itself = new is not None and new.uid == pod.uid
+    if old is not None and new is not None:
+        if itself:
+            return True
+        if not _placed(new):
+            return False
+        affinity = _terms(pod, TermKind.REQUIRED_AFFINITY)
+        anti = _terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
+        starts = not _means_by_all(affinity, old) and _means_by_all(affinity, new)
+        stops = _means_by_all(anti, old) and not _means_by_all(anti, new)
+        return starts or stops
+    if new is not None:
+        return _placed(new) and _means_by_all(_terms(pod, TermKind.REQUIRED_AFFINITY), new)
+    assert old is not None
+    return _placed(old) and (
+        _means_by_all(_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY), old)
+        or _means_by_all(_terms(old, TermKind.REQUIRED_ANTI_AFFINITY), pod)
+    )
+
+
+def node_may_help(pod: Pod, old: Node | None, new: Node | None) -> bool:
+    assert new is not None
+    affinity = _terms(pod, TermKind.REQUIRED_AFFINITY)
+    anti = _terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
+    if old is None:
+        return any(term.topology_key in new.labels for term in affinity) or bool(anti)
+    appeared = any(
+        term.topology_key in new.labels and new.labels[term.topology_key] != old.labels.get(term.topology_key)
+        for term in affinity
+    )
+    vanished = any(
+        term.topology_key in old.labels and old.labels[term.topology_key] != new.labels.get(term.topology_key)
+        for term in anti
+    )
+    return appeared or vanished
+
+
+def _placed(pod: Pod) -> bool:
+    return bool(pod.spec.node_name or pod.status.nominated_node_name)
+
+
+def _terms(pod: Pod, kind: TermKind) -> list[AffinityTerm]:
+    return [term for _, term in parse_terms(pod_terms(pod, kind), pod.namespace)]
+
+
+def _means_by_all(terms: list[AffinityTerm], pod: Pod) -> bool:
+    """Whether every term means the pod. Of no terms, none does."""
+    return bool(terms) and all(means(term, pod) for term in terms)

@@ -1,0 +1,106 @@
+"""The (anti-)affinity terms of the incoming pod, as queries for the pods they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from bayplan.plugin import (
+    AffinityTerm,
+    Cluster,
+    Namespace,
+    Pod,
+    PodQuery,
+    PodSelector,
+    SelectorError,
+    TermKind,
+    parse_terms,
+    pod_terms,
+)
+
+PREFIXES: Final = {
+    TermKind.REQUIRED_AFFINITY: "requiredAffinityTerms",
+    TermKind.REQUIRED_ANTI_AFFINITY: "requiredAntiAffinityTerms",
+    TermKind.PREFERRED_AFFINITY: "preferredAffinityTerms",
+    TermKind.PREFERRED_ANTI_AFFINITY: "preferredAntiAffinityTerms",
+}
+
+PREFERENCES: Final = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1))
+"""Kinds of terms that draw pods to each other (1) or keep them apart (-1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTerms:
+    """The incoming pod's terms, as queries for the pods they mean, each with its topology key."""
+
+    near_all: tuple[tuple[str, PodQuery], ...] = ()
+    """Required affinity: pods that all terms mean, for each key."""
+    near_any: tuple[tuple[str, PodQuery], ...] = ()
+    """Required anti-affinity: pods that each term means."""
+    preferred: tuple[tuple[int, str, PodQuery], ...] = ()
+    """Preferences, with their weight; a negative one keeps away."""
+    satisfies_itself: bool = True
+    """Whether all required affinity terms mean the pod itself."""
+    problem: str = ""
+    """Set where a term cannot be parsed."""
+
+    @property
+    def has_demands(self) -> bool:
+        return bool(self.near_all or self.near_any)
+
+
+NO_TERMS: Final = OwnTerms()
+
+
+def own_terms(pod: Pod, cluster: Cluster) -> OwnTerms:
+    terms: dict[TermKind, tuple[tuple[int, AffinityTerm], ...]] = {}
+    problems = []
+    for kind in TermKind:
+        try:
+            parsed = parse_terms(pod_terms(pod, kind), pod.namespace)
+            terms[kind] = tuple((weight, _resolved(term, cluster)) for weight, term in parsed)
+        except SelectorError as error:
+            terms[kind] = ()
+            problems.append(f"{PREFIXES[kind]}: {error}")
+    affinity = [term for _, term in terms[TermKind.REQUIRED_AFFINITY]]
+    everyone = _all_of(affinity)
+    return OwnTerms(
+        near_all=tuple((key, everyone) for key in dict.fromkeys(term.topology_key for term in affinity)),
+        near_any=tuple(
+            (term.topology_key, _all_of([term])) for _, term in terms[TermKind.REQUIRED_ANTI_AFFINITY]
+        ),
+        preferred=tuple(
+            (sign * weight, term.topology_key, _all_of([term]))
+            for kind, sign in PREFERENCES
+            for weight, term in terms[kind]
+        ),
+        satisfies_itself=all(means(term, pod) for term in affinity),
+        problem=problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else "",
+    )
+
+
+def _resolved(term: AffinityTerm, cluster: Cluster) -> AffinityTerm:
+    """Namespaces found by a selector are added by name; the selector still speaks where there are no labels.
+
+    So a selector that is satisfied by no labels at all means every namespace, as upstream has it.
+    """
+    selector = term.namespace_selector
+    if selector.is_nothing or selector.is_empty:
+        return term
+    names = {ns.name for ns in cluster.objects.of(Namespace) if selector.matches(ns.labels)}
+    return AffinityTerm(term.topology_key, term.namespaces | names, selector, term.selector)
+
+
+def _pod_selector(term: AffinityTerm) -> PodSelector:
+    everywhere = term.namespace_selector.matches({})
+    return PodSelector(None if everywhere else term.namespaces, term.selector)
+
+
+def _all_of(terms: Iterable[AffinityTerm]) -> PodQuery:
+    """Pods that all of these terms mean."""
+    return PodQuery(tuple(_pod_selector(term) for term in terms))
+
+
+def means(term: AffinityTerm, pod: Pod) -> bool:
+    return _pod_selector(term).matches(pod.namespace, pod.labels)
