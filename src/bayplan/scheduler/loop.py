@@ -82,6 +82,9 @@ OTHER_KINDS: Final[tuple[type[Object], ...]] = (
     StatefulSet,
 )
 
+LONGEST_STRETCH_SECONDS: Final = 0.02
+"""After so long the loop lets others have their turn, however few pods that were: some plugins are slow."""
+
 PODS_BETWEEN_YIELDS: Final = 64
 """After so many pods in a row the loop lets bindings and watches have their turn, for as many pods.
 
@@ -304,16 +307,18 @@ class Scheduler:
         """One pod after the other, once everything is known, until `stop`."""
         await self.synced()
         context = self.context
-        in_a_row = 0
+        in_a_row, give_way = 0, 0.0
         while not self._stopped:
             timer = context.queue.next_timer()
             if timer is not None and timer <= context.now():
                 context.queue.flush()
             info = context.queue.pop()
             if info is not None:
+                if not in_a_row:
+                    give_way = context.loop.time() + LONGEST_STRETCH_SECONDS
                 await self._schedule_one(info)
                 in_a_row += 1
-                if in_a_row < PODS_BETWEEN_YIELDS:
+                if in_a_row < PODS_BETWEEN_YIELDS and context.loop.time() < give_way:
                     continue
             elif context.tasks.catch_up():
                 # A binding may have failed, and its pod be ready again.

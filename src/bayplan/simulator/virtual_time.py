@@ -85,6 +85,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Seconds since the epoch, for what is written into objects."""
         return self._epoch + self._now
 
+    def busy(self, seconds: float) -> None:
+        """Time passes while somebody computes, and nobody else has a turn."""
+        self._now += seconds
+
     async def quiescent(self) -> None:
         """Waits until nothing else is ready and no timer is due now. The clock does not move meanwhile.
 

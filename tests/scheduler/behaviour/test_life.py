@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from bayplan.api.node import Node
+from bayplan.api.pod import Pod
 from bayplan.errors import ServerError
+from bayplan.simulator.virtual_time import current_loop
 from bayplan.testing.builders import make_node, make_pod
 
 from .running import Answer, Cluster, plugin, running, virtual
@@ -104,3 +106,26 @@ async def test_without_running_ahead_bindings_come_out_the_same() -> None:
     async with running(make_node("n", cpu="4"), eager=False) as world:
         await world.create(*(make_pod(f"p{i}", cpu="1") for i in range(5)))
         assert [world.node_of(f"p{i}") for i in range(5)] == ["n"] * 4 + [""]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        pytest.param(0.5, ["a", "urgent", "b", "c"], id="slow"),
+        pytest.param(0.0001, ["a", "b", "c", "urgent"], id="quick"),
+    ],
+)
+@virtual
+async def test_a_plugin_that_takes_long_does_not_keep_news_from_the_scheduler(
+    seconds: float, expected: list[str]
+) -> None:
+    """A pod of higher priority comes while the first of three is decided about."""
+
+    def take_long(state: Any, pod: Pod, nodes: Any) -> None:
+        current_loop().busy(seconds)
+        if pod.name == "a":
+            world.store.create(make_pod("urgent", priority=9))
+
+    async with running(make_node("n"), plugins=[plugin("Slow", pre_filter=take_long)]) as world:
+        await world.create(make_pod("a"), make_pod("b"), make_pod("c"))
+        assert world.order() == expected
