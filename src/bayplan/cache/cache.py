@@ -65,8 +65,7 @@ class Cache:
 
     def node_of(self, uid: str) -> str:
         """Where the pod stands; empty where the cache does not know it."""
-        placed = self.cluster.placed_pod(uid)
-        return placed[1] if placed is not None else ""
+        return self.cluster.node_of(uid)
 
     def assumed_pods(self) -> list[Pod]:
         return list(self._assumed.values())
@@ -139,7 +138,7 @@ class Cache:
         self.cluster.remove_pod(pod.uid)
 
     def _move_or_update(self, pod: Pod) -> None:
-        stands = self.node_of(pod.uid)
+        stands = self.cluster.node_of(pod.metadata.uid)
         if stands == pod.spec.node_name:
             self.cluster.update_pod(pod)
             return

@@ -181,11 +181,13 @@ class Informer(Generic[ObjectT]):
     def _tell(self, old: ObjectT | None, item: ObjectT) -> None:
         if old is None:
             self._handler.added(item)
-        elif old.uid != item.uid:
+            return
+        was, now = old.metadata, item.metadata
+        if was.uid != now.uid:
             # Deleted and made anew under the same name, and we heard only of the end of it.
             self._handler.deleted(old)
             self._handler.added(item)
-        elif old.metadata.resource_version != item.metadata.resource_version or not item.uid:
+        elif was.resource_version != now.resource_version or not now.uid:
             self._handler.updated(old, item)
 
     def _remove(self, item: ObjectT) -> None:

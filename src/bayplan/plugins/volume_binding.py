@@ -227,6 +227,8 @@ class VolumeBinding(Plugin):
             _take_back(self.handle.cluster.objects, plan.items)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        if not pod.spec.volumes:
+            return SKIP
         plan: VolumePlan | None = state.get((self.name, pod.uid))
         return None if plan is not None and plan.items else SKIP
 

@@ -32,6 +32,7 @@ from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.order import NodeTree
 from bayplan.snapshot.pod_counts import PodCount, PodCounts
 from bayplan.snapshot.pods import PodTable, start_nanos
+from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import CarriedTerms, TermSets
 
 _NO_LABELS: dict[str, str] = {}
@@ -45,7 +46,7 @@ class Cluster:
         self.pods = PodTable()
         self.label_sets = LabelSets()
         self.term_sets = TermSets()
-        self.templates = Templates(self.label_sets, self.term_sets)
+        self.templates = Templates(self.label_sets, self.term_sets, self._request_columns)
         self.counts = PodCounts(self.nodes, self.pods, self.label_sets)
         self.terms = CarriedTerms(self.nodes)
         self.objects = Objects()
@@ -145,7 +146,9 @@ class Cluster:
         """A pod stands on a node, known or not. Returns its slot."""
         if facts is None:
             facts = self.templates.facts(pod)
-        row = self._row_for_pod(node_name)
+        row = self.nodes.row_of.get(node_name)
+        if row is None:
+            row = self._row_for_pod(node_name)
         here = self.row_pods[row]
         slot = self.pods.add(pod, facts, row, True, len(here))
         here.append(slot)
@@ -210,6 +213,14 @@ class Cluster:
             # Of victims that are alike the last goes first, so only preemption has to look again.
             self.nomination_log.append(row)
 
+    def _request_columns(self, resource: str) -> tuple[Column, Column]:
+        return self.nodes.resource(resource).requested, self.pods.requests(resource)
+
+    def node_of(self, uid: str) -> str:
+        """The name of the node on which a pod stands; empty where it stands on none."""
+        slot = self._slot_of.get(uid)
+        return "" if slot is None else self.nodes.name[self.pods.row.cell[slot]]
+
     def placed_pod(self, uid: str) -> tuple[Pod, str] | None:
         """A pod that stands on a node, and the node's name."""
         slot = self._slot_of.get(uid)
@@ -238,8 +249,8 @@ class Cluster:
         nodes.pod_count.cell[row] += change
         nodes.nonzero_cpu_milli.cell[row] += change * facts.nonzero_cpu_milli
         nodes.nonzero_memory_bytes.cell[row] += change * facts.nonzero_memory_bytes
-        for resource, amount in facts.requests.items():
-            nodes.resource(resource).requested.cell[row] += change * amount
+        for requested, _, amount in facts.counted:
+            requested.cell[row] += change * amount
         self.counts.add(facts.label_set, terminating, row, change)
         if facts.carried:
             self.terms.add(facts.terms_id, facts.carried, row, change)

@@ -7,6 +7,7 @@ key (`framework/signature.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from bayplan.api.host_ports import HostPort, host_ports
 from bayplan.api.pod import Pod, Volume
 from bayplan.api.requests import nonzero_requests, placed_requests
 from bayplan.snapshot.label_sets import LabelSet, LabelSets
+from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import CarriedTerm, TermSets, carried_terms
 
 MOST_TEMPLATES: Final = 50_000
@@ -30,6 +32,8 @@ class PodFacts:
 
     key: bytes
     requests: dict[str, int]
+    counted: tuple[tuple[Column, Column, int], ...]
+    """The same amounts, each with the columns in which nodes and pods have it."""
     nonzero_cpu_milli: int
     nonzero_memory_bytes: int
     host_ports: tuple[HostPort, ...]
@@ -100,9 +104,12 @@ def same_template(old: Pod, new: Pod) -> bool:
 class Templates:
     """The facts of every template in use."""
 
-    def __init__(self, label_sets: LabelSets, term_sets: TermSets) -> None:
+    def __init__(
+        self, label_sets: LabelSets, term_sets: TermSets, columns: Callable[[str], tuple[Column, Column]]
+    ) -> None:
         self._label_sets = label_sets
         self._term_sets = term_sets
+        self._columns = columns
         self._facts: dict[bytes, PodFacts] = {}
 
     def facts(self, pod: Pod) -> PodFacts:
@@ -117,10 +124,11 @@ class Templates:
 
     def _make(self, key: bytes, pod: Pod) -> PodFacts:
         cpu_milli, memory_bytes = nonzero_requests(pod)
-        carried = carried_terms(pod)
+        carried, requests = carried_terms(pod), placed_requests(pod)
         return PodFacts(
             key=key,
-            requests=placed_requests(pod),
+            requests=requests,
+            counted=tuple((*self._columns(resource), amount) for resource, amount in requests.items()),
             nonzero_cpu_milli=cpu_milli,
             nonzero_memory_bytes=memory_bytes,
             host_ports=host_ports(pod),

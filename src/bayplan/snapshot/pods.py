@@ -88,8 +88,8 @@ class PodTable(Table):
         self.label_set.cell[slot] = facts.label_set.id
         self.terms.cell[slot] = facts.terms_id
         self.terminating.cell[slot] = pod.is_terminating
-        for resource, amount in facts.requests.items():
-            self.requests(resource).cell[slot] = amount
+        for _, requests, amount in facts.counted:
+            requests.cell[slot] = amount
         return slot
 
     def facts_of(self, slot: int) -> PodFacts:
