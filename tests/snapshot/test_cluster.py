@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from bayplan.api.pod import ContainerPort
-from bayplan.plugin import Cluster, Pod
-from bayplan.testing.builders import make_namespace, make_node, make_pod, make_pod_affinity, make_pod_term
+from bayplan.api.pod import Affinity, ContainerPort
+from bayplan.plugin import Cluster, Pod, PodQuery, PodSelector, compile_selector
+from bayplan.snapshot import facts, pod_counts, terms
+from bayplan.snapshot.terms import TermKind
+from bayplan.testing.builders import (
+    make_namespace,
+    make_node,
+    make_pod,
+    make_pod_affinity,
+    make_pod_term,
+    make_selector,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -340,3 +350,70 @@ def test_labels_of_namespaces_nobody_knows() -> None:
     assert cluster.namespace_labels("x") == {}
     cluster.objects.put(make_namespace("x", labels={"a": "b"}))
     assert cluster.namespace_labels("x") == {"a": "b"}
+
+
+# Labels and terms that come and go
+
+
+def repels(*labels: dict[str, str]) -> Affinity:
+    return make_pod_affinity(anti_required=[make_pod_term("zone", one) for one in labels])
+
+
+def about(labels: dict[str, str]) -> PodQuery:
+    return PodQuery((PodSelector(None, compile_selector(make_selector(labels))),))
+
+
+def test_what_nobody_carries_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each Job has labels of its own, in months millions; those of templates that are kept are enough."""
+    monkeypatch.setattr(facts, "MOST_TEMPLATES", 20)
+    cluster = cluster_of("a")
+    cluster.add_pod(make_pod("stays", labels={"job": "stays"}, affinity=repels({"job": "stays"})), "a")
+    for number in range(500):
+        own = {"job": str(number)}
+        pod = make_pod(f"p{number}", labels=own, affinity=repels(own))
+        cluster.add_pod(pod, "a")
+        assert cluster.count(about(own)).column.read.tolist() == [1]
+        cluster.remove_pod(pod.uid)
+    assert len(cluster.label_sets) <= 22
+    assert len(cluster.term_sets) <= 23
+    assert len(cluster.terms) == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_ids_that_are_given_out_again_confuse_nobody(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """What is counted, carried and found in tables by id follows from the pods that are there."""
+    monkeypatch.setattr(facts, "MOST_TEMPLATES", 2)
+    monkeypatch.setattr(pod_counts, "MOST_QUERIES", 6)
+    monkeypatch.setattr(terms, "MOST_MATCHED", 2)
+    chance = random.Random(seed)
+    cluster = cluster_of("a", "b")
+    there: dict[int, tuple[Pod, str, list[str]]] = {}
+    """By slot each pod, its node, and the apps that it repels."""
+    for step in range(200):
+        own = {"app": chance.choice("01234"), "time": str(step // 30)}
+        if chance.random() < 0.5 + 0.1 * (len(there) < 10):
+            repelled = chance.sample("01234", chance.randint(1, 3))
+            pod = make_pod(f"p{step}", labels=own, affinity=repels(*({"app": app} for app in repelled)))
+            node = chance.choice("ab")
+            there[cluster.add_pod(pod, node)] = pod, node, repelled
+        elif there:
+            gone, _, _ = there.pop(chance.choice(list(there)))
+            cluster.remove_pod(gone.uid)
+
+        asked = chance.choice(({"app": own["app"]}, {"time": own["time"]}, own, {}))
+        matching = {slot for slot, (pod, _, _) in there.items() if asked.items() <= pod.labels.items()}
+        count = cluster.count(about(asked))
+        nodes = [there[slot][1] for slot in matching]
+        assert count.column.read.tolist() == [nodes.count("a"), nodes.count("b")]
+        table = count.matches_set(len(cluster.label_sets))
+        assert {slot for slot in there if table[cluster.pods.label_set.cell[slot]]} == matching
+
+        newcomer = cluster.label_sets.intern("default", own)
+        found = cluster.terms.matching(newcomer, {})[TermKind.REQUIRED_ANTI_AFFINITY]
+        nodes = [node for _, node, repelled in there.values() if own["app"] in repelled]
+        counts = [term.column.read.tolist() for term in found]
+        assert counts == ([[nodes.count("a"), nodes.count("b")]] if nodes else [])
+        for term in found:
+            times = cluster.term_sets.multiplicity(term.carried)
+            assert sum(times[cluster.pods.terms.cell[slot]] for slot in there) == len(nodes)
+    assert len(cluster.label_sets) < 30, "hardly any id was given out again"

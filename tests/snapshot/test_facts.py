@@ -59,7 +59,7 @@ def test_what_is_known() -> None:
     assert (facts.nonzero_cpu_milli, facts.nonzero_memory_bytes) == (1000, 200 * 2**20)
     assert [port.port for port in facts.host_ports] == [80]
     assert facts.claims == ("other/data",)
-    assert (facts.carried, facts.terms_id) == ((), 0)
+    assert (facts.terms.carried, facts.terms.id) == ((), 0)
 
 
 def test_templates_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +74,9 @@ def test_templates_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest
     again = cluster.templates.facts(pod)
     assert again is not before
     assert before is not None
-    assert (again.label_set, again.terms_id, again.requests) == (
+    assert (again.label_set, again.terms, again.requests) == (
         before.label_set,
-        before.terms_id,
+        before.terms,
         before.requests,
     )
     cluster.remove_pod(pod.uid)

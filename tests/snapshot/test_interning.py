@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayplan.snapshot.interning import ABSENT, Interner, Lookup
+from bayplan.snapshot.interning import ABSENT, Interner, Lookup, SharedIds
 
 
 def test_equal_things_have_equal_ids_in_order_of_first_sight() -> None:
@@ -17,6 +17,36 @@ def test_finding_makes_nothing_new() -> None:
     names: Interner[str] = Interner()
     names.intern("a")
     assert (names.find("a"), names.find("b"), len(names)) == (0, ABSENT, 1)
+
+
+class Thing:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class TestSharedIds:
+    """One object for equal keys, for as long as somebody holds it."""
+
+    def test_equal_keys_share_an_object(self) -> None:
+        things: SharedIds[str, Thing] = SharedIds()
+        a, b = things.intern("a", Thing), things.intern("b", Thing)
+        assert things.intern("a", Thing) is a
+        assert (a.number, b.number, things[1], list(things)) == (0, 1, b, [a, b])
+
+    def test_an_id_that_nobody_holds_goes_to_the_next(self) -> None:
+        forgotten: list[tuple[int, str]] = []
+        things: SharedIds[str, Thing] = SharedIds(lambda number, key: forgotten.append((number, key)))
+        a, b, c = (things.intern(key, Thing) for key in "abc")
+        del b
+        assert (things.find(1), list(things), forgotten) == (None, [a, c], [])
+        d = things.intern("d", Thing)
+        assert (d.number, things[1], forgotten, len(things)) == (1, d, [(1, "b")], 3)
+
+    def test_a_key_that_comes_back_is_a_new_one(self) -> None:
+        things: SharedIds[str, Thing] = SharedIds()
+        things.intern("a", Thing)
+        again = things.intern("a", Thing)
+        assert (things[0], things.intern("a", Thing), len(things)) == (again, again, 1)
 
 
 class TestLookup:

@@ -16,8 +16,20 @@ def test_equal_labels_in_one_namespace_are_one_set() -> None:
     sets = LabelSets()
     first = sets.intern("default", {"a": "1", "b": "2"})
     assert sets.intern("default", {"b": "2", "a": "1"}) is first
-    assert sets.intern("other", {"a": "1", "b": "2"}) is not first
-    assert [found.id for found in sets.all] == [0, 1]
+    second = sets.intern("other", {"a": "1", "b": "2"})
+    assert (first.id, second.id) == (0, 1)
+
+
+def test_a_set_that_nobody_holds_makes_room_for_another() -> None:
+    sets = LabelSets()
+    for number in range(10):
+        sets.intern("default", {"a": "1", "number": str(number)})
+        sets.fresh.clear()
+    last = sets.intern("default", {"a": "1"})
+    assert len(sets) == 1
+    for selector in (make_selector({"a": "1"}), make_selector()):
+        assert list(sets.candidates(compile_selector(selector))) == [last]
+    assert sets[last.id] is last
 
 
 def test_a_set_stays_as_it_is_when_the_labels_it_was_made_of_change() -> None:
@@ -47,10 +59,9 @@ def test_candidates_of_a_selector_are_all_sets_that_match_it(
     found: list[dict[str, str]], selector: LabelSelector | None
 ) -> None:
     sets = LabelSets()
-    for one in found:
-        sets.intern("default", one)
+    held = {sets.intern("default", one) for one in found}
     compiled = compile_selector(selector)
-    matching = [one.id for one in sets.all if compiled.matches(one.labels)]
+    matching = sorted(one.id for one in held if compiled.matches(one.labels))
     candidates = [one.id for one in sets.candidates(compiled) if compiled.matches(one.labels)]
     assert sorted(candidates) == matching
     assert len(candidates) == len(set(candidates))

@@ -125,11 +125,11 @@ def test_which_sets_of_labels_match() -> None:
     cluster = cluster_of(1)
     cluster.add_pod(make_pod("a"), "n0")
     count = cluster.count(query(make_selector(WEB)))
-    assert count.matches_set(len(cluster.label_sets.all)).tolist() == [False]
+    assert count.matches_set(len(cluster.label_sets)).tolist() == [False]
     cluster.add_pod(web("b"), "n0")
     cluster.add_pod(make_pod("c", labels={"app": "db"}), "n0")
     cluster.count(count.query)
-    assert count.matches_set(len(cluster.label_sets.all)).tolist() == [False, True, False]
+    assert count.matches_set(len(cluster.label_sets)).tolist() == [False, True, False]
 
 
 class TestForgetting:

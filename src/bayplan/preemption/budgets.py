@@ -47,7 +47,7 @@ def _protecting(
     """Each budget that protects some of these sets of labels, with their ids."""
     by_namespace: dict[str, list[int]] = {}
     for set_id in set_ids:
-        label_set = cluster.label_sets.all[set_id]
+        label_set = cluster.label_sets[set_id]
         if label_set.labels:
             by_namespace.setdefault(label_set.namespace, []).append(set_id)
     for budget in budgets:
@@ -57,7 +57,7 @@ def _protecting(
         selector = _selector(budget)
         if selector is None:
             continue
-        matching = [set_id for set_id in here if selector.matches(cluster.label_sets.all[set_id].labels)]
+        matching = [set_id for set_id in here if selector.matches(cluster.label_sets[set_id].labels)]
         if matching:
             yield budget, matching
 

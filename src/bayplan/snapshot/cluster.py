@@ -252,8 +252,8 @@ class Cluster:
         for requested, _, amount in facts.counted:
             requested.cell[row] += change * amount
         self.counts.add(facts.label_set, terminating, row, change)
-        if facts.carried:
-            self.terms.add(facts.terms_id, facts.carried, row, change)
+        if facts.terms.carried:
+            self.terms.add(facts.terms, row, change)
 
     def _use_ports(self, ports: tuple[HostPort, ...], row: int) -> None:
         used = self.used_ports.setdefault(row, set())

@@ -18,7 +18,7 @@ from bayplan.api.pod import Pod, Volume
 from bayplan.api.requests import nonzero_requests, placed_requests
 from bayplan.snapshot.label_sets import LabelSet, LabelSets
 from bayplan.snapshot.table import Column
-from bayplan.snapshot.terms import CarriedTerm, TermSets, carried_terms
+from bayplan.snapshot.terms import TermSet, TermSets, carried_terms
 
 MOST_TEMPLATES: Final = 50_000
 """Templates kept at most; the older half goes when there are more."""
@@ -38,8 +38,7 @@ class PodFacts:
     nonzero_memory_bytes: int
     host_ports: tuple[HostPort, ...]
     label_set: LabelSet
-    carried: tuple[CarriedTerm, ...]
-    terms_id: int
+    terms: TermSet
     claims: tuple[str, ...]
     """`namespace/name` of each persistentVolumeClaim volume."""
     kept: dict[Any, Any] = field(default_factory=dict)
@@ -124,7 +123,7 @@ class Templates:
 
     def _make(self, key: bytes, pod: Pod) -> PodFacts:
         cpu_milli, memory_bytes = nonzero_requests(pod)
-        carried, requests = carried_terms(pod), placed_requests(pod)
+        requests = placed_requests(pod)
         return PodFacts(
             key=key,
             requests=requests,
@@ -133,8 +132,7 @@ class Templates:
             nonzero_memory_bytes=memory_bytes,
             host_ports=host_ports(pod),
             label_set=self._label_sets.intern(pod.namespace, pod.labels),
-            carried=carried,
-            terms_id=self._term_sets.intern(carried),
+            terms=self._term_sets.intern(carried_terms(pod)),
             claims=tuple(
                 f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
                 for volume in pod.spec.volumes

@@ -3,17 +3,21 @@
 Columns hold numbers. Whatever else a rule compares (label values, lists of taints, sets of labels) is
 interned: the first time it is seen it gets the next id, and from then on equal things have equal ids.
 `Lookup` is the other half: a function of the thing, evaluated once for each id and then read from a table.
+
+Of some things there are ever new ones: each Job has labels of its own. `SharedIds` gives their ids out again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import weakref
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 T = TypeVar("T", bound=Hashable)
+S = TypeVar("S")
 
 IdColumn = NDArray[np.intp]
 
@@ -43,6 +47,71 @@ class Interner(Generic[T]):
     def find(self, value: T) -> int:
         """The id of a value already seen, else ABSENT."""
         return self._ids.get(value, ABSENT)
+
+
+class SharedIds(Generic[T, S]):
+    """Gives equal keys one object with a small id, for as long as somebody holds the object.
+
+    When nobody does any more its id goes to the next new object, so there are never many more ids than
+    objects in use, and tables over ids stay small. Who keeps something by id holds the object, too, or
+    notices when the id has a new owner.
+    """
+
+    __slots__ = ("_forget", "_free", "_gone", "_keys", "_known", "_refs")
+
+    def __init__(self, forget: Callable[[int, T], None] | None = None) -> None:
+        self._forget = forget
+        self._known: dict[T, weakref.ref[S]] = {}
+        self._refs: list[weakref.ref[S]] = []
+        self._keys: list[T] = []
+        self._gone: list[int] = []
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        """How many ids there are: every id is lower."""
+        return len(self._refs)
+
+    def __getitem__(self, number: int) -> S:
+        """The object with an id that is in use."""
+        found = self._refs[number]()
+        assert found is not None
+        return found
+
+    def find(self, number: int) -> S | None:
+        """The object with an id; None where nobody holds it any more."""
+        return self._refs[number]()
+
+    def __iter__(self) -> Iterator[S]:
+        """All objects in use."""
+        return (found for ref in self._refs if (found := ref()) is not None)
+
+    def intern(self, key: T, make: Callable[[int], S]) -> S:
+        known = self._known.get(key)
+        found = None if known is None else known()
+        return self._add(key, make) if found is None else found
+
+    def _add(self, key: T, make: Callable[[int], S]) -> S:
+        self._take_back()
+        number = self._free.pop() if self._free else len(self._refs)
+        made = make(number)
+        gone = self._gone
+        # Only noted: an object may go at any moment, whoever is in the middle of what.
+        ref = self._known[key] = weakref.ref(made, lambda _: gone.append(number))
+        if number == len(self._refs):
+            self._refs.append(ref)
+            self._keys.append(key)
+        else:
+            self._refs[number], self._keys[number] = ref, key
+        return made
+
+    def _take_back(self) -> None:
+        while self._gone:
+            number = self._gone.pop()
+            key = self._keys[number]
+            del self._known[key]
+            if self._forget is not None:
+                self._forget(number, key)
+            self._free.append(number)
 
 
 class Lookup(Generic[T]):

@@ -8,18 +8,22 @@ carry it (for a new selector), and from a label to the selectors that insist on 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from bayplan.api.selectors import EVERYTHING, Operator, Selector
+from bayplan.snapshot.interning import SharedIds
 
 T = TypeVar("T", bound=Hashable)
 
+_Label = tuple[str, str]
+_Key = tuple[str, frozenset[_Label]]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LabelSet:
-    """The labels of a pod and its namespace. Equal sets share one id."""
+    """The labels of a pod and its namespace. There is one for all that are equal (`LabelSets.intern`)."""
 
     id: int
     namespace: str
@@ -59,16 +63,26 @@ class SelectorIndex(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._by_label: dict[tuple[str, str], dict[T, None]] = {}
+        self._by_label: dict[_Label, dict[T, None]] = {}
         self._always: dict[T, None] = {}
 
     def add(self, selector: Selector, entry: T) -> None:
-        for place in self._places(selector):
-            place[entry] = None
+        if selector.is_nothing:
+            return
+        labels = _insisted_on(selector)
+        if labels is None:
+            self._always[entry] = None
+        else:
+            for label in labels:
+                self._by_label.setdefault(label, {})[entry] = None
 
     def discard(self, selector: Selector, entry: T) -> None:
-        for place in self._places(selector):
-            place.pop(entry, None)
+        self._always.pop(entry, None)
+        for label in _insisted_on(selector) or ():
+            entries = self._by_label.get(label, {})
+            entries.pop(entry, None)
+            if not entries:
+                self._by_label.pop(label, None)
 
     def candidates(self, labels: Mapping[str, str]) -> Iterator[T]:
         yield from self._always
@@ -76,15 +90,13 @@ class SelectorIndex(Generic[T]):
             for label in labels.items():
                 yield from self._by_label.get(label, ())
 
-    def _places(self, selector: Selector) -> Iterator[dict[T, None]]:
-        if selector.is_nothing:
-            return
-        for requirement in selector.requirements:
-            if requirement.operator == Operator.IN:
-                for value in requirement.values:
-                    yield self._by_label.setdefault((requirement.key, value), {})
-                return
-        yield self._always
+
+def _insisted_on(selector: Selector) -> list[_Label] | None:
+    """Labels of which a pod has to have one to match; None where the selector insists on none."""
+    for requirement in selector.requirements:
+        if requirement.operator == Operator.IN:
+            return [(requirement.key, value) for value in requirement.values]
+    return None
 
 
 def narrowest(query: PodQuery) -> Selector:
@@ -96,32 +108,50 @@ def narrowest(query: PodQuery) -> Selector:
 
 
 class LabelSets:
-    """All sets of labels seen so far."""
+    """All sets of labels that are in use: whoever holds one keeps its id from being given out again."""
 
     def __init__(self) -> None:
-        self.all: list[LabelSet] = []
-        self._ids: dict[tuple[str, frozenset[tuple[str, str]]], LabelSet] = {}
-        self._carrying: dict[tuple[str, str], list[LabelSet]] = {}
+        self._sets: SharedIds[_Key, LabelSet] = SharedIds(self._forget)
+        self._carrying: dict[_Label, dict[int, None]] = {}
+        self.fresh: list[LabelSet] = []
+        """New sets, for whoever keeps something for each (`PodCounts`) and clears this."""
+
+    def __len__(self) -> int:
+        """How many ids there are: the length of a table over them."""
+        return len(self._sets)
+
+    def __getitem__(self, set_id: int) -> LabelSet:
+        """The set with an id that is in use."""
+        return self._sets[set_id]
 
     def intern(self, namespace: str, labels: Mapping[str, str]) -> LabelSet:
         key = (namespace, frozenset(labels.items()))
-        found = self._ids.get(key)
-        if found is None:
-            found = self._ids[key] = LabelSet(len(self.all), namespace, dict(labels))
-            self.all.append(found)
-            for label in labels.items():
-                self._carrying.setdefault(label, []).append(found)
-        return found
+        return self._sets.intern(key, lambda set_id: self._make(set_id, namespace, labels))
 
-    def candidates(self, selector: Selector) -> Iterable[LabelSet]:
+    def _make(self, set_id: int, namespace: str, labels: Mapping[str, str]) -> LabelSet:
+        made = LabelSet(set_id, namespace, dict(labels))
+        self.fresh.append(made)
+        for label in labels.items():
+            self._carrying.setdefault(label, {})[set_id] = None
+        return made
+
+    def _forget(self, set_id: int, key: _Key) -> None:
+        for label in key[1]:
+            carrying = self._carrying[label]
+            del carrying[set_id]
+            if not carrying:
+                del self._carrying[label]
+
+    def candidates(self, selector: Selector) -> Iterator[LabelSet]:
         """Sets that may match, by the first label that the selector insists on."""
         if selector.is_nothing:
-            return ()
-        for requirement in selector.requirements:
-            if requirement.operator == Operator.IN:
-                return [
-                    found
-                    for value in requirement.values
-                    for found in self._carrying.get((requirement.key, value), ())
-                ]
-        return self.all
+            return
+        labels = _insisted_on(selector)
+        if labels is None:
+            yield from self._sets
+            return
+        for label in labels:
+            for set_id in self._carrying.get(label, ()):
+                found = self._sets.find(set_id)
+                if found is not None:
+                    yield found

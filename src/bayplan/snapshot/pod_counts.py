@@ -45,6 +45,11 @@ class PodCount:
         self.matching.add(label_set.id)
         self._table = None
 
+    def forget_set(self, set_id: int) -> None:
+        """The id is another set's now."""
+        self.matching.discard(set_id)
+        self._table = None
+
 
 class PodCounts:
     """The columns of all queries that are asked."""
@@ -53,6 +58,7 @@ class PodCounts:
         self._nodes = nodes
         self._pods = pods
         self._label_sets = label_sets
+        self._fresh = label_sets.fresh
         self._counts: dict[PodQuery, PodCount] = {}
         self._index: SelectorIndex[PodQuery] = SelectorIndex()
         self._of_set: list[list[PodCount]] = []
@@ -62,7 +68,7 @@ class PodCounts:
         return len(self._counts)
 
     def count(self, query: PodQuery) -> PodCount:
-        if len(self._of_set) < len(self._label_sets.all):
+        if self._fresh:
             self._note_fresh_sets()
         found = self._counts.get(query)
         if found is None:
@@ -78,7 +84,7 @@ class PodCounts:
 
     def of_set(self, label_set: LabelSet) -> list[PodCount]:
         """The counts that a pod with these labels belongs to."""
-        if label_set.id >= len(self._of_set):
+        if self._fresh:
             self._note_fresh_sets()
         return self._of_set[label_set.id]
 
@@ -89,14 +95,20 @@ class PodCounts:
                 count.column.cell[row] += change
 
     def _note_fresh_sets(self) -> None:
-        for fresh in self._label_sets.all[len(self._of_set) :]:
-            mine = []
+        for fresh in self._fresh:
+            mine: list[PodCount] = []
+            if fresh.id == len(self._of_set):
+                self._of_set.append(mine)
+            else:
+                for count in self._of_set[fresh.id]:
+                    count.forget_set(fresh.id)
+                self._of_set[fresh.id] = mine
             for query in self._index.candidates(fresh.labels):
                 if query.matches(fresh.namespace, fresh.labels):
                     count = self._counts[query]
                     count.note_set(fresh)
                     mine.append(count)
-            self._of_set.append(mine)
+        self._fresh.clear()
 
     def _start(self, query: PodQuery) -> PodCount:
         if len(self._counts) >= MOST_QUERIES:
@@ -115,7 +127,7 @@ class PodCounts:
 
     def _fill(self, count: PodCount) -> None:
         pods = self._pods
-        counted = pods.placed.read & count.matches_set(len(self._label_sets.all)).take(pods.label_set.read)
+        counted = pods.placed.read & count.matches_set(len(self._label_sets)).take(pods.label_set.read)
         if count.query.alive:
             counted &= ~pods.terminating.read
         rows = pods.row.read[counted]

@@ -86,7 +86,7 @@ class PodTable(Table):
         self.priority.cell[slot] = pod.priority
         self.start.cell[slot] = start_nanos(pod)
         self.label_set.cell[slot] = facts.label_set.id
-        self.terms.cell[slot] = facts.terms_id
+        self.terms.cell[slot] = facts.terms.id
         self.terminating.cell[slot] = pod.is_terminating
         for _, requests, amount in facts.counted:
             requests.cell[slot] = amount

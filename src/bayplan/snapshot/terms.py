@@ -8,7 +8,7 @@ the labels it carries), never with the pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -19,8 +19,13 @@ from numpy.typing import NDArray
 from bayplan.api.pod import Pod, PodAffinityTerm
 from bayplan.api.selectors import NOTHING, Selector, compile_selector
 from bayplan.errors import SelectorError
+from bayplan.snapshot.interning import SharedIds
 from bayplan.snapshot.label_sets import LabelSet, SelectorIndex
 from bayplan.snapshot.table import Column, Table
+
+MOST_MATCHED: Final = 10_000
+"""Sets of labels for which the terms that mean them are remembered (some more where there are many terms),
+and sets of terms whose columns are."""
 
 
 class TermKind(IntEnum):
@@ -107,23 +112,38 @@ def carried_terms(pod: Pod) -> tuple[CarriedTerm, ...]:
     return tuple(carried)
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class TermSet:
+    """The terms of a pod. There is one for all that are equal (`TermSets.intern`)."""
+
+    id: int
+    carried: tuple[CarriedTerm, ...]
+
+
 class TermSets:
-    """Interned tuples of carried terms, so that pods which carry the same ones share an id."""
+    """All terms that are in use, as whole pods carry them; that without any has the id 0."""
 
     def __init__(self) -> None:
-        self.all: list[tuple[CarriedTerm, ...]] = [()]
-        self._ids: dict[tuple[CarriedTerm, ...], int] = {(): 0}
+        self._sets: SharedIds[tuple[CarriedTerm, ...], TermSet] = SharedIds()
+        self._none = self.intern(())
 
-    def intern(self, carried: tuple[CarriedTerm, ...]) -> int:
-        found = self._ids.get(carried)
-        if found is None:
-            found = self._ids[carried] = len(self.all)
-            self.all.append(carried)
-        return found
+    def __len__(self) -> int:
+        """How many ids there are."""
+        return len(self._sets)
+
+    def __getitem__(self, terms_id: int) -> TermSet:
+        """The terms with an id that is in use."""
+        return self._sets[terms_id]
+
+    def intern(self, carried: tuple[CarriedTerm, ...]) -> TermSet:
+        return self._sets.intern(carried, lambda terms_id: TermSet(terms_id, carried))
 
     def multiplicity(self, carried: CarriedTerm) -> NDArray[np.int64]:
-        """A table over the ids: how often each tuple holds this term."""
-        return np.array([terms.count(carried) for terms in self.all], dtype=np.int64)
+        """A table over the ids: how often each holds this term."""
+        table = np.zeros(len(self), dtype=np.int64)
+        for terms in self._sets:
+            table[terms.id] = terms.carried.count(carried)
+        return table
 
 
 class TermCarriers:
@@ -151,34 +171,36 @@ class CarriedTerms:
         self._nodes = nodes
         self._carriers: dict[CarriedTerm, TermCarriers] = {}
         self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
-        self._matching: dict[int, tuple[int, Mapping[str, str], MatchingTerms]] = {}
-        self._of_terms: dict[int, tuple[int, list[TermCarriers]]] = {}
+        self._matching: dict[LabelSet, tuple[int, Mapping[str, str], MatchingTerms]] = {}
+        self._of_terms: dict[TermSet, tuple[int, list[TermCarriers]]] = {}
         self.version = 0
 
     def __len__(self) -> int:
         return len(self._carriers)
 
-    def add(self, terms_id: int, terms: Sequence[CarriedTerm], row: int, change: int) -> None:
+    def add(self, terms: TermSet, row: int, change: int) -> None:
         """A pod that carries these terms came to the row (change 1) or left it (-1)."""
-        for carriers in self._resolve(terms_id, terms):
+        for carriers in self._resolve(terms):
             carriers.column.cell[row] += change
             carriers.total += change
             if carriers.total == 0:
                 self._drop(carriers)
 
-    def _resolve(self, terms_id: int, terms: Sequence[CarriedTerm]) -> list[TermCarriers]:
-        known = self._of_terms.get(terms_id)
+    def _resolve(self, terms: TermSet) -> list[TermCarriers]:
+        known = self._of_terms.get(terms)
         if known is not None and known[0] == self.version:
             return known[1]
+        if len(self._of_terms) >= MOST_MATCHED:
+            self._of_terms.clear()
         found = []
-        for carried in terms:
+        for carried in terms.carried:
             carriers = self._carriers.get(carried)
             if carriers is None:
                 carriers = self._carriers[carried] = TermCarriers(carried, self._nodes.column(np.int64))
                 self._index.add(carried.term.selector, carried)
                 self.version += 1
             found.append(carriers)
-        self._of_terms[terms_id] = (self.version, found)
+        self._of_terms[terms] = (self.version, found)
         return found
 
     def _drop(self, carriers: TermCarriers) -> None:
@@ -192,15 +214,15 @@ class CarriedTerms:
         """The terms, by kind, that mean a pod with these labels."""
         if not self._carriers:
             return NO_TERMS
-        known = self._matching.get(label_set.id)
+        known = self._matching.get(label_set)
         if known is not None and known[0] == self.version and known[1] == namespace_labels:
             return known[2]
-        if len(self._matching) > 2 * len(self._carriers) + 10_000:
+        if len(self._matching) >= MOST_MATCHED + 2 * len(self._carriers):
             self._matching.clear()
         found: dict[TermKind, list[TermCarriers]] = {kind: [] for kind in TermKind}
         for carried in self._index.candidates(label_set.labels):
             if carried.term.matches(label_set.namespace, label_set.labels, namespace_labels):
                 found[carried.kind].append(self._carriers[carried])
         matching = {kind: tuple(carriers) for kind, carriers in found.items()}
-        self._matching[label_set.id] = (self.version, namespace_labels, matching)
+        self._matching[label_set] = (self.version, namespace_labels, matching)
         return matching

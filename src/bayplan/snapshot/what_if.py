@@ -157,7 +157,7 @@ class Hypothesis(NodeColumns):
 
     def matching_change(self, query: PodQuery) -> IntColumn:
         pods, cluster = self.cluster.pods, self.cluster
-        matches = cluster.count(query).matches_set(len(cluster.label_sets.all))
+        matches = cluster.count(query).matches_set(len(cluster.label_sets))
         matching = matches.take(pods.label_set.array.take(self.slots))
         if query.alive:
             matching = matching & ~pods.terminating.array.take(self.slots)
@@ -169,5 +169,5 @@ class Hypothesis(NodeColumns):
 
     def added_terms(self) -> tuple[CarriedTerm, ...]:
         ids = self.cluster.pods.terms.array.take(self.slots[self.signs > 0])
-        found = (self.cluster.term_sets.all[terms_id] for terms_id in np.unique(ids))
-        return tuple(dict.fromkeys(carried for terms in found for carried in terms))
+        found = (self.cluster.term_sets[terms_id] for terms_id in np.unique(ids))
+        return tuple(dict.fromkeys(carried for terms in found for carried in terms.carried))
