@@ -163,7 +163,7 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
     row_of = framework.cluster.nodes.row_of
     rows = np.array([row_of[name] for name in result.feasible], dtype=np.intp)
     total = np.zeros(len(rows), dtype=np.int64)
-    for step, raw, normalized in framework.score_table(search, rows):
+    for step, raw, normalized in framework.scoring.table(search, rows):
         total += step.weight * normalized
         result.scores[step.name] = PluginScores(
             step.weight,

@@ -1,13 +1,12 @@
 """One pod, all nodes: PreFilter, Filter, PreScore, Score, and which node is best.
 
-`Framework.find` is a plain function of cluster and pod. Plugins that declare what they read are answered from
-the pod's `Standing`; the others are asked here, in every cycle. If only kept plugins have a say, the best
-node is read off the Standing; otherwise the feasible rows are put together and scored here.
+`Framework.find` is a plain function of cluster and pod: what is asked in which order. Plugins that declare
+what they read have answered already, in the pod's `Standing`; the others are asked in every cycle
+(`prefiltering.py`, `filtering.py`, `scoring.py`). Which rows fit, and which is best: `feasible.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -17,13 +16,14 @@ from bayplan.framework import calls
 from bayplan.framework.feasible import Candidates, Feasible
 from bayplan.framework.filtering import Filtering
 from bayplan.framework.outcome import NO_STATUS, Diagnosis
-from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile, Step
+from bayplan.framework.prefiltering import PreFiltering
+from bayplan.framework.profile import Profile
+from bayplan.framework.scoring import Scoring
 from bayplan.framework.search import Filtered, Found, NotFound, Search, SearchStart
 from bayplan.framework.shapes import Shapes
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import IDLE, Code, Status
+from bayplan.framework.status import Code, Status
 from bayplan.framework.ties import pick
 from bayplan.framework.timing import (
     BEGUN,
@@ -67,13 +67,9 @@ class Framework:
         self.finds_several = False
         """Whether somebody besides plugins (an extender) wants to choose among several nodes."""
         self._shapes = Shapes(profile, cluster, self.caller)
+        self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
-        self._asked_scores = tuple(step for step in profile.scores if not step.kept)
-        self._asked_pre_filters = tuple(p for p in profile.pre_filters if p.reads is None)
-        self._asked_pre_scores = tuple(p for p in profile.pre_scores if p.reads is None)
-        self._pre_filter_names = tuple(p.name for p in profile.pre_filters)
-        self._all_pre_filters = frozenset(self._pre_filter_names)
-        self._nodes = NodeColumns(cluster)
+        self.scoring = Scoring(profile, cluster, self.caller)
         self._rotation: tuple[tuple[int, int, int], Candidates] | None = None
 
     @property
@@ -132,82 +128,15 @@ class Framework:
         """Runs PreFilter. A Diagnosis means that no node has to be looked at."""
         observer = self.observer
         if observer is None:
-            return self._pre_filter(search)
+            return self._pre_filtering.run(search)
         readings = search.readings = observer.begin(self.caller)
-        rejected = self._pre_filter(search)
+        rejected = self._pre_filtering.run(search)
         if rejected is not None:
             seconds = None if readings is None else observer.clock() - readings[BEGUN]
             observer.observe(Point.PRE_FILTER, rejected.absent.code, seconds)
         elif readings is not None:
             readings[PRE_FILTERED] = observer.clock()
         return rejected
-
-    def _pre_filter(self, search: Search) -> Diagnosis | None:
-        standing, pod = search.standing, search.pod
-        plugins = self._asked_pre_filters if standing.settled else self.profile.pre_filters
-        remembered: Status | None = None
-        search.node_set = None
-        if not standing.settled:
-            standing.follow_objects()
-        idle = search.idle(self.cluster.rules_version).filters
-        if idle:
-            search.skipped |= idle
-            search.pre_filtered |= idle
-        for plugin in plugins:
-            if plugin.name in idle:
-                continue
-            if plugin.reads is None:
-                answer = self.caller.calls.pre_filter(plugin, search.state, pod, self._nodes)
-                if isinstance(answer, Status) and answer.code is Code.SKIP:
-                    search.skipped.add(plugin.name)
-                    if answer is IDLE:
-                        idle.add(plugin.name)
-            else:
-                answer = standing.pre_filter(plugin, self._nodes)
-            if isinstance(answer, NodeNames):
-                rejected = self._narrow(search, plugin.name, answer)
-                if rejected is not None:
-                    search.pre_filtered = self._pre_filters_up_to(plugin.name)
-                    return rejected
-            elif answer.code is Code.UNRESOLVABLE:
-                search.pre_filtered = self._pre_filters_up_to(plugin.name)
-                return self._rejected_by_pre_filter(answer, {answer.plugin})
-            elif answer.code is Code.UNSCHEDULABLE:
-                remembered = answer
-        search.pre_filtered = self._all_pre_filters
-        if remembered is not None:
-            return self._rejected_by_pre_filter(remembered, {remembered.plugin, *search.node_set_by})
-        if search.node_set is None:
-            standing.settle()
-        return None
-
-    def _pre_filters_up_to(self, name: str) -> frozenset[str]:
-        """Whoever had their turn when this one ended it, asked now or earlier for a pod like this one."""
-        return frozenset(self._pre_filter_names[: self._pre_filter_names.index(name) + 1])
-
-    def _narrow(self, search: Search, plugin: str, answer: NodeNames) -> Diagnosis | None:
-        search.node_set_by.append(plugin)
-        search.node_set = answer.names if search.node_set is None else search.node_set & answer.names
-        if search.node_set:
-            return None
-        names = sorted(search.node_set_by)
-        reason = (
-            f"node(s) didn't satisfy plugin {names[0]}"
-            if len(names) == 1
-            else f"node(s) didn't satisfy plugin(s) [{' '.join(names)}] simultaneously"
-        )
-        return self._rejected_by_pre_filter(Status(Code.UNRESOLVABLE, (reason,)), set(names))
-
-    def _rejected_by_pre_filter(self, status: Status, plugins: set[str]) -> Diagnosis:
-        return Diagnosis(
-            cluster=self.cluster,
-            node_count=self.cluster.node_count,
-            looked_at=np.zeros(0, dtype=np.intp),
-            verdicts=None,
-            absent=status,
-            pre_filter_message=status.message,
-            rejecting_plugins={plugin for plugin in plugins if plugin},
-        )
 
     # The nominated node first
 
@@ -357,75 +286,20 @@ class Framework:
         if not self.profile.scores:
             return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1))
         search.standing.prepare_scores()
-        asked = self._asked_scorers(search, lambda: feasible.view)
+        asked = self.scoring.asked(search, lambda: feasible.view)
         self._passed(search, PRE_SCORED)
-        added = self._added(search, feasible.view, asked, feasible.unit) if asked else None
+        added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
         row = feasible.best(search.pod, added)
         self._passed(search, SCORED)
         return row
-
-    def _asked_scorers(self, search: Search, view: Callable[[], NodeColumns]) -> list[Step]:
-        """The plugins whose scores are not kept and that have something to say about this pod.
-
-        As a rule there are none, and then nobody needs to see the rows that fit.
-        """
-        idle = search.idle(self.cluster.rules_version).scores
-        silent = search.silent = set(idle)
-        for plugin in self._asked_pre_scores:
-            if plugin.name not in idle:
-                answer = self.caller.calls.pre_score(plugin, search.state, search.pod, view())
-                if answer.code is Code.SKIP:
-                    silent.add(plugin.name)
-                    if answer is IDLE:
-                        idle.add(plugin.name)
-        return [step for step in self._asked_scores if step.name not in silent]
 
     def totals(self, search: Search, view: NodeColumns) -> IntColumn:
         """Total scores of feasible rows, for comparing them with one another."""
         if not self.profile.scores:
             return np.ones(len(view), dtype=np.int64)
-        standing = search.standing
-        standing.prepare_scores()
-        asked = self._asked_scorers(search, lambda: view)
+        search.standing.prepare_scores()
+        asked = self.scoring.asked(search, lambda: view)
         self._passed(search, PRE_SCORED)
-        totals = standing.totals(view.rows)
-        for part in (standing.normalized(search.pod, view.rows), self._added(search, view, asked, 1)):
-            if part is not None:
-                totals += part
+        totals = self.scoring.totals(search, view, asked)
         self._passed(search, SCORED)
         return totals
-
-    def _added(self, search: Search, view: NodeColumns, asked: list[Step], unit: int) -> IntColumn | None:
-        """What plugins add that are not kept: the weighted sum of their scores, in units.
-
-        Scores that are equal for all rows change nothing, and are left out where that is known.
-        """
-        added: IntColumn | None = None
-        for step in asked:
-            factor = step.weight * unit
-            by_domain = (
-                self.caller.calls.scores_by_domain(step, search.state, search.pod, view)
-                if step.scores_by_domain
-                else None
-            )
-            if by_domain is not None:
-                if not by_domain.differ:
-                    continue
-                scores: IntColumn = view.by_domain(by_domain.topology_key, by_domain.table * factor)
-            else:
-                raw = self.caller.calls.score_rows(step, search.state, search.pod, view)
-                scores = factor * self.caller.calls.normalized(step, search.state, search.pod, view, raw)
-            added = scores if added is None else added + scores
-        return added
-
-    def score_table(self, search: Search, rows: IdColumn) -> list[tuple[Step, IntColumn, IntColumn]]:
-        """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""
-        search.standing.prepare_scores()
-        view = NodeColumns(self.cluster, rows)
-        steps = (*search.standing.scorers(), *self._asked_scorers(search, lambda: view))
-        table = []
-        for step in sorted(steps, key=lambda step: step.index):
-            state = search.standing.state_of(step) if step.kept else search.state
-            raw = self.caller.calls.score_rows(step, state, search.pod, view)
-            table.append((step, raw, self.caller.calls.normalized(step, state, search.pod, view, raw)))
-        return table
