@@ -227,13 +227,7 @@ class TestAddPodAndRemovePod:
         framework.cluster.add_pod(make_pod("x"), "n0")
         pod = make_pod("next")
         result = not_found(framework, pod)
-        gone = Hypothesis(
-            framework.cluster,
-            np.array([0, 1], dtype=np.intp),
-            np.array([0], dtype=np.intp),
-            np.array([0, 1, 1], dtype=np.intp),
-            np.array([-1], dtype=np.int64),
-        )
+        gone = Hypothesis.on_few_rows(framework.cluster, [0, 1], [[(0, -1)], []])
         assert framework.filtering.judge(result.search, gone).passing.tolist() == [True, False]
 
     @pytest.mark.parametrize("answer", [failure("lost count"), Status(Code.UNSCHEDULABLE, ("lost count",))])

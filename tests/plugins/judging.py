@@ -136,16 +136,28 @@ class Asked:
         return scores
 
 
+def suppose(
+    cluster: Cluster, gone: Mapping[str, Sequence[Pod]], added: Mapping[str, Sequence[Pod]]
+) -> Hypothesis:
+    """Nodes (those that `gone` names) without some of their pods, and with some that are nominated there."""
+    slot_of = {pod.uid: slot for slot, pod in enumerate(cluster.pods.pod) if pod is not None}
+    return Hypothesis.on_few_rows(
+        cluster,
+        [cluster.nodes.row_of[name] for name in gone],
+        [
+            [
+                *((slot_of[pod.uid], -1) for pod in gone[name]),
+                *((slot_of[pod.uid], 1) for pod in added.get(name, ())),
+            ]
+            for name in gone
+        ],
+    )
+
+
 def without(cluster: Cluster, uid: str) -> Hypothesis:
     """The row of a placed pod as it would be if the pod were gone."""
     (slot,) = (slot for slot, pod in enumerate(cluster.pods.pod) if pod is not None and pod.uid == uid)
-    return Hypothesis(
-        cluster,
-        np.array([cluster.pods.row.cell[slot]], dtype=np.intp),
-        np.array([slot], dtype=np.intp),
-        np.array([0, 1], dtype=np.intp),
-        np.array([-1], dtype=np.int64),
-    )
+    return Hypothesis.on_few_rows(cluster, [cluster.pods.row.cell[slot]], [[(slot, -1)]])
 
 
 def few_rows(count: int) -> st.SearchStrategy[list[int]]:

@@ -20,7 +20,6 @@ from bayplan.plugin import (
     Cluster,
     Code,
     CycleState,
-    Hypothesis,
     InterPodAffinityArgs,
     Namespace,
     Node,
@@ -45,7 +44,7 @@ from bayplan.testing.builders import (
     make_selector,
 )
 
-from .judging import Asked, make_cluster, points, registrations, wakes
+from .judging import Asked, make_cluster, points, registrations, suppose, wakes
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 WEB, DB = {"app": "web"}, {"app": "db"}
@@ -893,7 +892,7 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
         added[node.name] = [data.draw(some_pods(f"new-{node.name}-{number}")) for number in range(count)]
         for newcomer in added[node.name]:
             cluster.nominate(newcomer, node.name)
-    statuses = ask(pod, cluster).statuses(suppose(cluster, world.nodes, gone, added))
+    statuses = ask(pod, cluster).statuses(suppose(cluster, gone, added))
     for node, status in zip(world.nodes, statuses, strict=True):
         plain = PlainAffinity(pod, world)
         for other in gone[node.name]:
@@ -901,26 +900,3 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
         for other in added[node.name]:
             plain.change(other, node, 1)
         assert (None if status is None else (status.code, status.reasons)) == plain.verdict(node), node.name
-
-
-def suppose(
-    cluster: Cluster, nodes: Iterable[Node], gone: dict[str, list[Pod]], added: dict[str, list[Pod]]
-) -> Hypothesis:
-    slot_of = {pod.uid: slot for slot, pod in enumerate(cluster.pods.pod) if pod is not None}
-    rows: list[int] = []
-    slots: list[int] = []
-    signs: list[int] = []
-    starts = [0]
-    for node in nodes:
-        rows.append(cluster.nodes.row_of[node.name])
-        for pods, sign in ((gone[node.name], -1), (added[node.name], 1)):
-            slots.extend(slot_of[pod.uid] for pod in pods)
-            signs.extend([sign] * len(pods))
-        starts.append(len(slots))
-    return Hypothesis(
-        cluster,
-        np.array(rows, dtype=np.intp),
-        np.array(slots, dtype=np.intp),
-        np.array(starts, dtype=np.intp),
-        np.array(signs, dtype=np.int64),
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -20,7 +20,6 @@ from bayplan.plugin import (
     Action,
     Cluster,
     Code,
-    Hypothesis,
     Node,
     NodeColumns,
     Object,
@@ -46,7 +45,7 @@ from bayplan.testing.builders import (
     make_toleration,
 )
 
-from .judging import Asked, make_cluster, points, registrations, wakes
+from .judging import Asked, make_cluster, points, registrations, suppose, wakes
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 WEB = {"app": "web"}
@@ -756,7 +755,7 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
         for newcomer in added[node.name]:
             cluster.nominate(newcomer, node.name)
     asked = ask(pod, cluster)
-    statuses = asked.statuses(suppose(cluster, world.nodes, gone, added))
+    statuses = asked.statuses(suppose(cluster, gone, added))
     for node, status in zip(world.nodes, statuses, strict=True):
         plain = PlainSpread(pod, world, "DoNotSchedule")
         for other in gone[node.name]:
@@ -764,26 +763,3 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
         for other in added[node.name]:
             plain.change(other, node, 1)
         assert (None if status is None else (status.code, status.reasons)) == plain.verdict(node), node.name
-
-
-def suppose(
-    cluster: Cluster, nodes: Iterable[Node], gone: dict[str, list[Pod]], added: dict[str, list[Pod]]
-) -> Hypothesis:
-    slot_of = {pod.uid: slot for slot, pod in enumerate(cluster.pods.pod) if pod is not None}
-    rows: list[int] = []
-    slots: list[int] = []
-    signs: list[int] = []
-    starts = [0]
-    for node in nodes:
-        rows.append(cluster.nodes.row_of[node.name])
-        for pods, sign in ((gone[node.name], -1), (added[node.name], 1)):
-            slots.extend(slot_of[pod.uid] for pod in pods)
-            signs.extend([sign] * len(pods))
-        starts.append(len(slots))
-    return Hypothesis(
-        cluster,
-        np.array(rows, dtype=np.intp),
-        np.array(slots, dtype=np.intp),
-        np.array(starts, dtype=np.intp),
-        np.array(signs, dtype=np.int64),
-    )

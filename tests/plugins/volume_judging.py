@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from bayplan.api.meta import Object
 from bayplan.framework.verdicts import Reasons, collect
 from bayplan.plugin import Cluster, Code, CycleState, Hypothesis, Node, NodeColumns, Plugin, Pod, Status
@@ -70,11 +68,4 @@ def supposing(
             cluster.nominate(pod, name)
             changes.setdefault(cluster.nodes.row_of[name], []).append((slot_of(cluster, pod.uid), 1))
     rows = sorted(changes)
-    flat = [change for row in rows for change in changes[row]]
-    return Hypothesis(
-        cluster,
-        np.array(rows, dtype=np.intp),
-        np.array([slot for slot, _ in flat], dtype=np.intp),
-        np.cumsum([0, *(len(changes[row]) for row in rows)]),
-        np.array([sign for _, sign in flat], dtype=np.int64),
-    )
+    return Hypothesis.on_few_rows(cluster, rows, [changes[row] for row in rows])

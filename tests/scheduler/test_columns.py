@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -152,22 +151,14 @@ def suppose(
 ) -> Hypothesis:
     """Pods (by uid) gone from each of these nodes, and others, that are nominated there, added."""
     slot_of = {pod.uid: slot for slot, pod in enumerate(cluster.pods.pod) if pod is not None}
-    rows: list[int] = []
-    slots: list[int] = []
-    signs: list[int] = []
-    starts = [0]
-    for name in names:
-        rows.append(cluster.nodes.row_of[name])
-        for uids, sign in ((gone.get(name, []), -1), (added.get(name, []), 1)):
-            slots.extend(slot_of[uid] for uid in uids)
-            signs.extend([sign] * len(uids))
-        starts.append(len(slots))
-    return Hypothesis(
+    names = list(names)
+    return Hypothesis.on_few_rows(
         cluster,
-        np.array(rows, dtype=np.intp),
-        np.array(slots, dtype=np.intp),
-        np.array(starts, dtype=np.intp),
-        np.array(signs, dtype=np.int64),
+        [cluster.nodes.row_of[name] for name in names],
+        [
+            [*((slot_of[uid], -1) for uid in gone[name]), *((slot_of[uid], 1) for uid in added[name])]
+            for name in names
+        ],
     )
 
 

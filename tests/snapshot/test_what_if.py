@@ -27,19 +27,11 @@ def cluster_of() -> Cluster:
 def suppose(cluster: Cluster, **changes: str) -> Hypothesis:
     """`a="-a1 +new =a2"`: on node a these pods gone, added, or as they are."""
     slot_of = {pod.name: slot for slot, pod in enumerate(cluster.pods.pod) if pod is not None}
-    signs, slots, starts, rows = [], [], [0], []
-    for name, change in changes.items():
-        rows.append(cluster.nodes.row_of[name])
-        for word in change.split():
-            signs.append({"-": -1, "+": 1, "=": 0}[word[0]])
-            slots.append(slot_of[word[1:]])
-        starts.append(len(slots))
-    return Hypothesis(
+    signs = {"-": -1, "+": 1, "=": 0}
+    return Hypothesis.on_few_rows(
         cluster,
-        np.array(rows, dtype=np.intp),
-        np.array(slots, dtype=np.intp),
-        np.array(starts, dtype=np.intp),
-        np.array(signs, dtype=np.int64),
+        [cluster.nodes.row_of[name] for name in changes],
+        [[(slot_of[word[1:]], signs[word[0]]) for word in words.split()] for words in changes.values()],
     )
 
 
