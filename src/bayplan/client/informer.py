@@ -23,6 +23,9 @@ FIRST_BACKOFF_SECONDS: Final = 0.8
 LONGEST_BACKOFF_SECONDS: Final = 30.0
 BACKOFF_RESET_SECONDS: Final = 120.0
 
+_DELETED: Final = Change.DELETED
+_BOOKMARK: Final = Change.BOOKMARK
+
 ObjectT = TypeVar("ObjectT", bound=Object)
 ObjectT_contra = TypeVar("ObjectT_contra", bound=Object, contravariant=True)
 
@@ -163,9 +166,9 @@ class Informer(Generic[ObjectT]):
                 known = objects.get((item.metadata.namespace, item.metadata.name))
                 if known is not None and _is_past(item, known):
                     pass
-                elif event.change is Change.DELETED:
+                elif event.change is _DELETED:
                     self._remove(item)
-                elif event.change is not Change.BOOKMARK:
+                elif event.change is not _BOOKMARK:
                     self._take_in(known, item)
                     self._tell(known, item)
             self.resource_version = event.resource_version

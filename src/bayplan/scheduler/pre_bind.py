@@ -8,7 +8,7 @@ may take the pod's place: then all of them stop (`PreBinding`).
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from bayplan.framework.calls import AttemptError
 from bayplan.framework.points import Point
@@ -18,11 +18,15 @@ from bayplan.scheduler.attempt import Attempt, broken, check
 from bayplan.scheduler.observing import PRE_FLIGHT
 from bayplan.scheduler.waiting import PreBinding
 
+# Looked up once, for every pod comes by here.
+_PRE_BIND: Final = Point.PRE_BIND
+_SKIP: Final = Code.SKIP
+
 
 def pre_flight(attempt: Attempt) -> bool:
     """Whether some PreBind plugin has work to do."""
     works = []
-    for plugin in attempt.plugins[Point.PRE_BIND]:
+    for plugin in attempt.plugins[_PRE_BIND]:
         try:
             ask = plugin.pre_bind_pre_flight
             if attempt.timer is not None:
@@ -34,7 +38,7 @@ def pre_flight(attempt: Attempt) -> bool:
             works.append(plugin)
         elif not isinstance(answer, Status):
             raise broken(plugin, PRE_FLIGHT, f"{PRE_FLIGHT} gave {answer!r}")
-        elif answer.code is Code.SKIP:
+        elif answer.code is _SKIP:
             continue
         elif answer.is_success:
             works.append(plugin)
@@ -74,7 +78,7 @@ async def pre_bind(attempt: Attempt, pre_binding: dict[str, PreBinding]) -> None
 def _groups(attempt: Attempt) -> list[list[Any]]:
     """Plugins with work to do, in order, and together where they may work side by side."""
     groups: list[list[Any]] = [[]]
-    for plugin in attempt.plugins[Point.PRE_BIND]:
+    for plugin in attempt.plugins[_PRE_BIND]:
         idle, alone = plugin not in attempt.pre_binds, not plugin.pre_binds_in_parallel
         if alone:
             groups.append([])
