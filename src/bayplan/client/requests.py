@@ -91,9 +91,7 @@ class Connections:
         return wire
 
     async def close(self) -> None:
-        for wire in self._wires or ():
-            await wire.close()
-        await self.streams.close()
+        await asyncio.gather(*(wire.close() for wire in self._wires or ()), self.streams.close())
 
     def _forget(self) -> None:
         for wire in self._wires or ():
