@@ -23,10 +23,7 @@ def main() -> int:
     chosen = sys.argv[1:]
     here = [] if any(not word.startswith("-") for word in chosen) else [str(Path(__file__).parent)]
     # One after the other: the programs under test share the cores with a real control plane already.
-    # Servers are killed and stopped here, and a connection to one of those may be left to the collector of
-    # garbage, which tells of it in whatever test runs by then: shown, but no failure of that test.
-    shown = ["-W", "default::pytest.PytestUnraisableExceptionWarning"]
-    return pytest.main(["-p", "no:xdist", "-v", *shown, *here, *chosen])
+    return pytest.main(["-p", "no:xdist", "-v", *here, *chosen])
 
 
 if __name__ == "__main__":
