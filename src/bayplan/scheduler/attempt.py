@@ -65,9 +65,11 @@ class Attempt:
             self.told = (*self.told, point)
 
     def mark(self, place: int) -> None:
-        """Writes down when it was so far, if it is one of those that are timed."""
-        points, readings = self.points, self.search.readings
-        if points is not None and readings is not None:
+        """Writes down when it was so far, if it is one of the few that are timed, as its plugins then are."""
+        if self.timer is not None:
+            points, readings = self.points, self.search.readings
+            assert points is not None
+            assert readings is not None
             readings[place] = points.clock()
 
     def waits(self) -> None:

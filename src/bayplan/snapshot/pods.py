@@ -55,7 +55,7 @@ class PodTable(Table):
         self.row = self.column(np.intp, 0)
         self.position = self.column(np.int64, 0)
         self.priority = self.column(np.int64, 0)
-        self.start = self.column(np.int64, 0)
+        self.start = self.column(np.int64, NOT_STARTED)
         self.label_set = self.column(np.intp, 0)
         self.terms = self.column(np.intp, 0)
         self.terminating = self.column(np.bool_, False)
@@ -79,15 +79,18 @@ class PodTable(Table):
         else:
             self.pod[slot] = pod
             self.facts[slot] = facts
-        self.placed.cell[slot] = placed
-        self.nominated.cell[slot] = not placed
+        (self.placed if placed else self.nominated).cell[slot] = True
         self.row.cell[slot] = row
         self.position.cell[slot] = position
-        self.priority.cell[slot] = pod.priority
-        self.start.cell[slot] = start_nanos(pod)
         self.label_set.cell[slot] = facts.label_set.id
         self.terms.cell[slot] = facts.terms.id
-        self.terminating.cell[slot] = pod.is_terminating
+        # A free slot says of all else what is true of most new pods.
+        if pod.spec.priority:
+            self.priority.cell[slot] = pod.spec.priority
+        if pod.status.start_time is not None:
+            self.start.cell[slot] = start_nanos(pod)
+        if pod.is_terminating:
+            self.terminating.cell[slot] = True
         for _, requests, amount in facts.counted:
             requests.cell[slot] = amount
         return slot
