@@ -8,6 +8,7 @@ the labels it carries), never with the pods.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -124,7 +125,9 @@ class TermSets:
     """All terms that are in use, as whole pods carry them; that without any has the id 0."""
 
     def __init__(self) -> None:
-        self._sets: SharedIds[tuple[CarriedTerm, ...], TermSet] = SharedIds()
+        self._sets: SharedIds[tuple[CarriedTerm, ...], TermSet] = SharedIds(self._forget)
+        self._holding: dict[CarriedTerm, Counter[int]] = {}
+        """For each term the ids of those that hold it, and how often."""
         self._none = self.intern(())
 
     def __len__(self) -> int:
@@ -136,13 +139,25 @@ class TermSets:
         return self._sets[terms_id]
 
     def intern(self, carried: tuple[CarriedTerm, ...]) -> TermSet:
-        return self._sets.intern(carried, lambda terms_id: TermSet(terms_id, carried))
+        return self._sets.intern(carried, lambda terms_id: self._make(terms_id, carried))
+
+    def _make(self, terms_id: int, carried: tuple[CarriedTerm, ...]) -> TermSet:
+        for term in carried:
+            self._holding.setdefault(term, Counter())[terms_id] += 1
+        return TermSet(terms_id, carried)
+
+    def _forget(self, terms_id: int, carried: tuple[CarriedTerm, ...]) -> None:
+        for term in set(carried):
+            holding = self._holding[term]
+            del holding[terms_id]
+            if not holding:
+                del self._holding[term]
 
     def multiplicity(self, carried: CarriedTerm) -> NDArray[np.int64]:
         """A table over the ids: how often each holds this term."""
         table = np.zeros(len(self), dtype=np.int64)
-        for terms in self._sets:
-            table[terms.id] = terms.carried.count(carried)
+        for terms_id, times in self._holding.get(carried, {}).items():
+            table[terms_id] = times
         return table
 
 
