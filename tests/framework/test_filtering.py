@@ -13,6 +13,7 @@ from bayplan.framework.framework import Framework
 from bayplan.framework.search import SearchStart
 from bayplan.plugin import (
     SKIP,
+    BoolColumn,
     Code,
     CycleState,
     Hypothesis,
@@ -322,3 +323,51 @@ class TestOneNodeAtATime:
 
         with pytest.raises(AttemptError, match="running \"Raises\" filter plugin: 'missing'"):
             make_framework(Raises(), nodes=2).find(make_pod())
+
+
+class TestWhereFiltersAreIndifferent:
+    """On rows where they let the pod in and mind none of the pods there, others have the last word."""
+
+    def rows(self, plugin: type[Plugin]) -> list[bool]:
+        framework = make_framework(plugin(), NodeResourcesFit(), Indifferent(), nodes=3)
+        framework.cluster.nominate(make_pod("expected", priority=5), "n2")
+        return list(framework.filtering.indifferent(framework.begin(make_pod("p"))))
+
+    def test_a_plugin_that_does_not_say_where_pods_matter(self) -> None:
+        class Mute(Plugin):
+            def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+                yield Reject(nodes.is_named("n0"), "not this one")
+
+        assert self.rows(Mute) == [False, False, False]
+
+    def test_one_that_does(self) -> None:
+        class Says(Plugin):
+            def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+                yield Reject(nodes.is_named("n0"), "not this one")
+
+            def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+                return np.zeros(len(nodes), dtype=np.bool_)
+
+        assert self.rows(Says) == [False, True, True]
+
+    def test_one_that_minds_who_is_expected(self) -> None:
+        class Minds(Plugin):
+            def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+                yield Reject(nodes.pod_count > 0, "somebody is there")
+
+            def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+                return nodes.pod_count > 0
+
+        assert self.rows(Minds) == [True, True, False]
+
+    @pytest.mark.parametrize("answer", [np.zeros(2, dtype=np.bool_), np.zeros(3), None])
+    def test_one_that_talks_nonsense(self, answer: Any) -> None:
+        class Nonsense(Plugin):
+            def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+                yield Reject(False, "no")
+
+            def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
+                return answer
+
+        with pytest.raises(AttemptError, match=r'^running "Nonsense" filter plugin: minds_pods gave '):
+            self.rows(Nonsense)

@@ -303,6 +303,19 @@ RANKED: Final = tuple(
     Shape({**shape.fields, "cpu": "1", "priority": priority}) for shape in PLAIN for priority in (10, 0, 100)
 )
 """Plain pods of three priorities, large enough to get into each other's way."""
+BYSTANDERS: Final = tuple(
+    Shape({"labels": {"app": "batch"}, "cpu": cpu, "priority": priority})
+    for cpu in ("500m", "1", "2")
+    for priority in (0, 5)
+)
+"""Pods that nobody wants to be near to or away from, and that have to make room for others."""
+PARTICULAR: Final = tuple(
+    Shape({**shape.fields, "cpu": cpu, "priority": 10})
+    for shape in PLAIN
+    if shape.fields.keys() & {"spread", "affinity"}
+    for cpu in ("1", "2")
+)
+"""Pods that go first, and that want to be near others or away from them."""
 NODE_POOL: Final = _nodes(12)
 OBJECTS: Final[tuple[Object, ...]] = (
     make_service("web", {"app": "web"}),
@@ -498,6 +511,14 @@ FLAVORS: Final[Mapping[str, Flavor]] = {
         RANKED,
         (1, 2, 3),
         {"schedule": 50, "delete": 8, "appear": 30, "put": 10, "drop": 2},
+        objects=[item for item in OBJECTS if isinstance(item, PodDisruptionBudget)],
+    ),
+    "made room for": Flavor(
+        (*BYSTANDERS * 3, *PARTICULAR),
+        (1, 2, 3, 5),
+        {"schedule": 50, "appear": 30, "delete": 5, "change": 5, "withdraw": 5, "put": 4, "drop": 1},
+        fewest=3,
+        changes=[change for change in CHANGES if change[0] in ("cpu", "pods", ZONE, "unschedulable")],
         objects=[item for item in OBJECTS if isinstance(item, PodDisruptionBudget)],
     ),
     "looked up": Flavor(

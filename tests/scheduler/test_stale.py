@@ -119,3 +119,69 @@ def test_an_attempt_without_nodes_lists_none() -> None:
     both.do(lambda cluster: (cluster.set_node(make_node("b")), cluster.set_node(make_node("a"))))
     names = both.cores[0].cluster.nodes.name
     assert [names[row] for row in both.cores[0].cluster.order] == ["b", "a"]
+
+
+# Preemption by pods that want to be near others, or away from them: what the other filters say is kept
+
+
+WEB = {"app": "web"}
+
+
+def particular(name: str, **more: Any) -> Pod:
+    return make_pod(name, cpu=2, priority=10, labels=WEB, **more)
+
+
+def evicts(both: Both, pod: Pod) -> list[str]:
+    """Asked twice, because the second time most of it is known."""
+    first = both.decide(pod)
+    assert both.decide(pod) == first
+    _, victims, _ = first.get("eviction", ("", [], 0))
+    return [key.removeprefix("default/") for key in victims]
+
+
+def full(*nodes: str) -> Both:
+    """Nodes of 4 cpus, each with two pods that nobody minds."""
+    both = Both(*(zoned(name, f"z{name}", cpu=4) for name in nodes))
+    for name in nodes:
+        for which in "12":
+            both.do(lambda cluster, n=name, w=which: cluster.add_pod(make_pod(n + w, cpu=2), n))  # type: ignore[misc]
+    return both
+
+
+def test_victims_that_the_pod_wants_to_be_near_to_are_missed() -> None:
+    """Where it may go because of them it may not once they are gone."""
+    both = full("b")
+    both.do(lambda cluster: cluster.set_node(zoned("a", "za", cpu=2)))
+    both.do(lambda cluster: cluster.add_pod(make_pod("peer", cpu=2, labels=WEB), "a"))
+    near = make_pod_affinity(required=[make_pod_term("zone", WEB)])
+    assert evicts(both, make_pod("p", cpu=2, priority=10, affinity=near)) == []
+
+
+def test_a_pod_that_is_expected_there_is_kept_away_from() -> None:
+    """There would be room for both."""
+    both, away = full("a"), make_pod_affinity(anti_required=[make_pod_term(HOST, WEB)])
+    assert evicts(both, particular("first", affinity=away)) == ["a2"]
+    both.do(lambda cluster: cluster.remove_pod(make_pod("a2").uid))
+    both.do(lambda cluster: cluster.nominate(particular("first", affinity=away), "a"))
+    assert evicts(both, particular("second", affinity=away)) == []
+    both.do(lambda cluster: cluster.set_node(zoned("b", "zb", cpu=1)))
+    assert evicts(both, particular("first", affinity=away)) == [], "its own place is free"
+
+
+def test_a_domain_that_gets_too_full_is_left_out_from_then_on() -> None:
+    both, spread = full("a", "b"), [make_spread("zone", WEB)]
+    assert evicts(both, particular("first", spread=spread)) == ["a2"]
+    both.do(lambda cluster: cluster.remove_pod(make_pod("a2").uid))
+    both.do(lambda cluster: cluster.add_pod(particular("first"), "a"))
+    assert evicts(both, particular("second", spread=spread)) == ["b2"]
+
+
+def test_what_is_known_for_one_holds_for_others_only_where_theirs_do_not_mind() -> None:
+    both, away = full("a", "b"), make_pod_affinity(anti_required=[make_pod_term(HOST, {"app": "batch"})])
+    both.do(lambda cluster: cluster.set_node(zoned("c", "zc", cpu=4)))
+    both.do(lambda cluster: cluster.add_pod(make_pod("c1", cpu=4, labels={"app": "batch"}), "c"))
+    both.do(lambda cluster: cluster.remove_node("a"))
+    assert evicts(both, particular("plain")) == ["b2"]
+    assert evicts(both, particular("away", affinity=away)) == ["b2"]
+    both.do(lambda cluster: cluster.remove_node("b"))
+    assert evicts(both, particular("plain")) == evicts(both, particular("away", affinity=away)) == ["c1"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
@@ -75,6 +76,19 @@ def filter_rows(
     """What a plugin rejects, or None where it rejects nothing."""
     try:
         return collect(step.plugin.filter(state, pod, nodes) or (), reasons, len(nodes))
+    except Exception as error:
+        raise filter_error(step.name, describe(error)) from error
+
+
+def minds_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
+    """On which rows it matters to a plugin's Filter which pods are there; on all, unless it says so."""
+    if not hasattr(step.plugin, "minds_pods"):
+        return np.ones(len(nodes), dtype=np.bool_)
+    try:
+        minded = np.asarray(step.plugin.minds_pods(state, pod, nodes))
+        if minded.shape != (len(nodes),) or minded.dtype != np.bool_:
+            raise ValueError(f"minds_pods gave {minded.dtype} {minded.shape} for {len(nodes)} nodes")
+        return minded
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
 

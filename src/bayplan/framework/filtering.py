@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
@@ -97,26 +98,27 @@ class Filtering:
         supposed = with_promised(self._cluster, search.pod, rows)
         return supposed is None or bool(self.judge_plainly(search, supposed).passing[0])
 
-    def judge(self, search: Search, hypothesis: Hypothesis) -> Verdicts:
+    def judge(self, search: Search, hypothesis: Hypothesis, *, kept_only: bool = False) -> Verdicts:
         """What the filters would say if other pods were on these rows, pods nominated there included."""
         together = joined(hypothesis, search.pod) if self._cluster.nominated else None
         if together is None:
-            return self.judge_plainly(search, hypothesis)
+            return self.judge_plainly(search, hypothesis, kept_only=kept_only)
         at, with_them = together
         verdicts = self._no_verdicts(search, hypothesis)
-        verdicts.overrule(at, self.judge_plainly(search, with_them))
+        verdicts.overrule(at, self.judge_plainly(search, with_them, kept_only=kept_only))
         left = verdicts.passing.nonzero()[0]
         if len(left):
-            verdicts.overrule(left, self.judge_plainly(search, hypothesis.subset(left)))
+            without = hypothesis.subset(left)
+            verdicts.overrule(left, self.judge_plainly(search, without, kept_only=kept_only))
         return verdicts
 
-    def judge_plainly(self, search: Search, supposed: Hypothesis) -> Verdicts:
+    def judge_plainly(self, search: Search, supposed: Hypothesis, *, kept_only: bool = False) -> Verdicts:
         """What the filters say about these rows with just these pods there."""
         standing = search.standing
         steps = [
             step
             for step in self._reading_pods
-            if not (standing.skips(step.name) if step.kept else step.name in search.skipped)
+            if not (standing.skips(step.name) if step.kept else kept_only or step.name in search.skipped)
         ]
         verdicts = Verdicts(*standing.from_nodes_alone(supposed.rows), standing.reasons)
         if len(supposed) <= FEW_ROWS and all(step.elementwise for step in steps):
@@ -124,6 +126,24 @@ class Filtering:
         else:
             self._ask(search, steps, supposed, verdicts)
         return verdicts
+
+    def indifferent(self, search: Search) -> NDArray[np.bool_]:
+        """The rows that filters which are not kept leave to the others, whoever is taken away from there.
+
+        They let the pod in as it is and with pods that are expected there, and the pods there do not matter.
+        """
+        asked, pod = self.asked(search), search.pod
+        verdicts = self._no_verdicts(search, self._nodes)
+        self._ask(search, asked, self._nodes, verdicts)
+        indifferent = verdicts.passing
+        for step in asked:
+            indifferent &= ~calls.minds_pods(step, search.state, pod, self._nodes)
+        supposed = with_promised(self._cluster, pod, None) if self._cluster.nominated else None
+        if supposed is not None:
+            expected = self._no_verdicts(search, supposed)
+            self._ask(search, asked, supposed, expected)
+            indifferent[supposed.rows] &= expected.passing
+        return indifferent
 
     def _ask_in_plain_numbers(
         self, search: Search, steps: Sequence[Step], supposed: Hypothesis, verdicts: Verdicts

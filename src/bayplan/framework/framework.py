@@ -15,7 +15,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework import calls
 from bayplan.framework.feasible import Candidates, Feasible
 from bayplan.framework.filtering import Filtering
-from bayplan.framework.outcome import NO_STATUS, Diagnosis
+from bayplan.framework.outcome import NO_STATUS, Diagnosis, RowByRow
 from bayplan.framework.points import Point
 from bayplan.framework.prefiltering import PreFiltering
 from bayplan.framework.profile import Profile
@@ -121,6 +121,16 @@ class Framework:
     def is_row_local(self, search: Search) -> bool:
         """Whether the filters' verdict on a row follows from that row alone, for this pod."""
         return self._keep and not self.filtering.asked(search)
+
+    def row_by_row(self, search: Search) -> RowByRow | None:
+        """What can be said for each row alone, where not all can."""
+        if not self._keep or not self.filtering.asked(search):
+            return None
+        filtering = self.filtering
+        return RowByRow(
+            judge=lambda hypothesis: filtering.judge(search, hypothesis, kept_only=True),
+            indifferent=lambda: filtering.indifferent(search),
+        )
 
     # PreFilter
 

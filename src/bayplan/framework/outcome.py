@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Code, Status
@@ -148,6 +149,16 @@ class PostFilterResult:
     earlier: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RowByRow:
+    """What follows from a row alone, for a pod of which filters judge that look at the whole cluster."""
+
+    judge: Callable[[Hypothesis], Verdicts]
+    """What the others say."""
+    indifferent: Callable[[], NDArray[np.bool_]]
+    """The rows on which it is for the others to say: those let the pod in, whoever is taken away there."""
+
+
 @dataclass(slots=True)
 class FilterOutcome:
     """PostFilter's view of the failed search."""
@@ -162,3 +173,5 @@ class FilterOutcome:
     """The plugins whose PreFilter was run in this cycle."""
     row_local: bool
     """Whether the verdicts on a row follow from that row alone, for this pod."""
+    row_by_row: RowByRow | None = None
+    """Where they do not: what does. None: nothing is to be reused."""

@@ -1,7 +1,8 @@
 """Dry runs that are kept: for pods alike, only rows that changed are judged again.
 
 That is right where the filters' verdict on a row follows from the row alone (`FilterOutcome.row_local`).
-Pods with affinity or spreading constraints are judged on all rows each time.
+Pods with affinity or spreading constraints are judged anew on rows where these say no, or where pods are that
+they count; on all others it is for the rest of the filters to say, and that is kept.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.framework.outcome import FilterOutcome
 from bayplan.preemption.table import Candidates, VictimTable
-from bayplan.preemption.victims import dry_run
+from bayplan.preemption.victims import Judge, dry_run
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.following import RowFollower
 from bayplan.snapshot.interning import IdColumn
@@ -38,12 +39,26 @@ class KeptDryRun:
 
 def judged(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
     """What evicting would take on these rows, from an earlier dry run as far as that still holds."""
+    if outcome.row_local:
+        return Candidates(rows, _brought_up_to_date(pod, outcome, rows, outcome.judge))
+    table = VictimTable(outcome.cluster.nodes.high)
+    if outcome.row_by_row is not None:
+        alone = outcome.row_by_row.indifferent()
+        kept_rows, rows_left = rows[alone.take(rows)], rows[~alone.take(rows)]
+        table = _brought_up_to_date(pod, outcome, kept_rows, outcome.row_by_row.judge).overlay()
+    else:
+        rows_left = rows
+    if len(rows_left):
+        table.put(dry_run(outcome.cluster, pod.priority, rows_left, outcome.judge))
+    return Candidates(rows, table)
+
+
+def _brought_up_to_date(pod: Pod, outcome: FilterOutcome, rows: IdColumn, judge: Judge) -> VictimTable:
+    """The table that is kept, in which these rows are known."""
     cluster, key = outcome.cluster, (KeptDryRun, pod.priority)
-    kept: KeptDryRun | None = outcome.kept.get(key) if outcome.row_local else None
+    kept: KeptDryRun | None = outcome.kept.get(key)
     if kept is None:
-        kept = KeptDryRun(cluster)
-        if outcome.row_local:
-            outcome.kept[key] = kept
+        kept = outcome.kept[key] = KeptDryRun(cluster)
     kept.forget_outdated()
     table, own = kept.table, cluster.nominated_row(pod.uid)
     if own >= 0:
@@ -52,7 +67,7 @@ def judged(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
         table.forget((own,))
     anew = rows[~table.known.take(rows)]
     if len(anew):
-        table.put(dry_run(cluster, pod.priority, anew, outcome.judge))
+        table.put(dry_run(cluster, pod.priority, anew, judge))
     if own >= 0:
         table.forget((own,))
-    return Candidates(rows, table)
+    return table

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import ChainMap
+from collections.abc import Collection, MutableMapping
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +29,7 @@ class VictimTable:
         self.priority_sum: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
         self.victim_count: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
         self.earliest_start: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
-        self._victims: dict[int, IdColumn] = {}
+        self._victims: MutableMapping[int, IdColumn] = {}
         self._latest: DryRun | None = None
         self._place: IdColumn = np.zeros(rows, dtype=np.intp)
 
@@ -49,6 +51,16 @@ class VictimTable:
         else:
             for index, row in enumerate(rows.tolist()):
                 self._victims[row] = found.victims_of(index)
+
+    def overlay(self) -> VictimTable:
+        """A table that begins as this one and leaves it as it is."""
+        made = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(made, name, value.copy())
+        made.statuses = list(self.statuses)
+        made._victims = ChainMap({}, self._victims)
+        return made
 
     def forget(self, rows: Collection[int]) -> None:
         """These rows have to be judged again, though what was known of them can still be read."""

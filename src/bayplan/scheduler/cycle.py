@@ -116,6 +116,7 @@ def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
         kept=search.standing.shared,
         pre_filtered=search.pre_filtered,
         row_local=framework.is_row_local(search),
+        row_by_row=framework.row_by_row(search),
     )
 
 

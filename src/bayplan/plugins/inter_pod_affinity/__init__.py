@@ -116,6 +116,16 @@ class InterPodAffinity(Plugin):
         if kept_away is not None:
             yield Reject(kept_away if refused is None else kept_away & ~refused, EXISTING_ANTI_AFFINITY)
 
+    def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+        """Rows with pods that the pod's terms mean, or whose terms mean the pod."""
+        demands: Demands = state.read(self.name)
+        cluster, minded = nodes.cluster, np.zeros(len(nodes), dtype=np.bool_)
+        for near in (*demands.affinity, *demands.anti_affinity):
+            minded |= nodes.of(cluster.count(near.query).column) != 0
+        for carriers in self._carried(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]:
+            minded |= nodes.of(carriers.column) != 0
+        return minded
+
     def _too_far(self, demands: Demands, nodes: NodeColumns) -> BoolColumn:
         """Rows without a pod that satisfies all terms in each term's domain, or without the label itself."""
         change = nodes.matching_change(demands.affinity[0].query)

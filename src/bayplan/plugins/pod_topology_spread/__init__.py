@@ -122,6 +122,13 @@ class PodTopologySpread(Plugin):
                     yield Reject(first, reason, unresolvable=mask is missing)
                     refused = mask if refused is None else refused | mask
 
+    def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+        """Rows with pods that are counted."""
+        minded = np.zeros(len(nodes), dtype=np.bool_)
+        for limit in state.read(self.name):
+            minded |= nodes.of(nodes.cluster.count(limit.change).column) != 0
+        return minded
+
     def _broken(self, limit: Limit, nodes: NodeColumns) -> tuple[BoolColumn | None, BoolColumn]:
         """Rows without the label (None where every node has it), and rows that would have too many."""
         key = limit.domains.constraint.topology_key
