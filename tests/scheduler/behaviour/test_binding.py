@@ -282,6 +282,22 @@ async def test_a_rejection_by_bind_is_told_as_one_and_tried_again_like_an_error(
         assert world.part("p") == "backoff"
 
 
+@pytest.mark.parametrize("eager", [True, False], ids=["at once", "as tasks"])
+@virtual
+async def test_no_write_overtakes_another(eager: bool) -> None:
+    """Bindings are made many in a row, but before anything is said about a pod that came later."""
+    async with running(make_node("n", cpu="3"), eager=eager) as world:
+        sizes = {"a": "1", "b": "1", "huge": "9", "c": "1", "d": "1"}
+        await world.create(*(make_pod(name, cpu=cpu) for name, cpu in sizes.items()))
+        assert world.cluster.writes == [
+            ("bind", "a"),
+            ("bind", "b"),
+            ("patch", "huge"),
+            ("bind", "c"),
+            ("patch", "d"),
+        ]
+
+
 @pytest.mark.parametrize(
     "error",
     [
