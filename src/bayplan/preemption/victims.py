@@ -151,8 +151,9 @@ def _reprieve(evicted: Hypothesis, breaks_budget: NDArray[np.bool_], judge: Judg
     starts, lengths = evicted.starts[:-1], evicted.starts[1:] - evicted.starts[:-1]
     if not len(lengths):
         return
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    turn = np.lexsort((~breaks_budget, row)) if breaks_budget.any() else np.arange(len(row))
+    turn = np.arange(len(evicted.slots))
+    if breaks_budget.any():
+        turn = np.lexsort((~breaks_budget, np.repeat(np.arange(len(lengths)), lengths)))
     for rank in range(int(lengths.max(initial=0))):
         still = (lengths > rank).nonzero()[0]
         given_back = turn.take(starts.take(still) + rank)
