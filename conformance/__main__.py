@@ -21,7 +21,9 @@ def main() -> int:
         print(f"conformance with the real API server and kube-scheduler: SKIPPED, {error}")
         return 0
     chosen = sys.argv[1:]
-    here = [] if any(not word.startswith("-") for word in chosen) else [str(Path(__file__).parent)]
+    here = (
+        [] if any(Path(word.partition("::")[0]).exists() for word in chosen) else [str(Path(__file__).parent)]
+    )
     # One after the other: the programs under test share the cores with a real control plane already.
     return pytest.main(["-p", "no:xdist", "-v", *here, *chosen])
 
