@@ -16,9 +16,6 @@ from bayplan.snapshot.interning import ABSENT
 from bayplan.snapshot.nodes import LabelColumn, NodeTable
 from bayplan.snapshot.table import Column, cells
 
-FEW_ROWS = 12
-"""Up to so many changed rows are looked at one by one."""
-
 REBUILD_SHARE = 16
 """Where more than 1/16 of the rows changed, adding up anew is cheaper than following them."""
 
@@ -78,8 +75,6 @@ class DomainSums:
         if changed is None or len(changed) * REBUILD_SHARE > len(self._seen) + 256:
             self._rebuild()
             return True
-        if len(changed) > FEW_ROWS:
-            changed = self._with_other_counts(changed)
         self._cursor = self._log.end
         moved = False
         count, seen, domain = self._counts.cell, self._seen_cell, self._label.column.cell
@@ -99,12 +94,6 @@ class DomainSums:
                 if self._occupied is not None and (before > 0) != (before + difference > 0):
                     self._flip(here, row)
         return moved
-
-    def _with_other_counts(self, rows: list[int]) -> list[int]:
-        """Most pods that come and go are not among those that are counted."""
-        some = np.array(rows, dtype=np.intp)
-        found: list[int] = some[self._counts.array.take(some) != self._seen.take(some)].tolist()
-        return found
 
     def occupied(self) -> NDArray[np.bool_]:
         """For each row of the table whether its domain has a sum above 0. Stays as it is when pods come."""
