@@ -29,7 +29,7 @@ NOT_LISTED: Final = -1
 Masks = tuple[NDArray[np.bool_], ...]
 
 
-class Candidates:
+class SearchOrder:
     """The rows that searches look at, in order."""
 
     __slots__ = ("_high", "_places", "rows")
@@ -63,7 +63,7 @@ class Feasible:
         self,
         cluster: Cluster,
         standing: Standing,
-        candidates: Candidates,
+        candidates: SearchOrder,
         passing: NDArray[np.bool_],
         masks: Masks | None,
         *,
@@ -105,7 +105,7 @@ class Feasible:
 
     # Which rows
 
-    def is_about(self, candidates: Candidates) -> bool:
+    def is_about(self, candidates: SearchOrder) -> bool:
         """Whether these rows are looked at, and their labels and taints are as they were."""
         return self._candidates is candidates and self._topology == self._cluster.topology_version
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.framework import calls
-from bayplan.framework.feasible import Candidates, Feasible
+from bayplan.framework.feasible import Feasible, SearchOrder
 from bayplan.framework.filtering import Filtering
 from bayplan.framework.outcome import NO_STATUS, Diagnosis, RowByRow
 from bayplan.framework.points import Point
@@ -70,7 +70,7 @@ class Framework:
         self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
         self.scoring = Scoring(profile, cluster, self.caller)
-        self._rotation: tuple[tuple[int, int, int], Candidates] | None = None
+        self._rotation: tuple[tuple[int, int, int], SearchOrder] | None = None
 
     @property
     def rows_computed(self) -> int:
@@ -214,7 +214,7 @@ class Framework:
         diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
         return NotFound(search, diagnosis)
 
-    def candidates(self, search: Search) -> tuple[Candidates, Status, list[str]]:
+    def candidates(self, search: Search) -> tuple[SearchOrder, Status, list[str]]:
         """The rows to look at, in order, and what holds for all others."""
         if search.node_set is None:
             return self._rotated(), NO_STATUS, search.node_set_by
@@ -228,13 +228,13 @@ class Framework:
         order = cluster.order[wanted.take(cluster.order)]
         if len(order):
             order = np.roll(order, -(start % len(order)))
-        return Candidates(order, cluster.nodes.high), absent, search.node_set_by
+        return SearchOrder(order, cluster.nodes.high), absent, search.node_set_by
 
     def _first_index(self) -> int:
         """Where in the node list this search begins; the list may have become shorter."""
         return self._start.index % max(self.cluster.node_count, 1)
 
-    def _rotated(self) -> Candidates:
+    def _rotated(self) -> SearchOrder:
         """The node list from the first index on; the same object as long as neither changes."""
         cluster, start = self.cluster, self._first_index()
         key = (cluster.order_version, start, cluster.nodes.high)
@@ -242,10 +242,10 @@ class Framework:
             order = cluster.order
             order = np.concatenate((order[start:], order[:start])) if start else order
             key = (cluster.order_version, start, cluster.nodes.high)
-            self._rotation = (key, Candidates(order, cluster.nodes.high))
+            self._rotation = (key, SearchOrder(order, cluster.nodes.high))
         return self._rotation[1]
 
-    def _feasible(self, search: Search, candidates: Candidates, verdicts: Verdicts) -> Feasible:
+    def _feasible(self, search: Search, candidates: SearchOrder, verdicts: Verdicts) -> Feasible:
         """The rows that fit: those that fitted the pod before, if they still do."""
         standing, masks = search.standing, verdicts.masks
         last: Feasible | None = search.state.kept.get(Feasible) if masks != () else standing.feasible
