@@ -119,10 +119,10 @@ class InterPodAffinity(Plugin):
     def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that the pod's terms mean, or whose terms mean the pod."""
         demands: Demands = state.read(self.name)
-        cluster, minded = nodes.cluster, np.zeros(len(nodes), dtype=np.bool_)
+        minded = np.zeros(len(nodes), dtype=np.bool_)
         for near in (*demands.affinity, *demands.anti_affinity):
-            minded |= nodes.of(cluster.count(near.query).column) != 0
-        for carriers in self._carried(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]:
+            minded |= nodes.of(near.count.column) != 0
+        for carriers in self._carried(state, pod, nodes.cluster)[TermKind.REQUIRED_ANTI_AFFINITY]:
             minded |= nodes.of(carriers.column) != 0
         return minded
 
