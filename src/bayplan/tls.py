@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
+import sys
 import tempfile
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import IO, Final, TypeAlias
 
 Stamp: TypeAlias = tuple[int, ...]
 
@@ -42,14 +43,31 @@ def show(context: ssl.SSLContext, certificate: bytes | str, key: bytes | str) ->
 
 @contextlib.contextmanager
 def _as_file(given: bytes | str) -> Iterator[str]:
-    """The path of a file with this content; `ssl` reads certificates from nowhere else."""
+    """The path of a file with this content, since `ssl` reads certificates from files only.
+
+    A private key belongs on no disk, and a container with a read-only root file system has no directory for
+    temporary files: on Linux the file is in memory, and has no name but the one in /proc.
+    """
     if isinstance(given, str):
         yield given
         return
-    with tempfile.NamedTemporaryFile() as file:  # readable by us alone, gone when loaded
+    with contextlib.ExitStack() as stack:
+        file = _memory_file(stack)
+        if file is None:
+            file = stack.enter_context(tempfile.NamedTemporaryFile())  # mode 0600, deleted once loaded
         file.write(given)
         file.flush()
-        yield file.name
+        yield file.name if isinstance(file.name, str) else _MEMORY_PATH.format(file.name)
+
+
+_MEMORY_PATH: Final = "/proc/self/fd/{}"
+
+
+def _memory_file(stack: contextlib.ExitStack) -> IO[bytes] | None:
+    """None where the system has no memory files, or no /proc to open them by."""
+    if sys.platform != "linux" or not os.path.isdir("/proc/self/fd"):
+        return None
+    return stack.enter_context(os.fdopen(os.memfd_create("bayplan-tls"), "wb"))
 
 
 def stamp(path: str) -> Stamp:
