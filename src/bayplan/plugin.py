@@ -107,31 +107,7 @@ from bayplan.api.tolerations import (
 )
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet
 from bayplan.errors import SelectorError
-from bayplan.framework.args import (
-    DefaultPreemptionArgs,
-    DynamicResourcesArgs,
-    InterPodAffinityArgs,
-    NodeAffinityArgs,
-    NodeResourcesBalancedAllocationArgs,
-    NodeResourcesFitArgs,
-    PodTopologySpreadArgs,
-    RequestedToCapacityRatioParam,
-    ResourceSpec,
-    ScoringStrategy,
-    UtilizationShapePoint,
-    VolumeBindingArgs,
-)
-from bayplan.framework.duration import Duration
 from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
-from bayplan.framework.field_errors import (
-    FieldError,
-    at,
-    duplicate,
-    forbidden,
-    invalid,
-    required,
-    unsupported,
-)
 from bayplan.framework.handle import Handle
 from bayplan.framework.outcome import (
     Diagnosis,
@@ -154,16 +130,40 @@ from bayplan.framework.plugin_api import (
     reject,
     whole_share,
 )
-from bayplan.framework.plugin_args import Gates, PluginArgs
-from bayplan.framework.scoring_args import (
+from bayplan.framework.state import CycleState, NotInStateError
+from bayplan.framework.status import IDLE, SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
+from bayplan.framework.volume_binder import BindsVolumes, VolumeBinder, VolumePlan
+from bayplan.plugin_args.args import (
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    InterPodAffinityArgs,
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
+    RequestedToCapacityRatioParam,
+    ResourceSpec,
+    ScoringStrategy,
+    UtilizationShapePoint,
+    VolumeBindingArgs,
+)
+from bayplan.plugin_args.base import Gates, PluginArgs
+from bayplan.plugin_args.duration import Duration
+from bayplan.plugin_args.field_errors import (
+    FieldError,
+    at,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
+from bayplan.plugin_args.scoring import (
     LEAST_ALLOCATED,
     MAX_SHAPE_SCORE,
     MOST_ALLOCATED,
     REQUESTED_TO_CAPACITY_RATIO,
 )
-from bayplan.framework.state import CycleState, NotInStateError
-from bayplan.framework.status import IDLE, SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
-from bayplan.framework.volume_binder import BindsVolumes, VolumeBinder, VolumePlan
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import (
     Evaluation,

@@ -7,8 +7,8 @@ import pytest
 from bayplan.config import BUILTIN_CATALOG
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
-from bayplan.framework.profile import points_of
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.profile import points_of
 
 PLACEMENT = {Point.PLACEMENT_GENERATE, Point.PLACEMENT_SCORE}
 """Only pod groups get there, which are not built yet."""

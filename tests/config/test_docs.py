@@ -10,8 +10,8 @@ import pytest
 
 from bayplan.config import DEFAULT_GATES, build_profiles, parse_config
 from bayplan.config.defaults import default_plugins
-from bayplan.framework.args import BUILTIN_ARGS
-from bayplan.framework.plugin_args import PluginArgs
+from bayplan.plugin_args.args import BUILTIN_ARGS
+from bayplan.plugin_args.base import PluginArgs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 

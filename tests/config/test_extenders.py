@@ -8,8 +8,8 @@ import pytest
 
 from bayplan.config import apply_extenders, build_profiles, completed
 from bayplan.errors import ConfigError
-from bayplan.framework.args import NodeResourcesFitArgs
-from bayplan.framework.duration import Duration
+from bayplan.plugin_args.args import NodeResourcesFitArgs
+from bayplan.plugin_args.duration import Duration
 
 from .yaml_config import make_config, plugin_set
 

@@ -11,8 +11,8 @@ import pytest
 from bayplan.config import default_config, load_config, parse_config
 from bayplan.config.model import PluginRef
 from bayplan.errors import DecodeError, InputError
-from bayplan.framework.args import DefaultPreemptionArgs, DynamicResourcesArgs, NodeResourcesFitArgs
-from bayplan.framework.duration import Duration
+from bayplan.plugin_args.args import DefaultPreemptionArgs, DynamicResourcesArgs, NodeResourcesFitArgs
+from bayplan.plugin_args.duration import Duration
 
 from .yaml_config import config_text, make_config, make_profile_config
 

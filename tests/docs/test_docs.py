@@ -12,8 +12,8 @@ import click
 import pytest
 
 from bayplan.cli.main import COMMANDS
-from bayplan.framework.signature import POD_FIELDS
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.signature import POD_FIELDS
 
 from .flags_page import flags_page
 from .pages import PAGES, ROOT, Command, agree, blocks, commands, links, read

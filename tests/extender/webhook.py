@@ -15,7 +15,7 @@ from bayplan.api.pod import Pod
 from bayplan.config.model import Extender as ExtenderConfig
 from bayplan.config.model import ManagedResource
 from bayplan.extender import Extender, ExtenderChain, RawObjects, SnapshotView, build_chain
-from bayplan.framework.duration import Duration
+from bayplan.plugin_args.duration import Duration
 from bayplan.snapshot.cluster import Cluster
 from bayplan.testing.builders import make_node
 

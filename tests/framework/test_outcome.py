@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bayplan.framework.node_statuses import PASS, Reasons, Verdicts
 from bayplan.framework.outcome import Diagnosis, fit_error, histogram
 from bayplan.framework.status import Code, Status
-from bayplan.framework.verdicts import PASS, Reasons, Verdicts
 from bayplan.plugin import Cluster, Reject
 from bayplan.testing.builders import make_node
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile, points_of
 from bayplan.plugin import (
     Code,
     CycleState,
@@ -23,8 +22,8 @@ from bayplan.plugin import (
     normalize_default,
     reject,
 )
-
-from .profiles import make_profile
+from bayplan.runtime.profile import Profile, points_of
+from tests.runtime.profiles import make_profile
 
 
 class Unnamed(Plugin):

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bayplan.cli.main import main
-from bayplan.framework.duration import Duration
 from bayplan.operating.command_line import ArgumentError, FlagError, parse, usage
 from bayplan.operating.flags import FLAGS
+from bayplan.plugin_args.duration import Duration
 
 READ = [
     pytest.param(["--config=a.yaml"], "config", "a.yaml", id="a value after ="),

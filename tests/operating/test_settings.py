@@ -12,9 +12,9 @@ import yaml
 
 from bayplan.cli.main import main
 from bayplan.errors import BayplanError
-from bayplan.framework.duration import Duration
 from bayplan.operating.command_line import parse
 from bayplan.operating.settings import Settings, make_settings
+from bayplan.plugin_args.duration import Duration
 from tests.client.http.certificates import authority
 
 from .running import kubeconfig

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from bayplan.framework.profile import points_of
-from bayplan.framework.verdicts import Reasons, collect
+from bayplan.framework.node_statuses import Reasons, collect
 from bayplan.plugin import (
     Action,
     Cluster,
@@ -28,6 +27,7 @@ from bayplan.plugin import (
     Resource,
     Status,
 )
+from bayplan.runtime.profile import points_of
 from bayplan.snapshot.one_node import OneNode
 from bayplan.testing.builders import make_node, make_pod
 

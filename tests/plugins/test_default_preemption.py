@@ -7,9 +7,7 @@ import random
 
 import pytest
 
-from bayplan.framework.framework import Framework
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile
 from bayplan.plugin import (
     Action,
     Cluster,
@@ -25,6 +23,8 @@ from bayplan.plugins.default_preemption import DefaultPreemption
 from bayplan.plugins.inter_pod_affinity import InterPodAffinity
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.plugins.pod_topology_spread import PodTopologySpread
+from bayplan.runtime.framework import Framework
+from bayplan.runtime.profile import Profile
 from bayplan.scheduler.cycle import decide
 from bayplan.testing.builders import (
     make_node,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bayplan.api.meta import Object
-from bayplan.framework.verdicts import Reasons, collect
+from bayplan.framework.node_statuses import Reasons, collect
 from bayplan.plugin import Cluster, Code, CycleState, Hypothesis, Node, NodeColumns, Plugin, Pod, Status
 
 from .judging import make_cluster

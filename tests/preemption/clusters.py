@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from bayplan.framework.node_statuses import PASS, Reasons, Verdicts, collect
 from bayplan.framework.status import Code, Status
-from bayplan.framework.verdicts import PASS, Reasons, Verdicts, collect
 from bayplan.plugin import Cluster, Hypothesis, Pod, Reject
 from bayplan.preemption.victims import DryRun, Judge, dry_run
 from bayplan.testing.builders import make_node, make_pod

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bayplan.api.meta import Condition
+from bayplan.framework.node_statuses import PASS, Reasons, Verdicts
 from bayplan.framework.outcome import Diagnosis, FilterOutcome
 from bayplan.framework.status import Code, Status
-from bayplan.framework.verdicts import PASS, Reasons, Verdicts
 from bayplan.plugin import Cluster, Pod, Reject
 from bayplan.preemption.evaluation import Sampling, evaluate, preemption_errors, why_not
 from bayplan.testing.builders import make_node, make_pdb, make_pod

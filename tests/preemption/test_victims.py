@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from bayplan.framework.node_statuses import PASS, Verdicts
 from bayplan.framework.status import Code, Status
-from bayplan.framework.verdicts import PASS, Verdicts
 from bayplan.plugin import Hypothesis, Pod
 from bayplan.preemption.victims import NO_VICTIMS, PRIORITY_OFFSET
 from bayplan.testing.builders import make_node, make_pdb

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bayplan.framework.framework import Framework
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile
 from bayplan.plugin import (
     SUCCESS,
     Cluster,
@@ -27,6 +25,8 @@ from bayplan.plugin import (
     unresolvable,
     unschedulable,
 )
+from bayplan.runtime.framework import Framework
+from bayplan.runtime.profile import Profile
 from bayplan.scheduler.cycle import Decision, decide
 from bayplan.testing.builders import make_node, make_pod
 

@@ -8,9 +8,9 @@ import pytest
 
 from bayplan.config import ProfilePlan, build_profiles, default_config, parse_config
 from bayplan.errors import BayplanError, ConfigError, InputError
-from bayplan.framework.plugin_args import PluginArgs
 from bayplan.framework.points import Point
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin, Plugin, Pod, Status
+from bayplan.plugin_args.base import PluginArgs
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.node_name import NodeName
 from bayplan.scheduler.plugin_sources import (

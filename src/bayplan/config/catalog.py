@@ -14,8 +14,8 @@ from typing import Final, Protocol
 import msgspec
 
 from bayplan.errors import ConfigError
-from bayplan.framework.args import BUILTIN_ARGS
 from bayplan.framework.points import Point
+from bayplan.plugin_args.args import BUILTIN_ARGS
 
 
 class PluginCatalog(Protocol):

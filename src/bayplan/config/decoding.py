@@ -23,8 +23,8 @@ import msgspec
 
 from bayplan.config.document import Value
 from bayplan.errors import DecodeError
-from bayplan.framework.duration import Duration
-from bayplan.framework.field_errors import at, shown
+from bayplan.plugin_args.duration import Duration
+from bayplan.plugin_args.field_errors import at, shown
 
 T = TypeVar("T")
 

@@ -27,8 +27,8 @@ from bayplan.config.model import (
     PluginSet,
     Profile,
 )
-from bayplan.framework.duration import Duration
-from bayplan.framework.plugin_args import Gates, Int32, Int64, PluginArgs
+from bayplan.plugin_args.base import Gates, Int32, Int64, PluginArgs
+from bayplan.plugin_args.duration import Duration
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 

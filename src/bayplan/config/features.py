@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from bayplan.errors import ConfigError
-from bayplan.framework.plugin_args import Gates
+from bayplan.plugin_args.base import Gates
 
 
 class Stage(StrEnum):

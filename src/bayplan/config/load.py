@@ -25,9 +25,9 @@ from bayplan.config.document import Value, parse_document
 from bayplan.config.features import DEFAULT_GATES
 from bayplan.config.model import API_VERSION, KIND, KubeSchedulerConfiguration, PluginConfig
 from bayplan.errors import DecodeError, InputError
-from bayplan.framework.args import BUILTIN_ARGS
-from bayplan.framework.field_errors import at
-from bayplan.framework.plugin_args import Gates, PluginArgs
+from bayplan.plugin_args.args import BUILTIN_ARGS
+from bayplan.plugin_args.base import Gates, PluginArgs
+from bayplan.plugin_args.field_errors import at
 
 STDIN: Final = "-"
 _TYPE_KEYS: Final = ("apiVersion", "kind")

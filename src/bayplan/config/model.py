@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from bayplan.config.decoding import Float32
-from bayplan.framework.duration import Duration
-from bayplan.framework.plugin_args import Int32, Int64
 from bayplan.framework.points import Point
+from bayplan.plugin_args.base import Int32, Int64
+from bayplan.plugin_args.duration import Duration
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"

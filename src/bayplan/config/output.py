@@ -27,9 +27,9 @@ from bayplan.config.model import (
     PluginSet,
     Profile,
 )
-from bayplan.framework.args import BUILTIN_ARGS
-from bayplan.framework.duration import Duration
-from bayplan.framework.plugin_args import PluginArgs
+from bayplan.plugin_args.args import BUILTIN_ARGS
+from bayplan.plugin_args.base import PluginArgs
+from bayplan.plugin_args.duration import Duration
 
 Wire = dict[str, object]
 

@@ -16,10 +16,10 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import ConfigError, DecodeError
-from bayplan.framework.framework import Framework
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import SchedulingCore
 
 RUNS: Final = "it runs on {node}"

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework import calls
-from bayplan.framework.framework import Framework
+from bayplan.framework.node_statuses import PASS, Verdicts
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import Point
-from bayplan.framework.search import NotFound, Search
 from bayplan.framework.status import Code, Status
-from bayplan.framework.ties import pick
-from bayplan.framework.verdicts import PASS, Verdicts
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import evaluate, eviction_on
+from bayplan.runtime import calls
+from bayplan.runtime.framework import Framework
+from bayplan.runtime.search import NotFound, Search
+from bayplan.runtime.ties import pick
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, filter_outcome, post_filter
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import NodeColumns

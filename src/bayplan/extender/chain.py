@@ -33,9 +33,9 @@ from bayplan.extender.requests import (
 )
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.view import ClusterView
-from bayplan.framework.field_errors import quoted
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.status import Code, Status
+from bayplan.plugin_args.field_errors import quoted
 
 NO_VICTIM: Final = "expected at least one victim pod on node {node}"
 SCALE: Final = 10

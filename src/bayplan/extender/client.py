@@ -20,8 +20,8 @@ import aiohttp
 from bayplan.extender.errors import ExtenderError
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.tls import ExtenderTLS
-from bayplan.framework.duration import Duration
-from bayplan.framework.field_errors import quoted
+from bayplan.plugin_args.duration import Duration
+from bayplan.plugin_args.field_errors import quoted
 
 DEFAULT_TIMEOUT: Final = Duration.of(seconds=5)
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024

@@ -16,8 +16,8 @@ from bayplan.extender.errors import ExtenderError, MalformedAnswerError
 from bayplan.extender.node_json import ObjectJSON
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.view import ClusterView
-from bayplan.framework.field_errors import quoted
 from bayplan.framework.outcome import Eviction
+from bayplan.plugin_args.field_errors import quoted
 
 MALFORMED: Final = "failed {verb} with extender at URL {url}: {problem}"
 NEVER_SENT: Final = "extender {url} claims a filtered node {node} which is not found in the input node list"

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.framework.node_statuses import Verdicts
 from bayplan.framework.status import Code, Status
-from bayplan.framework.verdicts import Verdicts
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.what_if import Hypothesis

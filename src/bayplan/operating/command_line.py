@@ -15,8 +15,8 @@ import msgspec
 
 from bayplan import __version__
 from bayplan.errors import BayplanError
-from bayplan.framework.duration import Duration
 from bayplan.operating.flags import FLAGS, GROUPS, LETTERS, Flag
+from bayplan.plugin_args.duration import Duration
 
 KUBERNETES: Final = "v1.36.4"
 """The version whose scheduler this is."""

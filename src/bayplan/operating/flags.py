@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bayplan.framework.duration import Duration
 from bayplan.operating.flag_kinds import (
     ADDRESS,
     BOOLEAN,
@@ -29,6 +28,7 @@ from bayplan.operating.flag_kinds import (
     VERSION,
     FlagKind,
 )
+from bayplan.plugin_args.duration import Duration
 
 
 @dataclass(frozen=True, slots=True)

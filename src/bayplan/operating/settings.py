@@ -33,10 +33,10 @@ from bayplan.config.features import parse_feature_gates
 from bayplan.config.output import Wire
 from bayplan.config.validation import validate
 from bayplan.errors import ConfigError
-from bayplan.framework.field_errors import invalid
 from bayplan.framework.plugin_api import Plugin
 from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import LogSettings
+from bayplan.plugin_args.field_errors import invalid
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere, installed_plugins, load_plugin
 
 MINOR: Final = "1.36"

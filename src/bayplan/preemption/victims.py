@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bayplan.framework.node_statuses import Verdicts
 from bayplan.framework.status import Code, Status
-from bayplan.framework.verdicts import Verdicts
 from bayplan.preemption.budgets import violating
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn

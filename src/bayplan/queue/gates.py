@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from bayplan.api.pod import Pod
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile
 from bayplan.framework.status import Code, Status, failure
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
+from bayplan.runtime.profile import Profile
 
 _log = logging.getLogger(__name__)
 

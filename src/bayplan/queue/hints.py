@@ -16,11 +16,11 @@ from typing import Any, Final
 from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile, points_of
 from bayplan.queue.in_flight import Recorded
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.unschedulable import Rejector
+from bayplan.runtime.profile import Profile, points_of
 
 _log = logging.getLogger(__name__)
 

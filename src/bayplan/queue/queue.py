@@ -26,7 +26,6 @@ from typing import Any, Final
 from bayplan.api.pod import Pod
 from bayplan.framework.events import ClusterEvent
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile
 from bayplan.queue.backoff import BackoffQueue
 from bayplan.queue.gates import Gates
 from bayplan.queue.hints import QueueingHints, Strategy
@@ -45,6 +44,7 @@ from bayplan.queue.observer import QueueObserver
 from bayplan.queue.parts import Parts, PendingPods
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import LEFTOVER_PERIOD, WINDOW, QueueSettings, Ticker
+from bayplan.runtime.profile import Profile
 
 _log = logging.getLogger(__name__)
 

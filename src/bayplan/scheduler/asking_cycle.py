@@ -24,15 +24,15 @@ from bayplan.extender.requests import (
     Request,
     Response,
 )
-from bayplan.framework import calls
-from bayplan.framework.framework import Framework
 from bayplan.framework.outcome import Nomination, PostFilterResult
 from bayplan.framework.points import Point
-from bayplan.framework.search import Filtered, Found, NotFound, Search
 from bayplan.framework.status import SUCCESS, Code, Status
-from bayplan.framework.ties import pick
-from bayplan.framework.timing import FILTERED
 from bayplan.preemption.evaluation import least_loss
+from bayplan.runtime import calls
+from bayplan.runtime.framework import Framework
+from bayplan.runtime.search import Filtered, Found, NotFound, Search
+from bayplan.runtime.ties import pick
+from bayplan.runtime.timing import FILTERED
 from bayplan.scheduler.cycle import (
     Decision,
     broke,

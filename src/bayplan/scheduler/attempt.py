@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
-from bayplan.framework.calls import AttemptError, describe
 from bayplan.framework.points import Point
-from bayplan.framework.search import Search
 from bayplan.framework.status import Code, Status
-from bayplan.framework.timing import PERMITTED, PluginTimer, last_reading
 from bayplan.queue.queued import QueuedPod
+from bayplan.runtime.calls import AttemptError, describe
+from bayplan.runtime.search import Search
+from bayplan.runtime.timing import PERMITTED, PluginTimer, last_reading
 from bayplan.scheduler.observing import PRE_FLIGHT, MeasuredPoints
 from bayplan.scheduler.waiting import PreBinding, WaitingPod
 

@@ -14,13 +14,14 @@ from typing import Final, Protocol
 from bayplan.api.pod import Pod
 from bayplan.cache.cache import CacheError
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
-from bayplan.framework.calls import AttemptError, describe
 from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.outcome import Nomination, fit_error
 from bayplan.framework.plugin_api import Wait
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
-from bayplan.framework.timing import (
+from bayplan.queue.object_events import ASSIGNED_POD_DELETE
+from bayplan.runtime.calls import AttemptError, describe
+from bayplan.runtime.timing import (
     BINDING,
     BOUND,
     PERMITTED,
@@ -32,7 +33,6 @@ from bayplan.framework.timing import (
     timed,
     timed_wait,
 )
-from bayplan.queue.object_events import ASSIGNED_POD_DELETE
 from bayplan.scheduler.attempt import (
     Attempt,
     NobodyBindsError,

@@ -16,13 +16,13 @@ from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
 from bayplan.errors import ConfigError
 from bayplan.framework.cluster_api import ClusterAPI
-from bayplan.framework.framework import Framework
 from bayplan.framework.handle import Handle, WaitingPodView
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile
-from bayplan.framework.search import SearchStart
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.framework import Framework
+from bayplan.runtime.profile import Profile
+from bayplan.runtime.search import SearchStart
 from bayplan.scheduler.cycle import Decision, decide
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere
 from bayplan.snapshot.cluster import Cluster

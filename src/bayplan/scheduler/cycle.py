@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from bayplan.api.pod import Pod
-from bayplan.framework import calls
-from bayplan.framework.framework import Framework
 from bayplan.framework.outcome import Diagnosis, FilterOutcome, Nomination, PostFilterResult, fit_error
 from bayplan.framework.points import Point
-from bayplan.framework.search import Found, NotFound
 from bayplan.framework.status import SUCCESS, Code, Status
-from bayplan.framework.timing import timed
+from bayplan.runtime import calls
+from bayplan.runtime.framework import Framework
+from bayplan.runtime.search import Found, NotFound
+from bayplan.runtime.timing import timed
 
 NO_NODES: Final = "no nodes available to schedule pods"
 

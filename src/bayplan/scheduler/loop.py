@@ -40,9 +40,7 @@ from bayplan.client.informer import Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.extender.chain import ExtenderChain, build_chain
 from bayplan.extender.view import SnapshotView
-from bayplan.framework.calls import describe
 from bayplan.framework.cluster_api import ClusterAPI, EventSink
-from bayplan.framework.framework import Framework
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.metrics import NULL_METRICS, Metrics
@@ -50,6 +48,8 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
+from bayplan.runtime.calls import describe
+from bayplan.runtime.framework import Framework
 from bayplan.scheduler.asking_cycle import decide_asking
 from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile
-from bayplan.framework.search import Found, NotFound, Search
 from bayplan.framework.status import Code
-from bayplan.framework.timing import BEGUN, Caller, Readings, last_reading
 from bayplan.metrics import Metrics, Observe
 from bayplan.metrics.instruments import Counter
 from bayplan.queue.observer import QueueObserver
+from bayplan.runtime.profile import Profile
+from bayplan.runtime.search import Found, NotFound, Search
+from bayplan.runtime.timing import BEGUN, Caller, Readings, last_reading
 
 PRE_FLIGHT: Final = "PreBindPreFlight"
 UNRESERVE: Final = "Unreserve"

@@ -30,8 +30,8 @@ from bayplan.config.defaults import default_arguments
 from bayplan.config.model import PluginConfig, PluginRef
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.plugin_api import NodePlugin, Plugin
-from bayplan.framework.profile import points_of
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.profile import points_of
 
 ENTRY_POINTS: Final = "bayplan.plugins"
 """The entry-point group in which packages offer their plugins."""

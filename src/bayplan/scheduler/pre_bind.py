@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from bayplan.framework.calls import AttemptError
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
-from bayplan.framework.timing import timed, timed_wait
+from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.timing import timed, timed_wait
 from bayplan.scheduler.attempt import Attempt, broken, check
 from bayplan.scheduler.observing import PRE_FLIGHT
 from bayplan.scheduler.waiting import PreBinding

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from bayplan.api.pod import Pod
-from bayplan.framework.duration import Duration
 from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.plugin_args.duration import Duration
 
 LONGEST_WAIT_SECONDS: Final = 15 * 60.0
 REMOVED: Final = "removed"

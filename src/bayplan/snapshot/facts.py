@@ -2,7 +2,7 @@
 
 Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `template_key` encodes what
 it does read; pods with equal keys share one `PodFacts`, and the framework keeps its own results by the same
-key (`framework/signature.py`).
+key (`runtime/signature.py`).
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ import numpy as np
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.framework import calls
 from bayplan.framework.events import Action, Resource, Wake
+from bayplan.framework.node_statuses import Reasons
 from bayplan.framework.plugin_api import NodeNames, Plugin
-from bayplan.framework.profile import Step, points_of
-from bayplan.framework.signature import SignatureOf
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import IDLE, SUCCESS, Code, Status
-from bayplan.framework.verdicts import Reasons
+from bayplan.runtime import calls
+from bayplan.runtime.profile import Step, points_of
+from bayplan.runtime.signature import SignatureOf
 from bayplan.scheduler.core import CoreHandle
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn

@@ -9,13 +9,13 @@ from bayplan.api.pod import Pod
 from bayplan.framework.events import Action, Hint, Resource, Wake, wake
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
-from bayplan.framework.profile import Profile, points_of
 from bayplan.framework.status import Code, Status
 from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.queue.observer import QueueCounts
 from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import QueueSettings
+from bayplan.runtime.profile import Profile, points_of
 from bayplan.testing.builders import make_pod
 
 PROFILE = "default-scheduler"

@@ -1,0 +1,293 @@
+"""The arguments of the built-in plugins: fields, defaults and rules of kubescheduler.config.k8s.io/v1.
+
+All eight kinds stand in one file, because plugins are written against these records and the configuration
+against all of them at once. A record always holds normal values: what upstream fills in for a zero or an
+empty list is filled in when the record is made, whoever makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Self
+
+import msgspec
+
+from bayplan.api.pod import NodeAffinity, TopologySpreadConstraint
+from bayplan.api.selectors import qualified_name_problems
+from bayplan.plugin_args.added_affinity import AddedAffinity
+from bayplan.plugin_args.base import Gates, Int32, Int64, PluginArgs
+from bayplan.plugin_args.duration import Duration
+from bayplan.plugin_args.field_errors import (
+    FieldError,
+    at,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
+from bayplan.plugin_args.scoring import (
+    DEFAULT_RESOURCES,
+    LEAST_ALLOCATED,
+    MAX_SHAPE_SCORE,
+    RequestedToCapacityRatioParam,
+    ResourceSpec,
+    ScoringStrategy,
+    UtilizationShapePoint,
+    shape_problems,
+)
+
+__all__ = [
+    "BUILTIN_ARGS",
+    "DefaultPreemptionArgs",
+    "DynamicResourcesArgs",
+    "InterPodAffinityArgs",
+    "NodeAffinityArgs",
+    "NodeResourcesBalancedAllocationArgs",
+    "NodeResourcesFitArgs",
+    "PodTopologySpreadArgs",
+    "RequestedToCapacityRatioParam",
+    "ResourceSpec",
+    "ScoringStrategy",
+    "UtilizationShapePoint",
+    "VolumeBindingArgs",
+]
+
+SYSTEM_DEFAULTING: Final = "System"
+LIST_DEFAULTING: Final = "List"
+UNSATISFIABLE_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+
+
+class NodeResourcesFitArgs(PluginArgs, frozen=True):
+    ignored_resources: tuple[str, ...] = ()
+    """Extended resources that the filter does not look at."""
+    ignored_resource_groups: tuple[str, ...] = ()
+    """The same for whole groups: `example.com` stands for every `example.com/…`."""
+    scoring_strategy: ScoringStrategy = ScoringStrategy(type=LEAST_ALLOCATED)
+
+    def validate_for_build(self, gates: Gates) -> Iterator[FieldError]:
+        # Upstream means to check these with the configuration too, but looks for a plugin of another name;
+        # so they are checked, and reported, only where the plugin is used.
+        for i, resource in enumerate(self.ignored_resources):
+            yield from _name_problems(resource, at("ignoredResources", i))
+        for i, group in enumerate(self.ignored_resource_groups):
+            where = at("ignoredResourceGroups", i)
+            if "/" in group:
+                yield invalid(where, group, "resource group name can't contain '/'")
+            yield from _name_problems(group, where)
+        yield from self.scoring_strategy.problems("scoringStrategy")
+
+
+class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True):
+    resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
+
+    def __post_init__(self) -> None:
+        if not self.resources:
+            msgspec.structs.force_setattr(self, "resources", DEFAULT_RESOURCES)
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        seen: set[str] = set()
+        for i, resource in enumerate(self.resources):
+            where = at(path, "resources", i)
+            if resource.name in seen:
+                yield duplicate(at(where, "name"), resource.name)
+            seen.add(resource.name)
+            if resource.weight != 1:
+                yield invalid(at(where, "weight"), resource.weight, "must be 1")
+
+
+class NodeAffinityArgs(PluginArgs, frozen=True):
+    added: AddedAffinity | None = msgspec.field(default=None, name="addedAffinity")
+    """As written; the plugin reads `added_affinity`."""
+
+    @classmethod
+    def adding(cls, affinity: NodeAffinity) -> NodeAffinityArgs:
+        """Arguments that add this affinity."""
+        return cls(added=AddedAffinity.from_node_affinity(affinity))
+
+    @property
+    def added_affinity(self) -> NodeAffinity | None:
+        """What every pod of the profile gets on top of its own affinity."""
+        return None if self.added is None else self.added.node_affinity
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        if self.added is not None:
+            yield from self.added.problems(at(path, "addedAffinity"))
+
+
+class PodTopologySpreadArgs(PluginArgs, frozen=True):
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    """For pods without constraints of their own; only together with `List`."""
+    defaulting_type: str = SYSTEM_DEFAULTING
+
+    def __post_init__(self) -> None:
+        if not self.defaulting_type:
+            msgspec.structs.force_setattr(self, "defaulting_type", SYSTEM_DEFAULTING)
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        where = at(path, "defaultingType")
+        if self.defaulting_type not in (SYSTEM_DEFAULTING, LIST_DEFAULTING):
+            yield unsupported(where, self.defaulting_type, (SYSTEM_DEFAULTING, LIST_DEFAULTING))
+        elif self.defaulting_type == SYSTEM_DEFAULTING and self.default_constraints:
+            yield invalid(where, self.defaulting_type, "when .defaultConstraints are not empty")
+        seen: set[tuple[str, str]] = set()
+        for i, constraint in enumerate(self.default_constraints):
+            where = at(path, "defaultConstraints", i)
+            yield from _constraint_problems(constraint, where)
+            key = (constraint.topology_key, constraint.when_unsatisfiable)
+            if key in seen:
+                yield duplicate(where, f"{{{key[0]}, {key[1]}}}")
+            seen.add(key)
+
+
+class InterPodAffinityArgs(PluginArgs, frozen=True):
+    hard_pod_affinity_weight: Int32 = 1
+    """What a required affinity term of a running pod adds to the score of nodes that would satisfy it."""
+    ignore_preferred_terms_of_existing_pods: bool = False
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        if not 0 <= self.hard_pod_affinity_weight <= 100:
+            where = at(path, "hardPodAffinityWeight")
+            yield invalid(where, self.hard_pod_affinity_weight, "not in valid range [0, 100]")
+
+
+class DefaultPreemptionArgs(PluginArgs, frozen=True):
+    """How many candidates preemption looks for before it chooses.
+
+    Left out (None) they print as upstream's defaults, but every candidate is judged: knowing all of them is
+    cheap here. Once the configuration sets one of them, preemption looks for as few as upstream would.
+    """
+
+    min_candidate_nodes_percentage: Int32 | None = None
+    min_candidate_nodes_absolute: Int32 | None = None
+
+    @property
+    def judges_all_candidates(self) -> bool:
+        """Whether the configuration leaves the number of candidates open."""
+        return self.min_candidate_nodes_percentage is None and self.min_candidate_nodes_absolute is None
+
+    @property
+    def percentage(self) -> int:
+        given = self.min_candidate_nodes_percentage
+        return 10 if given is None else given
+
+    @property
+    def absolute(self) -> int:
+        given = self.min_candidate_nodes_absolute
+        return 100 if given is None else given
+
+    def to_wire(self) -> dict[str, object]:
+        return {"minCandidateNodesPercentage": self.percentage, "minCandidateNodesAbsolute": self.absolute}
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        percentage, absolute = at(path, "minCandidateNodesPercentage"), at(path, "minCandidateNodesAbsolute")
+        if not 0 <= self.percentage <= 100:
+            yield invalid(percentage, self.percentage, "not in valid range [0, 100]")
+        if self.absolute < 0:
+            yield invalid(absolute, self.absolute, "not in valid range [0, inf)")
+        if self.percentage == self.absolute == 0:
+            yield invalid(percentage, 0, "cannot be zero at the same time as minCandidateNodesAbsolute")
+            yield invalid(absolute, 0, "cannot be zero at the same time as minCandidateNodesPercentage")
+
+
+class VolumeBindingArgs(PluginArgs, frozen=True):
+    bind_timeout_seconds: Int64 = 600
+    shape: tuple[UtilizationShapePoint, ...] | None = None
+    """Scores by storage capacity; refused as long as the gate StorageCapacityScoring is off."""
+
+    def completed(self, gates: Gates) -> Self:
+        if self.shape or "StorageCapacityScoring" not in gates:
+            return self
+        points = (
+            UtilizationShapePoint(utilization=0, score=MAX_SHAPE_SCORE),
+            UtilizationShapePoint(utilization=100, score=0),
+        )
+        return msgspec.structs.replace(self, shape=points)
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        if self.bind_timeout_seconds < 0:
+            detail = "invalid BindTimeoutSeconds, should not be a negative value"
+            yield invalid(at(path, "bindTimeoutSeconds"), self.bind_timeout_seconds, detail)
+        if "StorageCapacityScoring" in gates:
+            yield from shape_problems(self.shape or (), at(path, "shape"))
+        elif self.shape is not None:
+            detail = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
+            yield invalid(at(path, "shape"), self.shape, detail)
+
+
+DEFAULT_FILTER_TIMEOUT: Final = Duration.of(seconds=10)
+DEFAULT_BINDING_TIMEOUT: Final = Duration.of(seconds=600)
+
+
+class DynamicResourcesArgs(PluginArgs, frozen=True):
+    filter_timeout: Duration | None = DEFAULT_FILTER_TIMEOUT
+    """For one node; zero means no limit."""
+    binding_timeout: Duration | None = DEFAULT_BINDING_TIMEOUT
+    """How long binding waits for devices to become ready."""
+
+    def completed(self, gates: Gates) -> Self:
+        # A default that was not written is this very object; one that was written is not, and is refused.
+        changes: dict[str, Duration | None] = {}
+        if not _limits_filtering(gates) and self.filter_timeout is DEFAULT_FILTER_TIMEOUT:
+            changes["filter_timeout"] = None
+        if not _waits_for_devices(gates) and self.binding_timeout is DEFAULT_BINDING_TIMEOUT:
+            changes["binding_timeout"] = None
+        return msgspec.structs.replace(self, **changes) if changes else self
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        where, timeout = at(path, "filterTimeout"), self.filter_timeout
+        if timeout is not None:
+            if not _limits_filtering(gates):
+                yield forbidden(where, "DRASchedulingFilterTimeout feature gate is disabled")
+            elif timeout.nanoseconds < 0:
+                yield invalid(where, timeout, "must be zero or positive")
+        where, timeout = at(path, "bindingTimeout"), self.binding_timeout
+        if timeout is not None:
+            if not _waits_for_devices(gates):
+                gate = "DRADeviceBindingConditions or DRAResourceClaimDeviceStatus"
+                yield forbidden(where, f"{gate} feature gate is disabled")
+            elif timeout < Duration.of(seconds=1):
+                yield invalid(where, timeout, "must be at least 1 second")
+
+
+BUILTIN_ARGS: Final[dict[str, type[PluginArgs]]] = {
+    "DefaultPreemption": DefaultPreemptionArgs,
+    "DynamicResources": DynamicResourcesArgs,
+    "InterPodAffinity": InterPodAffinityArgs,
+    "NodeAffinity": NodeAffinityArgs,
+    "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs,
+    "NodeResourcesFit": NodeResourcesFitArgs,
+    "PodTopologySpread": PodTopologySpreadArgs,
+    "VolumeBinding": VolumeBindingArgs,
+}
+"""Which built-in plugin takes which arguments; the others take none."""
+
+
+def _limits_filtering(gates: Gates) -> bool:
+    return "DRASchedulerFilterTimeout" in gates
+
+
+def _waits_for_devices(gates: Gates) -> bool:
+    return {"DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"} <= gates
+
+
+def _name_problems(name: str, path: str) -> Iterator[FieldError]:
+    for problem in qualified_name_problems(name):
+        yield invalid(path, name, problem)
+
+
+def _constraint_problems(constraint: TopologySpreadConstraint, path: str) -> Iterator[FieldError]:
+    if constraint.max_skew <= 0:
+        yield invalid(at(path, "maxSkew"), constraint.max_skew, "not in valid range (0, inf)")
+    if not constraint.topology_key:
+        yield required(at(path, "topologyKey"), "can not be empty")
+    else:
+        yield from _name_problems(constraint.topology_key, at(path, "topologyKey"))
+    action = constraint.when_unsatisfiable
+    if not action:
+        yield required(at(path, "whenUnsatisfiable"), "can not be empty")
+    elif action not in UNSATISFIABLE_ACTIONS:
+        yield unsupported(at(path, "whenUnsatisfiable"), action, UNSATISFIABLE_ACTIONS)
+    if constraint.label_selector is not None:
+        detail = "constraint must not define a selector, as they deduced for each pod"
+        yield forbidden(at(path, "labelSelector"), detail)

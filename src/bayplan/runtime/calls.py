@@ -1,0 +1,201 @@
+"""Calling plugins: every call that may raise goes through here.
+
+An exception in a plugin fails the attempt of that one pod and names the plugin; it never reaches the loop.
+The texts are upstream's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.pod import Pod
+from bayplan.errors import BayplanError
+from bayplan.framework.node_statuses import Collected, Reasons, collect
+from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
+from bayplan.framework.points import Point
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.runtime.profile import Step
+from bayplan.snapshot.view import IntColumn, NodeColumns
+
+
+class AttemptError(BayplanError):
+    """The attempt to schedule a pod broke. `plugin` is whose fault it was, and `point` where, if known."""
+
+    def __init__(self, message: str, plugin: str = "", point: str = "") -> None:
+        super().__init__(message)
+        self.plugin = plugin
+        self.point = point
+
+
+def describe(error: BaseException) -> str:
+    """What an exception says, or at least what it is."""
+    return str(error) or type(error).__name__
+
+
+_PRE_FILTER_CODES: Final = (Code.SUCCESS, Code.SKIP, Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
+
+
+def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
+    try:
+        answer = plugin.pre_filter(state, pod, nodes)
+    except Exception as error:
+        raise _pre_filter_error(plugin, describe(error)) from error
+    if answer is None:
+        return SUCCESS
+    if isinstance(answer, NodeNames):
+        return answer
+    if isinstance(answer, Status) and answer.code in _PRE_FILTER_CODES:
+        return answer.by(plugin.name) if answer.is_rejection else answer
+    text = answer.message if isinstance(answer, Status) else f"PreFilter gave {answer!r}"
+    raise _pre_filter_error(plugin, text)
+
+
+def _pre_filter_error(plugin: Any, text: str) -> AttemptError:
+    return AttemptError(f'running PreFilter plugin "{plugin.name}": {text}', plugin.name, Point.PRE_FILTER)
+
+
+def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
+    """The number of a plugin's reasons against a single row; 0 where it has none."""
+    why = 0
+    try:
+        for reject in step.plugin.filter(state, pod, node) or ():
+            if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
+                why = reasons.joined(why, reject)
+    except Exception as error:
+        raise filter_error(step.name, describe(error)) from error
+    return why
+
+
+def filter_rows(
+    step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
+) -> Collected | None:
+    """What a plugin rejects, or None where it rejects nothing."""
+    try:
+        return collect(step.plugin.filter(state, pod, nodes) or (), reasons, len(nodes))
+    except Exception as error:
+        raise filter_error(step.name, describe(error)) from error
+
+
+def minds_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
+    """On which rows it matters to a plugin's Filter which pods are there; on all, unless it says so."""
+    if not hasattr(step.plugin, "minds_pods"):
+        return np.ones(len(nodes), dtype=np.bool_)
+    try:
+        minded = np.asarray(step.plugin.minds_pods(state, pod, nodes))
+        if minded.shape != (len(nodes),) or minded.dtype != np.bool_:
+            raise ValueError(f"minds_pods gave {minded.dtype} {minded.shape} for {len(nodes)} nodes")
+        return minded
+    except Exception as error:
+        raise filter_error(step.name, describe(error)) from error
+
+
+def filter_error(plugin: str, text: str) -> AttemptError:
+    return AttemptError(f'running "{plugin}" filter plugin: {text}', plugin, Point.FILTER)
+
+
+def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
+    """Success, or SKIP where the plugin says that there is nothing to score."""
+    try:
+        answer = plugin.pre_score(state, pod, nodes)
+    except Exception as error:
+        raise _pre_score_error(plugin, describe(error)) from error
+    if answer is None:
+        return SUCCESS
+    if isinstance(answer, Status) and answer.code in (Code.SUCCESS, Code.SKIP):
+        return answer
+    text = answer.message if isinstance(answer, Status) else f"PreScore gave {answer!r}"
+    raise _pre_score_error(plugin, text)
+
+
+def _pre_score_error(plugin: Any, text: str) -> AttemptError:
+    return AttemptError(f'running PreScore plugin "{plugin.name}": {text}', plugin.name, Point.PRE_SCORE)
+
+
+def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+    try:
+        scores = np.asarray(step.plugin.score(state, pod, nodes))
+        if scores.shape != (len(nodes),):
+            raise ValueError(f"Score gave an array of shape {scores.shape} for {len(nodes)} nodes")
+        if scores.dtype.kind not in "iub":
+            raise ValueError(f"Score gave {scores.dtype}, not whole numbers")
+        return scores.astype(np.int64, copy=False)
+    except Exception as error:
+        raise score_error(step.name, describe(error)) from error
+
+
+def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
+    """The score of a single row."""
+    try:
+        return int(step.plugin.score(state, pod, node))
+    except Exception as error:
+        raise score_error(step.name, describe(error)) from error
+
+
+def score_error(plugin: str, text: str) -> AttemptError:
+    text = f'running Score plugins: plugin "{plugin}" failed with: {text}'
+    return AttemptError(text, plugin, Point.SCORE)
+
+
+def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+    """Scores between 0 and 100, by the plugin's own rule where it has one."""
+    if step.normalizes:
+        try:
+            given = np.asarray(step.plugin.normalize(state, pod, nodes, scores))
+            if given.shape != (len(nodes),):
+                raise ValueError(
+                    f"NormalizeScore gave an array of shape {given.shape} for {len(nodes)} nodes"
+                )
+            if given.dtype.kind not in "iub":
+                raise ValueError(f"NormalizeScore gave {given.dtype}, not whole numbers")
+            scores = given.astype(np.int64, copy=False)
+        except Exception as error:
+            raise AttemptError(
+                f'running Normalize on Score plugins: plugin "{step.name}" failed with: {describe(error)}',
+                step.name,
+                Point.SCORE,
+            ) from error
+    check_range(step, scores)
+    return scores
+
+
+class DomainScores(NamedTuple):
+    """Normalised scores by the values of a label."""
+
+    topology_key: str
+    table: IntColumn
+    differ: bool
+    """Whether some rows have other scores than others."""
+
+
+def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> DomainScores | None:
+    """The scores of a plugin that knows them by domain; None where it has to be asked row by row."""
+    try:
+        found = step.plugin.scores_by_domain(state, pod, nodes)
+        if found is None:
+            return None
+        key, table = found
+        present = nodes.domains(key)
+        scores = table.take(nodes.label(key).ids if present is None else present)
+    except Exception as error:
+        raise score_error(step.name, describe(error)) from error
+    seen = scores.tolist()
+    lowest, highest = min(seen, default=0), max(seen, default=0)
+    if lowest < 0 or highest > MAX_SCORE:
+        check_range(step, scores)
+    return DomainScores(key, table, lowest != highest)
+
+
+def check_range(step: Step, scores: IntColumn) -> None:
+    # Seen as unsigned, a negative score is a very large one: one look for both ends.
+    if len(scores) and scores.view(np.uint64).max() > MAX_SCORE:
+        wrong = scores[(scores < 0) | (scores > MAX_SCORE)][0]
+        raise AttemptError(
+            f'applying score defaultWeights on Score plugins: plugin "{step.name}" returns an invalid score '
+            f"{wrong}, it should in the range of [0, {MAX_SCORE}] after normalizing",
+            step.name,
+            Point.SCORE,
+        )

@@ -1,0 +1,315 @@
+"""One pod, all nodes: PreFilter, Filter, PreScore, Score, and which node is best.
+
+`Framework.find` is a plain function of cluster and pod: what is asked in which order. Plugins that declare
+what they read have answered already, in the pod's `Standing`; the others are asked in every cycle
+(`prefiltering.py`, `filtering.py`, `scoring.py`). Which rows fit, and which is best: `feasible.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from bayplan.api.pod import Pod
+from bayplan.framework.node_statuses import Verdicts
+from bayplan.framework.outcome import NO_STATUS, Diagnosis, RowByRow
+from bayplan.framework.points import Point
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import Code, Status
+from bayplan.runtime import calls
+from bayplan.runtime.feasible import Feasible, SearchOrder
+from bayplan.runtime.filtering import Filtering
+from bayplan.runtime.pre_filtering import PreFiltering
+from bayplan.runtime.profile import Profile
+from bayplan.runtime.scoring import Scoring
+from bayplan.runtime.search import Filtered, Found, NotFound, Search, SearchStart
+from bayplan.runtime.signature_cache import Shapes
+from bayplan.runtime.ties import pick
+from bayplan.runtime.timing import (
+    BEGUN,
+    FILTERED,
+    PRE_FILTERED,
+    PRE_SCORED,
+    SCORED,
+    Caller,
+    PointObserver,
+)
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.view import IntColumn, NodeColumns
+
+MIN_FEASIBLE: Final = 100
+"""Sampling never stops before so many nodes fit."""
+
+
+class Framework:
+    """The plugins of one profile at work on one cluster."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        cluster: Cluster,
+        *,
+        keep: bool = True,
+        percentage_of_nodes_to_score: int = 0,
+        start: SearchStart | None = None,
+    ) -> None:
+        self.profile = profile
+        self.cluster = cluster
+        self._keep = keep
+        own = profile.percentage_of_nodes_to_score
+        self._percentage = percentage_of_nodes_to_score if own is None else own
+        self._start = SearchStart() if start is None else start
+        self.observer: PointObserver | None = None
+        """Told how long each extension point took; nobody by default."""
+        self.caller = Caller()
+        self.finds_several = False
+        """Whether somebody besides plugins (an extender) wants to choose among several nodes."""
+        self._shapes = Shapes(profile, cluster, self.caller)
+        self._pre_filtering = PreFiltering(profile, cluster, self.caller)
+        self.filtering = Filtering(profile, cluster, self.caller)
+        self.scoring = Scoring(profile, cluster, self.caller)
+        self._rotation: tuple[tuple[int, int, int], SearchOrder] | None = None
+
+    @property
+    def rows_computed(self) -> int:
+        """How many rows kept plugins were asked about, over all attempts."""
+        return self._shapes.rows_computed
+
+    # Search
+
+    def begin(self, pod: Pod) -> Search:
+        if not self._keep:
+            return self.begin_anew(pod)
+        facts = self.cluster.templates.facts(pod)
+        standing, kept = self._shapes.of(pod, facts)
+        return Search(pod, facts, CycleState(kept), standing)
+
+    def begin_anew(self, pod: Pod) -> Search:
+        """A search that uses nothing of what is kept."""
+        return Search(pod, self.cluster.templates.facts(pod), CycleState(), self._shapes.anew(pod))
+
+    def find(self, pod: Pod) -> Found | NotFound:
+        """The best node for the pod, or why there is none. Raises AttemptError where a plugin broke."""
+        search = self.begin(pod)
+        rejected = self.pre_filter(search)
+        if rejected is not None:
+            return NotFound(search, rejected)
+        search.standing.sync()
+        nominated = self.nominated_first(search)
+        if nominated is not None:
+            return nominated
+        return self._choose(search, self.filtering.verdicts(search))
+
+    def _passed(self, search: Search, place: int) -> None:
+        """Writes down when the search was so far."""
+        if search.readings is not None:
+            assert self.observer is not None
+            search.readings[place] = self.observer.clock()
+
+    def _filtered_once_more(self, search: Search, code: Code) -> None:
+        """The filters were asked about one node, and will be asked about all."""
+        observer, readings = self.observer, search.readings
+        if observer is None:
+            return
+        seconds = None if readings is None else observer.clock() - readings[PRE_FILTERED]
+        observer.observe(Point.FILTER, code, seconds)
+        if readings is not None:
+            observer.go_on(readings, PRE_FILTERED)
+
+    def is_row_local(self, search: Search) -> bool:
+        """Whether the filters' verdict on a row follows from that row alone, for this pod."""
+        return self._keep and not self.filtering.asked(search)
+
+    def row_by_row(self, search: Search) -> RowByRow | None:
+        """What can be said for each row alone, where not all can."""
+        if not self._keep or not self.filtering.asked(search):
+            return None
+        filtering = self.filtering
+        return RowByRow(
+            judge=lambda hypothesis: filtering.judge(search, hypothesis, kept_only=True),
+            indifferent=lambda: filtering.indifferent(search),
+        )
+
+    # PreFilter
+
+    def pre_filter(self, search: Search) -> Diagnosis | None:
+        """Runs PreFilter. A Diagnosis means that no node has to be looked at."""
+        observer = self.observer
+        if observer is None:
+            return self._pre_filtering.run(search)
+        readings = search.readings = observer.begin(self.caller)
+        rejected = self._pre_filtering.run(search)
+        if rejected is not None:
+            seconds = None if readings is None else observer.clock() - readings[BEGUN]
+            observer.observe(Point.PRE_FILTER, rejected.absent.code, seconds)
+        elif readings is not None:
+            readings[PRE_FILTERED] = observer.clock()
+        return rejected
+
+    # The nominated node first
+
+    def nominated_first(self, search: Search) -> Found | None:
+        """A pod that was promised a node gets it if it fits there, and no other node is looked at."""
+        name = search.pod.status.nominated_node_name
+        if not name:
+            return None
+        row = self.cluster.nodes.row_of.get(name)
+        if row is None or not self.cluster.nodes.exists.cell[row]:
+            return None
+        try:
+            fits = self.filtering.fits_row(search, row)
+        except calls.AttemptError:
+            self._filtered_once_more(search, Code.ERROR)
+            return None
+        if fits:
+            self._passed(search, FILTERED)
+        else:
+            self._filtered_once_more(search, Code.SUCCESS)
+        return Found(search, row, name, 1, 1) if fits else None
+
+    def with_nominated_node(self, search: Search, looked_at: IdColumn, verdicts: Verdicts) -> IdColumn:
+        """The rows looked at, with that of the nominated node, which was looked at first and did not fit."""
+        row = self.cluster.nodes.row_of.get(search.pod.status.nominated_node_name, -1)
+        if row < 0 or not self.cluster.nodes.exists.cell[row] or row in looked_at:
+            return looked_at
+        status = verdicts.status(row)
+        return looked_at if status is None or not status.is_rejection else np.append(looked_at, row)
+
+    # Choosing
+
+    def _choose(self, search: Search, verdicts: Verdicts) -> Found | NotFound:
+        """Takes candidates in order, stops early where sampling says so, scores what fits."""
+        filtered = self.filtered(search, verdicts)
+        feasible = filtered.feasible
+        if len(feasible) == 0:
+            return self.not_found(search, filtered)
+        row = feasible.row_at(0) if len(feasible) == 1 else self._best(search, feasible)
+        return Found(search, row, self.cluster.nodes.name[row], len(feasible), len(filtered.looked_at))
+
+    def filtered(self, search: Search, verdicts: Verdicts) -> Filtered:
+        """Which nodes are looked at, and which of them fit. Moves on where the next search begins."""
+        candidates, absent, by = self.candidates(search)
+        feasible = self._feasible(search, candidates, verdicts)
+        looked_at = feasible.looked_at
+        error = self.first_error(verdicts, looked_at)
+        looked_at = self.with_nominated_node(search, looked_at, verdicts)
+        total = self.cluster.node_count
+        self._start.index = (self._start.index + len(looked_at)) % total if total else 0
+        if error is not None:
+            raise error
+        self._passed(search, FILTERED)
+        return Filtered(looked_at, feasible, verdicts, absent, tuple(by))
+
+    def not_found(self, search: Search, filtered: Filtered) -> NotFound:
+        diagnosis = Diagnosis(
+            cluster=self.cluster,
+            node_count=self.cluster.node_count,
+            looked_at=filtered.looked_at,
+            verdicts=filtered.verdicts.detached(),
+            absent=filtered.absent,
+        )
+        diagnosis.rejecting_plugins.update(filtered.narrowed_by)
+        diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
+        return NotFound(search, diagnosis)
+
+    def candidates(self, search: Search) -> tuple[SearchOrder, Status, list[str]]:
+        """The rows to look at, in order, and what holds for all others."""
+        if search.node_set is None:
+            return self._rotated(), NO_STATUS, search.node_set_by
+        cluster, start = self.cluster, self._first_index()
+        names = sorted(search.node_set_by)
+        absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
+        row_of, exists = cluster.nodes.row_of, cluster.nodes.exists.cell
+        named = {row_of[name] for name in search.node_set if name in row_of}
+        wanted = np.zeros(cluster.nodes.high, dtype=np.bool_)
+        wanted[[row for row in named if exists[row]]] = True
+        order = cluster.order[wanted.take(cluster.order)]
+        if len(order):
+            order = np.roll(order, -(start % len(order)))
+        return SearchOrder(order, cluster.nodes.high), absent, search.node_set_by
+
+    def _first_index(self) -> int:
+        """Where in the node list this search begins; the list may have become shorter."""
+        return self._start.index % max(self.cluster.node_count, 1)
+
+    def _rotated(self) -> SearchOrder:
+        """The node list from the first index on; the same object as long as neither changes."""
+        cluster, start = self.cluster, self._first_index()
+        key = (cluster.order_version, start, cluster.nodes.high)
+        if self._rotation is None or self._rotation[0] != key:
+            order = cluster.order
+            order = np.concatenate((order[start:], order[:start])) if start else order
+            key = (cluster.order_version, start, cluster.nodes.high)
+            self._rotation = (key, SearchOrder(order, cluster.nodes.high))
+        return self._rotation[1]
+
+    def _feasible(self, search: Search, candidates: SearchOrder, verdicts: Verdicts) -> Feasible:
+        """The rows that fit: those that fitted the pod before, if they still do."""
+        standing, masks = search.standing, verdicts.masks
+        last: Feasible | None = search.state.kept.get(Feasible) if masks != () else standing.feasible
+        if last is not None and last.is_about(candidates):
+            if last.holds(standing, masks):
+                return last
+            passing = verdicts.passing
+            if last.follow(standing, passing, masks):
+                return last
+        else:
+            passing = verdicts.passing
+        made = Feasible(
+            self.cluster,
+            standing,
+            candidates,
+            passing,
+            masks,
+            wanted=self._nodes_to_find(len(candidates.rows)),
+            most=self.profile.most_score,
+        )
+        if masks != ():
+            search.state.kept[Feasible] = made
+        else:
+            standing.feasible = made
+        return made
+
+    def _nodes_to_find(self, count: int) -> int:
+        if not self.profile.scores and not self.finds_several:
+            return 1
+        if count < MIN_FEASIBLE or not 0 < self._percentage < 100:
+            return count
+        return max(MIN_FEASIBLE, count * self._percentage // 100)
+
+    @staticmethod
+    def first_error(verdicts: Verdicts, looked_at: IdColumn) -> calls.AttemptError | None:
+        if not verdicts.may_have_errors:
+            return None
+        for row in looked_at:
+            status = verdicts.status(int(row))
+            if status is not None and status.code is Code.ERROR:
+                return calls.filter_error(status.plugin, status.message)
+        return None
+
+    # Score
+
+    def _best(self, search: Search, feasible: Feasible) -> int:
+        """The best of several rows."""
+        if not self.profile.scores:
+            return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1))
+        search.standing.prepare_scores()
+        asked = self.scoring.asked(search, lambda: feasible.view)
+        self._passed(search, PRE_SCORED)
+        added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
+        row = feasible.best(search.pod, added)
+        self._passed(search, SCORED)
+        return row
+
+    def totals(self, search: Search, view: NodeColumns) -> IntColumn:
+        """Total scores of feasible rows, for comparing them with one another."""
+        if not self.profile.scores:
+            return np.ones(len(view), dtype=np.int64)
+        search.standing.prepare_scores()
+        asked = self.scoring.asked(search, lambda: view)
+        self._passed(search, PRE_SCORED)
+        totals = self.scoring.totals(search, view, asked)
+        self._passed(search, SCORED)
+        return totals

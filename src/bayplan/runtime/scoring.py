@@ -1,0 +1,86 @@
+"""Asking those about scores whose answers are not kept, and adding up.
+
+Totals serve to compare nodes that fit: what is the same for all of them may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bayplan.framework.status import IDLE, Code
+from bayplan.runtime.profile import Profile, Step
+from bayplan.runtime.search import Search
+from bayplan.runtime.timing import Caller
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.view import IntColumn, NodeColumns
+
+
+class Scoring:
+    """The Score plugins of one profile at work on one cluster."""
+
+    def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
+        self._cluster = cluster
+        self._caller = caller
+        self._pre_scores = tuple(plugin for plugin in profile.pre_scores if plugin.reads is None)
+        self._scores = tuple(step for step in profile.scores if not step.kept)
+
+    def asked(self, search: Search, view: Callable[[], NodeColumns]) -> list[Step]:
+        """The plugins whose scores are not kept and that have something to say about this pod.
+
+        As a rule there are none, and then nobody needs to see the rows that fit.
+        """
+        idle = search.idle(self._cluster.rules_version).scores
+        silent = search.silent = set(idle)
+        for plugin in self._pre_scores:
+            if plugin.name not in idle:
+                answer = self._caller.calls.pre_score(plugin, search.state, search.pod, view())
+                if answer.code is Code.SKIP:
+                    silent.add(plugin.name)
+                    if answer is IDLE:
+                        idle.add(plugin.name)
+        return [step for step in self._scores if step.name not in silent]
+
+    def totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
+        """Total scores of these (feasible) rows."""
+        standing = search.standing
+        totals = standing.totals(view.rows)
+        for part in (standing.normalized(search.pod, view.rows), self.added(search, view, asked, 1)):
+            if part is not None:
+                totals += part
+        return totals
+
+    def added(self, search: Search, view: NodeColumns, asked: list[Step], unit: int) -> IntColumn | None:
+        """What plugins add that are not kept: the weighted sum of their scores, in units.
+
+        Scores that are equal for all rows change nothing, and are left out where that is known.
+        """
+        added: IntColumn | None = None
+        for step in asked:
+            factor = step.weight * unit
+            by_domain = (
+                self._caller.calls.scores_by_domain(step, search.state, search.pod, view)
+                if step.scores_by_domain
+                else None
+            )
+            if by_domain is not None:
+                if not by_domain.differ:
+                    continue
+                scores: IntColumn = view.by_domain(by_domain.topology_key, by_domain.table * factor)
+            else:
+                raw = self._caller.calls.score_rows(step, search.state, search.pod, view)
+                scores = factor * self._caller.calls.normalized(step, search.state, search.pod, view, raw)
+            added = scores if added is None else added + scores
+        return added
+
+    def table(self, search: Search, rows: IdColumn) -> list[tuple[Step, IntColumn, IntColumn]]:
+        """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""
+        search.standing.prepare_scores()
+        view = NodeColumns(self._cluster, rows)
+        steps = (*search.standing.scorers(), *self.asked(search, lambda: view))
+        table = []
+        for step in sorted(steps, key=lambda step: step.index):
+            state = search.standing.state_of(step) if step.kept else search.state
+            raw = self._caller.calls.score_rows(step, state, search.pod, view)
+            table.append((step, raw, self._caller.calls.normalized(step, state, search.pod, view, raw)))
+        return table

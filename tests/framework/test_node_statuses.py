@@ -1,0 +1,170 @@
+"""What several rejections of one row come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from bayplan.errors import PluginError
+from bayplan.framework.node_statuses import PASS, Reasons, Verdicts, collect
+from bayplan.framework.status import Code, Status
+from bayplan.plugin import Reject
+
+
+def reject(
+    rows: Iterable[int], reason: str, of: int = 3, *, unresolvable: bool = False, error: bool = False
+) -> Reject:
+    mask = np.zeros(of, dtype=np.bool_)
+    mask[list(rows)] = True
+    return Reject(mask, reason, unresolvable, error)
+
+
+def add_up(*rejects: Reject, reasons: Reasons | None = None) -> list[Status | None]:
+    """The status of each of three rows."""
+    reasons = Reasons("P") if reasons is None else reasons
+    verdicts = Verdicts(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), {0: reasons})
+    found = collect(rejects, reasons, 3)
+    if found is not None:
+        verdicts.add(0, found)
+    return [verdicts.status(row) for row in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("rejects", "expected"),
+    [
+        pytest.param([], None, id="nothing said: it fits"),
+        pytest.param([reject([0, 2], "a")], None, id="said about other rows only"),
+        pytest.param([reject([1], "a")], Status(Code.UNSCHEDULABLE, ("a",), "P"), id="one reason"),
+        pytest.param(
+            [reject([1], "a"), reject([0], "b"), reject([1], "c")],
+            Status(Code.UNSCHEDULABLE, ("a", "c"), "P"),
+            id="reasons add up in the order in which they came",
+        ),
+        pytest.param(
+            [reject([1], "a"), reject([1], "a")],
+            Status(Code.UNSCHEDULABLE, ("a",), "P"),
+            id="the same reason twice counts once",
+        ),
+        pytest.param(
+            [reject([1], "a", unresolvable=True), reject([1], "b")],
+            Status(Code.UNRESOLVABLE, ("a", "b"), "P"),
+            id="unresolvable wins",
+        ),
+        pytest.param(
+            [reject([1], "a"), reject([1], "b", unresolvable=True)],
+            Status(Code.UNRESOLVABLE, ("a", "b"), "P"),
+            id="unresolvable wins when it comes later",
+        ),
+        pytest.param(
+            [reject([1], "a", unresolvable=True), reject([1], "broke", error=True)],
+            Status(Code.ERROR, ("broke",), "P"),
+            id="an error wins and hides the other reasons",
+        ),
+        pytest.param(
+            [Reject(True, "all")], Status(Code.UNSCHEDULABLE, ("all",), "P"), id="a mask may be True"
+        ),
+        pytest.param([Reject(False, "none")], None, id="a mask may be False"),
+    ],
+)
+def test_status_of_a_row(rejects: list[Reject], expected: Status | None) -> None:
+    assert add_up(*rejects)[1] == expected
+
+
+def test_reasons_stand_in_the_order_of_the_plugin_whatever_was_seen_first() -> None:
+    """Kept results outlive a call; a reason that was seen earlier does not move to the front."""
+    reasons = Reasons("P")
+    assert add_up(reject([1], "gpu"), reasons=reasons)[1] == Status(Code.UNSCHEDULABLE, ("gpu",), "P")
+    later = add_up(reject([1], "cpu"), reject([1], "gpu"), reasons=reasons)[1]
+    assert later == Status(Code.UNSCHEDULABLE, ("cpu", "gpu"), "P")
+    latest = add_up(reject([1], "cpu"), reject([1], "memory"), reject([1], "gpu"), reasons=reasons)[1]
+    assert latest == Status(Code.UNSCHEDULABLE, ("cpu", "memory", "gpu"), "P")
+
+
+@pytest.mark.parametrize(
+    ("mask", "complaint"),
+    [
+        pytest.param(np.zeros(2, dtype=np.bool_), "a mask of shape (2,) for 3 nodes (why)", id="too short"),
+        pytest.param(
+            np.zeros((3, 1), dtype=np.bool_), "a mask of shape (3, 1) for 3 nodes (why)", id="a table"
+        ),
+        pytest.param(np.ones(3, dtype=np.int64), "a mask of int64, not of bool (why)", id="numbers"),
+        pytest.param(np.ones(3, dtype=object), "a mask of object, not of bool (why)", id="objects"),
+    ],
+)
+def test_a_wrong_mask_is_told(mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], complaint: str) -> None:
+    with pytest.raises(PluginError) as raised:
+        collect([Reject(mask, "why")], Reasons("P"), 3)
+    assert str(raised.value) == f"plugin P: Filter gave {complaint}"
+
+
+def test_the_first_plugin_to_reject_speaks() -> None:
+    """A row carries the reasons of one plugin, the first in order, whichever was asked first."""
+    reasons = {place: Reasons(name) for place, name in enumerate(("first", "second"))}
+    verdicts = Verdicts(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), reasons)
+    for place, rows in ((1, [0, 1]), (0, [1, 2])):
+        found = collect([reject(rows, f"reason {place}")], reasons[place], 3)
+        assert found is not None
+        verdicts.add(place, found)
+    assert [status.plugin for row in range(3) if (status := verdicts.status(row))] == [
+        "second",
+        "first",
+        "first",
+    ]
+
+
+def test_overruled_rows_carry_the_other_verdict() -> None:
+    """Where pods nominated to a node change its verdict, theirs is the one told."""
+    reasons = {0: Reasons("P")}
+
+    def judged(rows: int, *rejects: Reject) -> Verdicts:
+        made = Verdicts(np.full(rows, PASS, dtype=np.int8), np.zeros(rows, dtype=np.int64), reasons)
+        found = collect(rejects, reasons[0], rows)
+        if found is not None:
+            made.add(0, found)
+        return made
+
+    plain = judged(3, reject([0, 1], "full"))
+    plain.overrule(np.array([2, 1], dtype=np.intp), judged(2, reject([0], "nominated", of=2)))
+    assert [status and status.message for status in map(plain.status, range(3))] == [
+        "full",
+        "full",
+        "nominated",
+    ]
+
+
+def test_statuses_are_grouped_by_who_and_why() -> None:
+    reasons = Reasons("P")
+    verdicts = Verdicts(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), {0: reasons})
+    found = collect([reject([0, 2], "a")], reasons, 3)
+    assert found is not None
+    verdicts.add(0, found)
+    assert [(status.message, rows.tolist()) for status, rows in verdicts.statuses()] == [("a", [0, 2])]
+
+
+def test_detached_verdicts_stay_as_they_are() -> None:
+    """A decision that is kept does not change when the cluster goes on."""
+    who, why = np.zeros(3, dtype=np.int8), np.ones(3, dtype=np.int64)
+    reasons = Reasons("P")
+    reasons.joined(0, Reject(True, "a"))
+    kept = Verdicts(who, why, {0: reasons}).detached()
+    who[:], why[:] = PASS, 0
+    assert kept.status(1) == Status(Code.UNSCHEDULABLE, ("a",), "P")
+
+
+def test_however_many_reasons_there_are_they_are_told_apart() -> None:
+    rejects = [reject([1], f"reason {number}") for number in range(100)]
+    status = add_up(*rejects)[1]
+    assert status is not None
+    assert status.reasons == tuple(f"reason {number}" for number in range(100))
+
+
+def test_each_row_may_have_a_reason_of_its_own() -> None:
+    rejects = [reject([row], f"row {row} is odd", of=200) for row in range(200)]
+    reasons = Reasons("P")
+    found = collect(rejects, reasons, 200)
+    assert found is not None
+    assert [reasons.status(int(why)).message for why in found.why()] == [
+        f"row {row} is odd" for row in range(200)
+    ]

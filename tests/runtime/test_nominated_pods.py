@@ -1,0 +1,141 @@
+"""Nodes that are promised to pods which go first: judged again only where something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from bayplan.plugin import CycleState, Hypothesis, IntColumn, NodeColumns, Plugin, Pod, Reads, Reject
+from bayplan.plugins.node_resources_fit import NodeResourcesFit
+from bayplan.runtime.framework import Framework
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.one_node import OneSupposed
+from bayplan.testing.builders import make_node, make_pod
+
+from .profiles import found, make_framework, statuses
+
+SUPPOSED = (Hypothesis, OneSupposed)
+"""Nodes with other pods there, in columns or in plain numbers."""
+
+FIRST = 10
+"""The priority of pods that were promised a node."""
+
+
+class CountsSupposedRows(NodeResourcesFit):
+    """Counts the rows about which it is asked with other pods there."""
+
+    name: ClassVar[str] = "Fit"
+    rows = 0
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+        if isinstance(nodes, SUPPOSED):
+            self.rows += len(nodes)
+        return super().filter(state, pod, nodes)
+
+
+class LooksAtTheNodeOnly(Plugin):
+    reads: ClassVar = Reads.of()
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+        assert not isinstance(nodes, SUPPOSED), "its answer does not depend on who is there"
+        return [Reject(nodes.unschedulable, "closed")]
+
+
+class Indifferent(Plugin):
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return np.zeros(len(nodes), dtype=np.int64)
+
+
+def big(name: str, priority: int = FIRST) -> Pod:
+    return make_pod(name, cpu=3, priority=priority)
+
+
+def promised() -> tuple[Framework, CountsSupposedRows]:
+    """Six nodes with room for one big pod each, four of them promised, and a pod that has been tried."""
+    fit = CountsSupposedRows()
+    nodes = [make_node(f"n{number}", cpu=4) for number in range(6)]
+    framework = make_framework(LooksAtTheNodeOnly(), fit, Indifferent(), nodes=nodes)
+    for number in range(4):
+        framework.cluster.nominate(big(f"first-{number}"), f"n{number}")
+    assert found(framework, big("tried")).feasible == 2
+    assert fit.rows == 4
+    fit.rows = 0
+    return framework, fit
+
+
+@pytest.mark.parametrize(
+    ("change", "judged", "feasible"),
+    [
+        pytest.param(lambda cluster: None, 0, 2, id="nothing changed"),
+        pytest.param(lambda cluster: cluster.nominate(big("new"), "n4"), 1, 1, id="a promise was made"),
+        pytest.param(
+            lambda cluster: cluster.nominate(big("new", FIRST - 1), "n4"), 0, 2, id="to one that goes later"
+        ),
+        pytest.param(lambda cluster: cluster.withdraw(big("first-1").uid), 0, 3, id="one was withdrawn"),
+        pytest.param(
+            lambda cluster: cluster.nominate(big("first-1"), "n5"), 1, 2, id="one was promised another node"
+        ),
+        pytest.param(
+            lambda cluster: cluster.set_node(make_node("n2", cpu=8)), 1, 3, id="a promised node has grown"
+        ),
+        pytest.param(
+            lambda cluster: cluster.set_node(make_node("n2", cpu=8, unschedulable=True)),
+            0,
+            2,
+            id="it has grown and was closed",
+        ),
+        pytest.param(lambda cluster: cluster.remove_node("n2"), 0, 2, id="a promised node has gone"),
+        pytest.param(
+            lambda cluster: cluster.add_pod(make_pod("small", cpu=1), "n3"), 1, 2, id="a pod came there"
+        ),
+        pytest.param(
+            lambda cluster: cluster.add_pod(big("x"), "n4"), 0, 1, id="a pod came where nobody is expected"
+        ),
+        pytest.param(lambda cluster: cluster.set_node(make_node("n6", cpu=4)), 4, 3, id="the table grew"),
+    ],
+)
+def test_only_what_changed_is_judged_again(
+    change: Callable[[Cluster], None], judged: int, feasible: int
+) -> None:
+    framework, fit = promised()
+    change(framework.cluster)
+    assert (found(framework, big("next")).feasible, fit.rows) == (feasible, judged)
+
+
+def test_a_pod_that_was_promised_a_node_itself_may_have_it_and_others_may_not() -> None:
+    framework, fit = promised()
+    mine = big("first-2")
+    assert [found(framework, pod).feasible for pod in (mine, big("next"), mine)] == [3, 2, 3]
+    assert fit.rows == 1, "its own node was judged once, for the other"
+
+
+def test_each_priority_has_its_own_view_of_who_goes_first() -> None:
+    framework, _ = promised()
+    assert [found(framework, big("next", priority)).feasible for priority in (FIRST + 1, FIRST, 0)] == [
+        6,
+        2,
+        2,
+    ]
+
+
+def test_a_plugin_that_broke_is_asked_again() -> None:
+    """What could not be judged is not taken for judged."""
+
+    class BreaksOnce(CountsSupposedRows):
+        name: ClassVar[str] = "Fit"
+        broken = True
+
+        def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+            if isinstance(nodes, SUPPOSED) and self.broken:
+                self.broken = False
+                raise RuntimeError("out of order")
+            return super().filter(state, pod, nodes)
+
+    framework = make_framework(BreaksOnce(), Indifferent(), nodes=[make_node("n", cpu=4)])
+    framework.cluster.nominate(big("first"), "n")
+    with pytest.raises(Exception, match="out of order"):
+        framework.find(big("next"))
+    assert statuses(framework, big("next"))["n"].message == "Insufficient cpu"

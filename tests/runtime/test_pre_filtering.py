@@ -1,0 +1,229 @@
+"""PreFilter: who is left out, which nodes are left, and what is told when none is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bayplan.plugin import (
+    SKIP,
+    SUCCESS,
+    Code,
+    CycleState,
+    NodeColumns,
+    NodeNames,
+    Plugin,
+    Pod,
+    Reads,
+    Reject,
+    Status,
+    failure,
+    unresolvable,
+    unschedulable,
+)
+from bayplan.runtime.calls import AttemptError
+from bayplan.testing.builders import make_pod
+
+from .profiles import found, make_framework, not_found
+
+Answer = Status | NodeNames | None
+
+
+class Answers(Plugin):
+    """Gives the answer it was made with, rejects nothing, and knows what it was asked."""
+
+    def __init__(self, answer: Answer | Exception = None, rejects: bool = False) -> None:
+        super().__init__()
+        self.answer = answer
+        self.rejects = rejects
+        self.asked: list[str] = []
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Answer:
+        self.asked.append("PreFilter")
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        self.asked.append("Filter")
+        yield Reject(self.rejects, f"no, says {self.name}")
+
+
+class First(Answers):
+    pass
+
+
+class Second(Answers):
+    pass
+
+
+class Third(Answers):
+    pass
+
+
+class Kept(Answers):
+    reads = Reads.of("labels")
+
+
+class AlsoKept(Answers):
+    reads = Reads.of("labels")
+
+
+def only(*names: str) -> NodeNames:
+    return NodeNames(frozenset(names))
+
+
+class TestSkip:
+    @pytest.mark.parametrize("kind", [First, Kept], ids=["asked", "kept"])
+    def test_a_plugin_that_skips_is_not_asked_to_filter(self, kind: type[Answers]) -> None:
+        plugin = kind(SKIP, rejects=True)
+        assert found(make_framework(plugin), make_pod()).evaluated == 1
+        assert plugin.asked == ["PreFilter"]
+
+    def test_each_attempt_is_asked_anew(self) -> None:
+        plugin = First(SKIP, rejects=True)
+        framework = make_framework(plugin)
+        found(framework, make_pod("a"))
+        plugin.answer = None
+        assert not_found(framework, make_pod("b")).diagnosis.rejecting_plugins == {"First"}
+
+
+class TestNodeSets:
+    def test_only_these_nodes_are_looked_at(self) -> None:
+        framework = make_framework(First(only("n2")), nodes=4)
+        assert found(framework, make_pod()).node_name == "n2"
+
+    @pytest.mark.parametrize("kind", [Second, Kept], ids=["asked", "kept"])
+    def test_sets_of_several_plugins_are_intersected(self, kind: type[Answers]) -> None:
+        framework = make_framework(First(only("n1", "n2")), kind(only("n2", "n3")), nodes=4)
+        for name in ("a", "b"):
+            assert found(framework, make_pod(name)).node_name == "n2"
+
+    def test_all_others_are_told_why(self) -> None:
+        framework = make_framework(Second(only("n1", "n2")), First(only("n2", "n3"), rejects=True), nodes=4)
+        diagnosis = not_found(framework, make_pod()).diagnosis
+        absent = Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [First Second]",))
+        assert diagnosis.absent == absent
+        assert [diagnosis.status(row) == absent for row in range(4)] == [True, True, False, True]
+        assert diagnosis.rejecting_plugins == {"First", "Second"}
+
+    def test_nodes_that_do_not_exist_leave_no_candidate(self) -> None:
+        framework = make_framework(First(only("nowhere")), nodes=2)
+        diagnosis = not_found(framework, make_pod()).diagnosis
+        assert diagnosis.absent.reasons == ("node(s) didn't satisfy plugin(s) [First]",)
+        assert diagnosis.pre_filter_message == ""
+
+    def test_a_node_that_is_gone_but_still_has_pods_is_none(self) -> None:
+        framework = make_framework(First(only("n1")), nodes=3)
+        framework.cluster.add_pod(make_pod("stays"), "n1")
+        framework.cluster.remove_node("n1")
+        assert len(not_found(framework, make_pod()).diagnosis.looked_at) == 0
+
+    def test_an_empty_set_of_one_plugin(self) -> None:
+        second = Second()
+        diagnosis = not_found(make_framework(First(only()), second), make_pod()).diagnosis
+        assert diagnosis.pre_filter_message == "node(s) didn't satisfy plugin First"
+        assert diagnosis.absent == Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin First",))
+        assert diagnosis.rejecting_plugins == {"First"}
+        assert second.asked == []
+
+    def test_an_empty_intersection(self) -> None:
+        """The names are sorted, and the run stops there."""
+        third = Third()
+        framework = make_framework(Second(only("n1")), First(only("n2")), third)
+        diagnosis = not_found(framework, make_pod()).diagnosis
+        text = "node(s) didn't satisfy plugin(s) [First Second] simultaneously"
+        assert diagnosis.pre_filter_message == text
+        assert diagnosis.rejecting_plugins == {"First", "Second"}
+        assert third.asked == []
+
+    def test_a_kept_set_is_used_again(self) -> None:
+        plugin = Kept(only("n2"))
+        framework = make_framework(plugin, nodes=4)
+        for name in "abc":
+            assert found(framework, make_pod(name)).node_name == "n2"
+        assert plugin.asked.count("PreFilter") == 1
+
+
+class TestRejections:
+    @pytest.mark.parametrize("kind", [First, Kept], ids=["asked", "kept"])
+    def test_unresolvable_stops_the_run(self, kind: type[Answers]) -> None:
+        second = Second(only("n1"))
+        framework = make_framework(kind(unresolvable("a", "b")), second)
+        for name in ("a", "b"):
+            diagnosis = not_found(framework, make_pod(name)).diagnosis
+            assert diagnosis.absent == Status(Code.UNRESOLVABLE, ("a", "b"), kind.__name__)
+            assert diagnosis.pre_filter_message == "a, b"
+            assert diagnosis.rejecting_plugins == {kind.__name__}
+        assert second.asked == []
+
+    def test_who_rejects_for_good_is_the_only_one_to_blame(self) -> None:
+        """Though others had narrowed the nodes down before."""
+        framework = make_framework(First(only("n1")), Second(unresolvable("a")))
+        assert not_found(framework, make_pod()).diagnosis.rejecting_plugins == {"Second"}
+
+    def test_unschedulable_is_remembered_while_the_others_are_asked(self) -> None:
+        """They leave behind what preemption will ask for."""
+        second, third = Second(unschedulable("b")), Third(only("n1"))
+        result = not_found(make_framework(First(unschedulable("a")), second, third), make_pod())
+        assert result.diagnosis.absent == Status(Code.UNSCHEDULABLE, ("b",), "Second")
+        assert result.diagnosis.rejecting_plugins == {"Second", "Third"}
+        assert (second.asked, third.asked) == (["PreFilter"], ["PreFilter"])
+        assert result.search.pre_filtered == {"First", "Second", "Third"}
+
+    def test_unresolvable_after_unschedulable_wins(self) -> None:
+        framework = make_framework(First(unschedulable("a")), Second(unresolvable("b")))
+        assert not_found(framework, make_pod()).diagnosis.absent.code is Code.UNRESOLVABLE
+
+    def test_a_kept_rejection_holds_for_the_next_pod(self) -> None:
+        plugin = Kept(unschedulable("claimed"))
+        framework = make_framework(plugin, AlsoKept())
+        for name in "abc":
+            assert not_found(framework, make_pod(name)).diagnosis.pre_filter_message == "claimed"
+        assert plugin.asked == ["PreFilter"]
+
+    def test_success_is_an_answer_like_none(self) -> None:
+        assert found(make_framework(First(SUCCESS)), make_pod())
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        pytest.param(failure("disk full"), "disk full", id="an error"),
+        pytest.param(Status(Code.PENDING, ("later",)), "later", id="pending"),
+        pytest.param(Status(Code.WAIT, ("wait",)), "wait", id="wait"),
+        pytest.param(RuntimeError("oops"), "oops", id="an exception"),
+        pytest.param(ValueError(), "ValueError", id="an exception without a text"),
+        pytest.param("yes", "PreFilter gave 'yes'", id="no status at all"),
+    ],
+)
+@pytest.mark.parametrize("kind", [First, Kept], ids=["asked", "kept"])
+def test_anything_else_fails_the_attempt(kind: type[Answers], answer: Answer, text: str) -> None:
+    framework = make_framework(kind(answer))
+    for _ in range(2):
+        with pytest.raises(AttemptError) as raised:
+            framework.find(make_pod())
+        assert str(raised.value) == f'running PreFilter plugin "{kind.__name__}": {text}'
+        assert raised.value.plugin == kind.__name__
+
+
+def test_all_plugins_count_as_asked_when_answers_are_kept() -> None:
+    """A PostFilter that wants to know whether its PreFilter was run hears the same every time."""
+    framework = make_framework(Kept(), Second(rejects=True))
+    for name in ("a", "b"):
+        assert not_found(framework, make_pod(name)).search.pre_filtered == {"Kept", "Second"}
+
+
+def test_those_behind_a_rejection_do_not_count_as_asked() -> None:
+    framework = make_framework(First(unresolvable("no")), Kept(), Second())
+    assert not_found(framework, make_pod()).search.pre_filtered == {"First"}
+
+
+def test_those_before_a_rejection_count_as_asked_when_answers_are_kept() -> None:
+    """They were asked for an earlier pod alike. Whoever comes after the one that says no was not."""
+    second = Second(rejects=True)
+    framework = make_framework(Kept(), second, AlsoKept())
+    not_found(framework, make_pod("a"))
+    second.answer = unresolvable("no")
+    assert not_found(framework, make_pod("b")).search.pre_filtered == {"Kept", "Second"}
