@@ -107,15 +107,13 @@ def test_arguments_may_name_their_kind() -> None:
     assert config.profiles[0].plugin_config[0].args == NodeResourcesFitArgs()
 
 
-def test_whether_preemption_was_limited_stays_known() -> None:
-    """Upstream's defaults, written down, mean something else here than nothing written down."""
-    given = {"minCandidateNodesPercentage": 10, "minCandidateNodesAbsolute": 100}
-    limited = make_profile_config(args={"DefaultPreemption": given}).profiles[0].plugin_config[0].args
-    free = make_profile_config(args={"DefaultPreemption": {}}).profiles[0].plugin_config[0].args
-    assert isinstance(limited, DefaultPreemptionArgs)
-    assert isinstance(free, DefaultPreemptionArgs)
-    assert limited.to_wire() == free.to_wire()
-    assert (limited.judges_all_candidates, free.judges_all_candidates) == (False, True)
+def test_defaults_of_preemption_mean_the_same_whether_given_or_left_out() -> None:
+    given = {"minCandidateNodesPercentage": 10, "minCandidateNodesAbsolute": None}
+    spelled_out = make_profile_config(args={"DefaultPreemption": given}).profiles[0].plugin_config[0].args
+    left_out = make_profile_config(args={"DefaultPreemption": {}}).profiles[0].plugin_config[0].args
+    assert spelled_out == left_out == DefaultPreemptionArgs()
+    assert DefaultPreemptionArgs().evaluates_all_candidates
+    assert not DefaultPreemptionArgs(min_candidate_nodes_absolute=99).evaluates_all_candidates
 
 
 def test_gates_decide_on_defaults() -> None:

@@ -152,40 +152,28 @@ class InterPodAffinityArgs(PluginArgs, frozen=True):
 
 
 class DefaultPreemptionArgs(PluginArgs, frozen=True):
-    """How many candidates preemption looks for before it chooses.
+    """How many candidate nodes preemption looks for before it chooses one.
 
-    Left out (None) they print as upstream's defaults, but every candidate is judged: knowing all of them is
-    cheap here. Once the configuration sets one of them, preemption looks for as few as upstream would.
+    With kube-scheduler's default values, given or left out, every candidate is evaluated: it is cheap here to
+    know all of them. Other values limit the search as they do in kube-scheduler. A default that is spelled
+    out must not decide differently from one that is left out, or `config show` would change a configuration.
     """
 
-    min_candidate_nodes_percentage: Int32 | None = None
-    min_candidate_nodes_absolute: Int32 | None = None
+    min_candidate_nodes_percentage: Int32 = 10
+    min_candidate_nodes_absolute: Int32 = 100
 
     @property
-    def judges_all_candidates(self) -> bool:
-        """Whether the configuration leaves the number of candidates open."""
-        return self.min_candidate_nodes_percentage is None and self.min_candidate_nodes_absolute is None
-
-    @property
-    def percentage(self) -> int:
-        given = self.min_candidate_nodes_percentage
-        return 10 if given is None else given
-
-    @property
-    def absolute(self) -> int:
-        given = self.min_candidate_nodes_absolute
-        return 100 if given is None else given
-
-    def to_wire(self) -> dict[str, object]:
-        return {"minCandidateNodesPercentage": self.percentage, "minCandidateNodesAbsolute": self.absolute}
+    def evaluates_all_candidates(self) -> bool:
+        """Whether the search for candidates is left unlimited."""
+        return self == DefaultPreemptionArgs()
 
     def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
         percentage, absolute = at(path, "minCandidateNodesPercentage"), at(path, "minCandidateNodesAbsolute")
-        if not 0 <= self.percentage <= 100:
-            yield invalid(percentage, self.percentage, "not in valid range [0, 100]")
-        if self.absolute < 0:
-            yield invalid(absolute, self.absolute, "not in valid range [0, inf)")
-        if self.percentage == self.absolute == 0:
+        if not 0 <= self.min_candidate_nodes_percentage <= 100:
+            yield invalid(percentage, self.min_candidate_nodes_percentage, "not in valid range [0, 100]")
+        if self.min_candidate_nodes_absolute < 0:
+            yield invalid(absolute, self.min_candidate_nodes_absolute, "not in valid range [0, inf)")
+        if self.min_candidate_nodes_percentage == self.min_candidate_nodes_absolute == 0:
             yield invalid(percentage, 0, "cannot be zero at the same time as minCandidateNodesAbsolute")
             yield invalid(absolute, 0, "cannot be zero at the same time as minCandidateNodesPercentage")
 

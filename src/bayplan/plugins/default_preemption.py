@@ -79,7 +79,7 @@ class DefaultPreemption(Plugin):
     def _sampling(self) -> Sampling | None:
         """None, and so all candidates, unless the configuration says how many are enough."""
         args = self.args
-        if args.judges_all_candidates:
+        if args.evaluates_all_candidates:
             return None
         offset = self.handle.random.random() if self.handle is not None else 0.0
-        return Sampling(args.percentage, args.absolute, offset)
+        return Sampling(args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute, offset)
