@@ -7,14 +7,17 @@ Strategic merge patches, which know the types of Kubernetes, are in `strategic.p
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from bayplan.api.merge_patch import merged
 from bayplan.server.statuses import RefusalError, bad_request
 
 Content = dict[str, Any]
 Patch = Callable[[Content], Content]
+
+_INDEX: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def merge_patch(patch: Content) -> Patch:
@@ -85,17 +88,18 @@ def _steps(pointer: str) -> list[str]:
 
 def _at(content: Any, path: list[str]) -> Any:
     for step in path:
-        content = content[_index(content, step)] if isinstance(content, list) else content[step]
+        content = content[_index(step, len(content))] if isinstance(content, list) else content[step]
     return content
 
 
-def _index(items: list[Any], step: str) -> int:
-    if not step.isdecimal():
-        raise ValueError("no index of a list")
+def _index(step: str, length: int) -> int:
+    """An index below `length`. As in kube-apiserver, a negative one counts from the end, with -1 the last."""
+    if _INDEX.fullmatch(step) is None:
+        raise ValueError("not an index of a list")
     index = int(step)
-    if index >= len(items):
+    if not -length <= index < length:
         raise IndexError(step)
-    return index
+    return index % length
 
 
 def _add(content: Any, path: list[str], part: Any) -> Any:
@@ -106,10 +110,7 @@ def _add(content: Any, path: list[str], part: Any) -> Any:
         if path[-1] == "-":
             parent.append(part)
         else:
-            index = int(path[-1])
-            if index > len(parent):
-                raise IndexError(path[-1])
-            parent.insert(index, part)
+            parent.insert(_index(path[-1], len(parent) + 1), part)
     else:
         parent[path[-1]] = part
     return content
@@ -119,7 +120,7 @@ def _replace(content: Any, path: list[str], part: Any) -> Any:
     if not path:
         return part
     parent = _at(content, path[:-1])
-    parent[_index(parent, path[-1]) if isinstance(parent, list) else path[-1]] = part
+    parent[_index(path[-1], len(parent)) if isinstance(parent, list) else path[-1]] = part
     return content
 
 
@@ -127,5 +128,5 @@ def _remove(content: Any, path: list[str]) -> Any:
     if not path:
         return None
     parent = _at(content, path[:-1])
-    del parent[_index(parent, path[-1]) if isinstance(parent, list) else path[-1]]
+    del parent[_index(path[-1], len(parent)) if isinstance(parent, list) else path[-1]]
     return content
