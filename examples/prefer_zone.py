@@ -1,7 +1,7 @@
-"""A placement rule of one's own, written twice: for one node at a time, and for all nodes at once.
+"""A custom placement rule, written twice: for one node at a time, and for all nodes at once.
 
-Pods go to the zone that their `preferred-zone` annotation names, if they can, and GPU pods go only where GPUs
-are. Both classes decide the same; the second stays quick with thousands of nodes.
+Pods prefer the zone that their `preferred-zone` annotation names, and GPU pods are scheduled only to nodes
+with GPUs. Both classes decide the same; the second stays fast with thousands of nodes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,19 @@ class PreferZone(NodePlugin):
         return None
 
     def score_node(self, pod: Pod, node: NodeInfo) -> int:
-        return 100 if node.labels.get(ZONE) == pod.annotations.get("preferred-zone") else 0
+        zone = pod.annotations.get("preferred-zone")
+        return 100 if zone is not None and node.labels.get(ZONE) == zone else 0
 
 
 class PreferZoneColumns(Plugin):
-    """All nodes at once. Each column has an entry for every node that is asked about."""
+    """All nodes at once. Each column has one entry per node."""
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         if pod.labels.get("workload") == "gpu":
             yield Reject(nodes.label("hardware") != "gpu", "node has no GPU", unresolvable=True)
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
-        return np.where(nodes.label(ZONE) == pod.annotations.get("preferred-zone"), 100, 0)
+        zone = pod.annotations.get("preferred-zone")
+        if zone is None:  # A comparison with None would match the nodes without a zone.
+            return np.zeros(len(nodes), dtype=np.int64)
+        return np.where(nodes.label(ZONE) == zone, 100, 0)

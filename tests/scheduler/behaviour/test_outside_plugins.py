@@ -54,6 +54,14 @@ async def test_pods_land_in_the_zone_that_they_name(name: str, keep: bool) -> No
 
 @BOTH
 @virtual
+async def test_a_pod_that_names_no_zone_does_not_prefer_nodes_without_one(name: str) -> None:
+    nodes = [make_node("n-a", labels={ZONE: "a"}), make_node("without")]
+    async with running(*nodes, make_pod("p"), plugins=[example(name)]) as world:
+        assert world.node_of("p") == "n-a"
+
+
+@BOTH
+@virtual
 async def test_gpu_pods_go_only_where_gpus_are(name: str) -> None:
     gpu_node = make_node("gpu", labels={"hardware": "gpu", ZONE: "z"})
     pod = wanting("a", labels={"workload": "gpu"})
