@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from bayplan.plugin import CycleState, NodeInfo, NodePlugin, Plugin, Pod, Status
 from bayplan.plugin_args.base import PluginArgs
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.node_name import NodeName
+from bayplan.scheduler import plugin_sources
 from bayplan.scheduler.plugin_sources import (
     catalog_with,
     enable_everywhere,
@@ -60,7 +63,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "importable" / "needy_module.py").write_text("import a_module_that_is_not_there\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "importable")
+    # Only what a test installs: the environment may have plugin packages of its own.
+    monkeypatch.setattr(plugin_sources, "entry_points", partial(_entry_points, tmp_path / "importable"))
     return tmp_path
+
+
+def _entry_points(folder: Path, *, group: str) -> list[EntryPoint]:
+    found = (entry for package in distributions(path=[str(folder)]) for entry in package.entry_points)
+    return [entry for entry in found if entry.group == group]
 
 
 # Loading
