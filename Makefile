@@ -11,7 +11,7 @@ SCENARIOS ?= 20
 FIRST_SEED ?= 1
 
 run: $(STAMP)
-	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.coscheduling:Coscheduling --end-at-rest auto \
+	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.coscheduling:Coscheduling --exit-when-idle auto \
 	  -f examples/tour/1-platform.yaml -f examples/tour/2-workloads.yaml -f examples/tour/3-urgent.yaml
 
 test: $(STAMP)

@@ -30,7 +30,7 @@ def _up(tmp_path: Path, *arguments: str) -> list[str]:
 
 def _ended(tmp_path: Path, *arguments: str) -> str:
     done = subprocess.run(
-        _up(tmp_path, *arguments, "--end-at-rest", "always"),
+        _up(tmp_path, *arguments, "--exit-when-idle", "always"),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,

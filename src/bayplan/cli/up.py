@@ -45,7 +45,7 @@ ALWAYS, AUTO, NEVER = "always", "auto", "never"
     multiple=True,
     metavar="FILE",
     help="Objects to create: a YAML or JSON file, a directory, or - for standard input. Of several, each is "
-    "applied when everything from the one before has come to rest.",
+    "applied when the cluster is idle after the one before.",
 )
 @click.option(
     "--config", "config_file", metavar="FILE", help="A scheduler configuration, as kube-scheduler reads it."
@@ -72,12 +72,12 @@ ALWAYS, AUTO, NEVER = "always", "auto", "never"
 )
 @click.option("--no-scheduler", is_flag=True, help="Leave scheduling to somebody else.")
 @click.option(
-    "--end-at-rest",
+    "--exit-when-idle",
     type=click.Choice([ALWAYS, AUTO, NEVER]),
     default=NEVER,
     show_default=True,
-    help="End by itself once everything has found its place or cannot find one; auto: unless standard input "
-    "and output are a terminal.",
+    help="Exit once every pod is scheduled or unschedulable and nothing else is in progress; auto: only if "
+    "standard input or output is not a terminal.",
 )
 def up(
     nodes: int,
@@ -88,7 +88,7 @@ def up(
     port: int,
     data_dir: Path | None,
     no_scheduler: bool,
-    end_at_rest: str,
+    exit_when_idle: str,
 ) -> None:
     """Start a cluster in this process: API server, nodes that are simulated, and the scheduler.
 
@@ -107,7 +107,7 @@ def up(
     manifests = read_manifests(files)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    ends = end_at_rest == ALWAYS or (end_at_rest == AUTO and not is_terminal)
+    ends = exit_when_idle == ALWAYS or (exit_when_idle == AUTO and not is_terminal)
     shows = sys.stdout.isatty() and not ends
     try:
         asyncio.run(_run(settings, manifests, kubeconfig, ends=ends, shows=shows))
