@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
 
+from bayplan.extender.steps import CycleExtenders
 from bayplan.framework.points import Point
 from bayplan.plugin import (
     SUCCESS,
@@ -25,9 +27,10 @@ from bayplan.plugin import (
     unresolvable,
     unschedulable,
 )
+from bayplan.runtime.extender_requests import FilterRequest, FilterResponse
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
-from bayplan.scheduler.cycle import Decision, decide
+from bayplan.scheduler.cycle import Decision, decide, scheduling_cycle
 from bayplan.testing.builders import make_node, make_pod
 
 
@@ -223,3 +226,26 @@ def test_an_eviction_is_handed_on() -> None:
     )
     assert decision.post_filter is not None
     assert decision.post_filter.eviction is eviction
+
+
+def test_with_extenders_the_cycle_is_resumed_with_their_answer() -> None:
+    cluster = Cluster()
+    for name in ("a", "b", "c"):
+        cluster.set_node(make_node(name))
+    framework = Framework(Profile("test", {}, {}), cluster)
+    framework.extenders = CycleExtenders(framework, random.Random(0), needs_all_feasible=True)
+    pod = make_pod()
+    cycle = scheduling_cycle(framework, pod)
+    assert next(cycle) == FilterRequest(pod, ["a", "b", "c"])
+    with pytest.raises(StopIteration) as end:
+        cycle.send(FilterResponse(("b",), removed=True))
+    assert end.value.value.node_name == "b"
+
+
+def test_without_an_answer_a_question_is_an_error() -> None:
+    cluster = Cluster()
+    cluster.set_node(make_node("a"))
+    framework = Framework(Profile("test", {}, {}), cluster)
+    framework.extenders = CycleExtenders(framework, random.Random(0), needs_all_feasible=True)
+    with pytest.raises(RuntimeError, match="no extenders to answer FilterRequest"):
+        decide(framework, make_pod())

@@ -1,17 +1,18 @@
 """The HTTP extender protocol: webhooks that filter, prioritize, preempt and bind.
 
-A scheduling cycle yields a request (`requests.py`) and is resumed with what `ExtenderChain.answer` says:
+A scheduling cycle yields a request (`steps.py`) and is resumed with the answer of `ExtenderChain.answer`:
 
-    requests → chain → extender → wire, node_json → client → HTTP
+    steps → chain → extender → wire, node_json → client → HTTP
 
-Every part knows only what stands to its right.
+Each part imports only those to its right.
 """
 
 from bayplan.extender.chain import ExtenderChain, build_chain
 from bayplan.extender.errors import ExtenderError
 from bayplan.extender.extender import Extender, FilterAnswer
 from bayplan.extender.node_json import ObjectJSON, RawObjects
-from bayplan.extender.requests import (
+from bayplan.extender.view import ClusterView, SnapshotView
+from bayplan.runtime.extender_requests import (
     EXTENDER,
     FilterRequest,
     FilterResponse,
@@ -22,7 +23,6 @@ from bayplan.extender.requests import (
     Request,
     Response,
 )
-from bayplan.extender.view import ClusterView, SnapshotView
 
 __all__ = [
     "EXTENDER",

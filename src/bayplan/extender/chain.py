@@ -21,7 +21,12 @@ from bayplan.extender.client import ExtenderClient
 from bayplan.extender.errors import ExtenderError
 from bayplan.extender.extender import Extender, FilterAnswer
 from bayplan.extender.node_json import ObjectJSON, RawObjects
-from bayplan.extender.requests import (
+from bayplan.extender.settings import ExtenderSettings
+from bayplan.extender.view import ClusterView
+from bayplan.framework.outcome import Eviction
+from bayplan.framework.status import Code, Status
+from bayplan.plugin_args.field_errors import quoted
+from bayplan.runtime.extender_requests import (
     FilterRequest,
     FilterResponse,
     PreemptRequest,
@@ -31,11 +36,6 @@ from bayplan.extender.requests import (
     Request,
     Response,
 )
-from bayplan.extender.settings import ExtenderSettings
-from bayplan.extender.view import ClusterView
-from bayplan.framework.outcome import Eviction
-from bayplan.framework.status import Code, Status
-from bayplan.plugin_args.field_errors import quoted
 
 NO_VICTIM: Final = "expected at least one victim pod on node {node}"
 SCALE: Final = 10

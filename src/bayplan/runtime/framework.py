@@ -18,12 +18,13 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
+from bayplan.runtime.extender_requests import Steps, run_through
 from bayplan.runtime.feasible import Feasible, SearchOrder
 from bayplan.runtime.filtering import Filtering
 from bayplan.runtime.pre_filtering import PreFiltering
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.scoring import Scoring
-from bayplan.runtime.search import Filtered, Found, NotFound, Search, SearchStart
+from bayplan.runtime.search import ExtenderSteps, Filtered, Found, NotFound, Search, SearchStart
 from bayplan.runtime.signature_cache import Shapes
 from bayplan.runtime.ties import pick
 from bayplan.runtime.timing import (
@@ -64,8 +65,8 @@ class Framework:
         self.observer: PointObserver | None = None
         """Told how long each extension point took; nobody by default."""
         self.caller = Caller()
-        self.finds_several = False
-        """Whether somebody besides plugins (an extender) wants to choose among several nodes."""
+        self.extenders: ExtenderSteps | None = None
+        """Asked in the middle of a cycle, where the configuration names extenders."""
         self._shapes = Shapes(profile, cluster, self.caller)
         self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
@@ -91,16 +92,23 @@ class Framework:
         return Search(pod, self.cluster.templates.facts(pod), CycleState(), self._shapes.anew(pod))
 
     def find(self, pod: Pod) -> Found | NotFound:
+        """`search` without extenders."""
+        return run_through(self.search(pod))
+
+    def search(self, pod: Pod) -> Steps[Found | NotFound]:
         """The best node for the pod, or why there is none. Raises AttemptError where a plugin broke."""
-        search = self.begin(pod)
+        search, extenders = self.begin(pod), self.extenders
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
         search.standing.sync()
         nominated = self.nominated_first(search)
-        if nominated is not None:
+        if nominated is not None and (extenders is None or (yield from extenders.accepts(nominated))):
             return nominated
-        return self._choose(search, self.filtering.verdicts(search))
+        filtered = self.filtered(search, self.filtering.verdicts(search))
+        if extenders is not None:
+            return (yield from extenders.choose(search, filtered))
+        return self.choose(search, filtered)
 
     def _passed(self, search: Search, place: int) -> None:
         """Writes down when the search was so far."""
@@ -179,9 +187,8 @@ class Framework:
 
     # Choosing
 
-    def _choose(self, search: Search, verdicts: Verdicts) -> Found | NotFound:
-        """Takes candidates in order, stops early where sampling says so, scores what fits."""
-        filtered = self.filtered(search, verdicts)
+    def choose(self, search: Search, filtered: Filtered) -> Found | NotFound:
+        """The best of the feasible nodes."""
         feasible = filtered.feasible
         if len(feasible) == 0:
             return self.not_found(search, filtered)
@@ -273,7 +280,8 @@ class Framework:
         return made
 
     def _nodes_to_find(self, count: int) -> int:
-        if not self.profile.scores and not self.finds_several:
+        extended = self.extenders is not None and self.extenders.needs_all_feasible
+        if not self.profile.scores and not extended:
             return 1
         if count < MIN_FEASIBLE or not 0 < self._percentage < 100:
             return count

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import Verdicts
-from bayplan.framework.outcome import Diagnosis
+from bayplan.framework.outcome import Diagnosis, PostFilterResult
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
+from bayplan.runtime.extender_requests import Steps
 from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.signature_results import Standing
 from bayplan.runtime.timing import Readings
@@ -95,3 +97,19 @@ class Filtered(msgspec.Struct, frozen=True):
     def view(self) -> NodeColumns:
         """The rows that fit, in the order in which they were found."""
         return self.feasible.view
+
+
+class ExtenderSteps(Protocol):
+    """The steps of a cycle that extenders take part in (`extender/steps.py`)."""
+
+    needs_all_feasible: bool
+    """Whether an extender filters or scores: the search then does not stop at the first feasible node."""
+
+    def accepts(self, found: Found) -> Steps[bool]:
+        """Whether extenders let the pod have its nominated node."""
+
+    def choose(self, search: Search, filtered: Filtered) -> Steps[Found | NotFound]:
+        """The best of the nodes that filters and extenders leave."""
+
+    def select_victims(self, pod: Pod, answer: PostFilterResult) -> Steps[PostFilterResult]:
+        """The eviction that extenders leave, in place of the one that PostFilter chose."""

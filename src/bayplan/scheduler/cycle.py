@@ -1,7 +1,8 @@
 """The scheduling cycle of one pod: find a node, or say why there is none and what preemption would do.
 
-A plain function: cluster and pod in, `Decision` out. Nothing is written and nobody is asked; the caller
-carries the decision out.
+Cluster and pod in, `Decision` out; nothing is written, the caller carries the decision out. It is a
+generator: with extenders it yields each question and is resumed with the answer (`extender/steps.py`),
+without them it runs through.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from bayplan.framework.outcome import Diagnosis, FilterOutcome, Nomination, Post
 from bayplan.framework.points import Point
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime import calls
+from bayplan.runtime.extender_requests import Steps, run_through
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import Found, NotFound
 from bayplan.runtime.timing import timed
@@ -45,44 +47,49 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decide(framework: Framework, pod: Pod) -> Decision:
+    """One attempt to schedule the pod, without extenders."""
+    return run_through(scheduling_cycle(framework, pod))
+
+
+def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     """One attempt to schedule the pod."""
     # Upstream lists the nodes at the beginning of every attempt, even of one that does not look at them.
     if not len(framework.cluster.order):
-        return no_nodes(pod)
+        return _no_nodes(pod)
     try:
-        result = framework.find(pod)
+        result = yield from framework.search(pod)
     except calls.AttemptError as error:
-        return broke(framework, pod, error)
+        return _plugin_error(framework, pod, error)
     if framework.observer is not None:
         framework.observer.ended(result)
     if isinstance(result, Found):
         return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
-    return _unschedulable(framework, result)
+    answer = None
+    if framework.profile.plugins[Point.POST_FILTER]:
+        answer = post_filter(framework, result)
+        if framework.extenders is not None:
+            answer = yield from framework.extenders.select_victims(pod, answer)
+    return _unschedulable(result, answer)
 
 
-def no_nodes(pod: Pod) -> Decision:
+def _no_nodes(pod: Pod) -> Decision:
     return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
 
 
-def broken(pod: Pod, text: str, plugin: str = "") -> Decision:
-    """The attempt failed through no fault of the pod."""
+def error_decision(pod: Pod, text: str, plugin: str = "") -> Decision:
+    """The attempt failed because of an error, not because of the pod."""
     return Decision(pod, Status(Code.ERROR, (text,), plugin), text, nomination=Nomination(""))
 
 
-def broke(framework: Framework, pod: Pod, error: calls.AttemptError) -> Decision:
-    """A plugin or an extender broke on the way."""
+def _plugin_error(framework: Framework, pod: Pod, error: calls.AttemptError) -> Decision:
+    """The error of a plugin or an extender ended the search."""
     if framework.observer is not None and error.point:
         framework.observer.broke(error.point)
-    return broken(pod, str(error), error.plugin)
+    return error_decision(pod, str(error), error.plugin)
 
 
-def _unschedulable(framework: Framework, result: NotFound) -> Decision:
-    answer = post_filter(framework, result) if framework.profile.plugins[Point.POST_FILTER] else None
-    return unschedulable_decision(result, answer)
-
-
-def unschedulable_decision(result: NotFound, answer: PostFilterResult | None) -> Decision:
-    """What is said and done about a pod that fits nowhere."""
+def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decision:
+    """The message and the nomination of a pod that fits nowhere."""
     pod, diagnosis = result.search.pod, result.diagnosis
     if answer is None:
         nomination: Nomination | None = Nomination("")

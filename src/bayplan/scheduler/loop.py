@@ -39,6 +39,7 @@ from bayplan.cache.cache import Cache
 from bayplan.client.informer import Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.extender.chain import ExtenderChain, build_chain
+from bayplan.extender.steps import CycleExtenders
 from bayplan.extender.view import SnapshotView
 from bayplan.framework.cluster_api import ClusterAPI, EventSink
 from bayplan.framework.plugin_api import Plugin
@@ -50,12 +51,11 @@ from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
 from bayplan.runtime.calls import describe
 from bayplan.runtime.framework import Framework
-from bayplan.scheduler.asking_cycle import decide_asking
 from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.cycle import Decision, broken, decide
+from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
 from bayplan.scheduler.deferring import Changes, Deferring
 from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
@@ -142,8 +142,6 @@ class Scheduler:
         self._extenders = (
             build_chain(config.extenders, SnapshotView(cluster)) if extenders is None else extenders
         )
-        for framework in self._frameworks.values():
-            framework.finds_several = self._extenders.filters_or_prioritizes
         self._on_decision = on_decision
         self.metrics = metrics
         self._work = asyncio.Event()
@@ -187,6 +185,13 @@ class Scheduler:
             wake=self._work.set,
             chance=random.Random(seed + 2),
         )
+        if self._extenders:
+            for framework in self._frameworks.values():
+                framework.extenders = CycleExtenders(
+                    framework,
+                    self.context.chance,
+                    needs_all_feasible=self._extenders.filters_or_prioritizes,
+                )
         handle.connect(self.context, ClusterVolumeBinder(self.context))
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context, self._plugins())
@@ -366,7 +371,7 @@ class Scheduler:
             decision = await self._ask(framework, pod) if self._extenders else decide(framework, pod)
         except Exception as error:
             _log.exception("the attempt to schedule pod %s broke", pod.key)
-            decision = broken(pod, describe(error))
+            decision = error_decision(pod, describe(error))
         if context.metrics.enabled:
             context.metrics.algorithm(context.loop.time() - started)
         if self._on_decision is not None:
@@ -392,11 +397,11 @@ class Scheduler:
         self.context.tasks.catch_up()
         self._changes.hold_up()
         try:
-            asking = decide_asking(framework, pod, self.context.chance)
+            cycle = scheduling_cycle(framework, pod)
             try:
-                request = next(asking)
+                request = next(cycle)
                 while True:
-                    request = asking.send(await self._extenders.answer(request))
+                    request = cycle.send(await self._extenders.answer(request))
             except StopIteration as end:
                 decision: Decision = end.value
                 return decision

@@ -12,7 +12,13 @@ from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
 from bayplan.extender.chain import ExtenderChain
-from bayplan.extender.requests import (
+from bayplan.framework.events import Action, Resource, wake
+from bayplan.framework.handle import Handle
+from bayplan.framework.plugin_api import Plugin, Wait
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import SKIP, Status, failure, unschedulable
+from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.runtime.extender_requests import (
     FilterRequest,
     FilterResponse,
     PreemptRequest,
@@ -21,12 +27,6 @@ from bayplan.extender.requests import (
     PrioritizeResponse,
     Request,
 )
-from bayplan.framework.events import Action, Resource, wake
-from bayplan.framework.handle import Handle
-from bayplan.framework.plugin_api import Plugin, Wait
-from bayplan.framework.state import CycleState
-from bayplan.framework.status import SKIP, Status, failure, unschedulable
-from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.scheduler.loop import Scheduler
 
 LONGEST_SECONDS: Final = 4.0

@@ -9,14 +9,14 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.errors import ConflictError
-from bayplan.extender.requests import (
+from bayplan.framework.status import unschedulable
+from bayplan.runtime.extender_requests import (
     FilterRequest,
     FilterResponse,
     PreemptRequest,
     PreemptResponse,
     PrioritizeResponse,
 )
-from bayplan.framework.status import unschedulable
 from bayplan.scheduler.loop import Scheduler
 from bayplan.testing.builders import make_node, make_pod
 

@@ -1,15 +1,15 @@
-"""What a scheduling cycle asks of extenders, and what it is told: plain values.
+"""The questions of a scheduling cycle to extenders, and the answers: plain values.
 
-The cycle is synchronous. Where extenders have a say it yields one of these requests and is resumed with the
-response; whoever runs it asks `ExtenderChain.answer` in between. Errors come back as text in the response,
-because to the cycle a broken extender is an answer like any other.
+The cycle is a generator (`Steps`). With extenders it yields one of these requests and is resumed with the
+response, which the caller gets from `ExtenderChain.answer`; without extenders it never yields. An extender's
+error is text in the response: the cycle treats it like any other answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Eviction
@@ -83,3 +83,18 @@ class PreemptResponse:
 
 Request = FilterRequest | PrioritizeRequest | PreemptRequest
 Response = FilterResponse | PrioritizeResponse | PreemptResponse
+
+ResultT = TypeVar("ResultT")
+
+Steps: TypeAlias = Generator[Request, Response, ResultT]
+"""A part of a cycle that may ask extenders on its way to a result."""
+
+
+def run_through(steps: Steps[ResultT]) -> ResultT:
+    """The result of steps that ask nothing, because there are no extenders."""
+    try:
+        question = next(steps)
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
+    raise RuntimeError(f"there are no extenders to answer {question!r}")
