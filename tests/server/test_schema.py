@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from bayplan.api.quantity import canonical_quantity
-from bayplan.server.kinds import BUILT_IN, PODS
+from bayplan.server.http.discovery import REVIEWS
+from bayplan.server.kinds import BUILT_IN, CUSTOM_RESOURCE_DEFINITIONS, PODS
 from bayplan.server.schema.protobuf import MAGIC, ProtobufError, decode_protobuf
 from bayplan.server.schema.types import TypeMismatchError, clean, type_of
 
@@ -177,6 +178,24 @@ def test_times_and_secrets_in_protobuf() -> None:
     assert lease["spec"] == {"renewTime": "2027-01-15T08:00:00.000005Z"}
     secret = decode_protobuf(enveloped("v1", "Secret", field(2, field(1, "key") + field(2, b"\x00\xff"))))
     assert secret["data"] == {"key": "AP8="}
+
+
+def test_a_list_in_a_map_in_protobuf() -> None:
+    """As reviews of access have it: a map of lists of texts."""
+    extra = field(5, field(1, "scopes") + field(2, field(1, "a") + field(1, "b")))
+    body = enveloped("authorization.k8s.io/v1", "SubjectAccessReview", field(2, field(3, "anna") + extra))
+    assert decode_protobuf(body)["spec"] == {"user": "anna", "extra": {"scopes": ["a", "b"]}}
+
+
+@pytest.mark.parametrize("resource", [*BUILT_IN, *REVIEWS.values()], ids=lambda resource: resource.full_name)
+def test_every_kind_but_definitions_can_be_sent_in_protobuf(resource: Any) -> None:
+    """kubectl sends all built-in kinds so, `auth can-i --list` among them."""
+    body = enveloped(resource.api_version, resource.kind, field(1, field(1, "x")))
+    if resource == CUSTOM_RESOURCE_DEFINITIONS:
+        with pytest.raises(ProtobufError, match="known as JSON only"):
+            decode_protobuf(body)
+    else:
+        assert decode_protobuf(body)["metadata"] == {"name": "x"}
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,13 @@ def dns_subdomain_problems(name: str) -> list[str]:
     return problems
 
 
+def path_segment_problems(name: str) -> list[str]:
+    """What is wrong with a name that only has to fit into a path, as those of roles."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
+
+
 @lru_cache(maxsize=16384)
 def _label_key_problems(key: str) -> tuple[str, ...]:
     # Cached, as is the next: a cluster's selectors repeat a handful of keys and values.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from bayplan.api.admission import PREEMPT_LOWER_PRIORITY
 from bayplan.api.defaults import NAMESPACE_NAME_LABEL
-from bayplan.server import kinds
+from bayplan.server import kinds, stored_defaults
 from bayplan.server.kinds import Resource
 from bayplan.server.pod_defaults import default_pod, default_template
 from bayplan.server.validation.custom import fill_in
@@ -199,6 +199,7 @@ def _claim_template(content: dict[str, Any]) -> None:
 
 
 _DEFAULTS: Final[dict[Resource, Callable[[dict[str, Any]], None]]] = {
+    **stored_defaults.DEFAULTS,
     kinds.CSI_DRIVERS: _csi_driver,
     kinds.CUSTOM_RESOURCE_DEFINITIONS: _definition,
     kinds.DAEMON_SETS: _daemon_set,

@@ -21,6 +21,7 @@ from bayplan.framework.cluster_api import Change
 from bayplan.server import statuses
 from bayplan.server.history import History
 from bayplan.server.kinds import Resource
+from bayplan.server.selectable_fields import field_texts
 
 Content = dict[str, Any]
 """An object as plain values: what its JSON says."""
@@ -58,7 +59,7 @@ class Document:
         if self._facts is None:
             content = self.parse()
             labels = content["metadata"].get("labels") or {}
-            self._facts = Facts(labels, {path: field_text(content, path) for path in resource.stored_fields})
+            self._facts = Facts(labels, field_texts(resource, content))
         return self._facts
 
     def record(self, kind: type[ObjectT]) -> ObjectT:
@@ -250,18 +251,6 @@ class DocumentStore:
         table.history.append(entry)
         for listener in self._listeners:
             listener(table.resource)
-
-
-def field_text(content: Content, path: str) -> str:
-    """The field at `spec.nodeName`, as text: what a field selector compares with."""
-    found: Any = content
-    for name in path.split("."):
-        if not isinstance(found, dict):
-            return ""
-        found = found.get(name)
-    if isinstance(found, bool):
-        return "true" if found else "false"
-    return "" if found is None else str(found)
 
 
 def decode_record(kind: type[ObjectT], body: bytes) -> ObjectT:

@@ -34,6 +34,7 @@ SCALE: Final = Subresource("scale", kind="Scale", group="autoscaling", version="
 BINDING: Final = Subresource("binding", kind="Binding", verbs=("create",))
 EVICTION: Final = Subresource("eviction", kind="Eviction", group="policy", version="v1", verbs=("create",))
 FINALIZE: Final = Subresource("finalize", verbs=("update",))
+APPROVAL: Final = Subresource("approval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Resource:
     """A custom resource's own schema (OpenAPI v3); None for built-in kinds."""
     columns: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
     """A custom resource's additionalPrinterColumns."""
+    caution: str = field(default="", compare=False)
+    """What does not happen here though a user may expect it; told as a warning when one is created."""
 
     @property
     def api_version(self) -> str:
@@ -131,6 +134,7 @@ _POD_FIELDS: Final = (
     "spec.hostNetwork",
     "status.phase",
     "status.podIP",
+    "status.podIPs",
     "status.nominatedNodeName",
 )
 _NAMESPACE_VERBS: Final = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
@@ -159,8 +163,9 @@ CONFIG_MAPS: Final = Resource("configmaps", "ConfigMap", short_names=("cm",))
 SECRETS: Final = Resource("secrets", "Secret", selectable=("type",))
 SERVICE_ACCOUNTS: Final = Resource("serviceaccounts", "ServiceAccount", short_names=("sa",))
 SERVICES: Final = Resource(
-    "services", "Service", short_names=("svc",), categories=_ALL, subresources=_with_status()
-)
+    "services", "Service", short_names=("svc",), categories=_ALL, subresources=_with_status(),
+    selectable=("spec.clusterIP", "spec.type"),
+)  # fmt: skip
 REPLICATION_CONTROLLERS: Final = Resource(
     "replicationcontrollers", "ReplicationController", short_names=("rc",), categories=_ALL,
     subresources=_with_status(SCALE), selectable=("status.replicas",), counts_generations=True,
@@ -174,7 +179,7 @@ PERSISTENT_VOLUME_CLAIMS: Final = Resource(
 )
 REPLICA_SETS: Final = Resource(
     "replicasets", "ReplicaSet", group="apps", short_names=("rs",), categories=_ALL,
-    subresources=_with_status(SCALE), selectable=("status.replicas",), counts_generations=True,
+    subresources=_with_status(SCALE), counts_generations=True,
 )  # fmt: skip
 DEPLOYMENTS: Final = Resource(
     "deployments", "Deployment", group="apps", short_names=("deploy",), categories=_ALL,
@@ -228,6 +233,106 @@ CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     counts_generations=True,
 )  # fmt: skip
 
+LIMIT_RANGES: Final = Resource("limitranges", "LimitRange", short_names=("limits",))
+RESOURCE_QUOTAS: Final = Resource(
+    "resourcequotas", "ResourceQuota", short_names=("quota",), subresources=_with_status()
+)
+RUNTIME_CLASSES: Final = Resource("runtimeclasses", "RuntimeClass", group="node.k8s.io", namespaced=False)
+AUTOSCALERS: Final = Resource(
+    "horizontalpodautoscalers", "HorizontalPodAutoscaler", group="autoscaling", version="v2",
+    short_names=("hpa",), categories=_ALL, subresources=_with_status(),
+    caution="no autoscaler runs here: this object is stored, and nothing is scaled",
+)  # fmt: skip
+OLD_AUTOSCALERS: Final = Resource(
+    "horizontalpodautoscalers", "HorizontalPodAutoscaler", group="autoscaling", short_names=("hpa",),
+    categories=_ALL, subresources=_with_status(), stored_as=AUTOSCALERS, caution=AUTOSCALERS.caution,
+)  # fmt: skip
+ENDPOINTS: Final = Resource("endpoints", "Endpoints", short_names=("ep",), singular_name="endpoints")
+ENDPOINT_SLICES: Final = Resource("endpointslices", "EndpointSlice", group="discovery.k8s.io")
+
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_NETWORKING: Final = "networking.k8s.io"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_FLOWS: Final = "flowcontrol.apiserver.k8s.io"
+_WEBHOOKS_CAUTION: Final = "webhooks are stored here, and never called"
+_POLICIES_CAUTION: Final = "admission policies are stored here, and not evaluated"
+_FLOWS_CAUTION: Final = "requests are not prioritised here: this object is stored only"
+
+STORED_ONLY: Final = (
+    ENDPOINTS,
+    Resource("podtemplates", "PodTemplate", counts_generations=True),
+    Resource(
+        "cronjobs", "CronJob", group="batch", short_names=("cj",), categories=_ALL, counts_generations=True,
+        subresources=_with_status(), caution="CronJobs are stored here, and start no Jobs",
+    ),
+    AUTOSCALERS,
+    OLD_AUTOSCALERS,
+    ENDPOINT_SLICES,
+    Resource(
+        "ingresses", "Ingress", group=_NETWORKING, short_names=("ing",), counts_generations=True,
+        subresources=_with_status(),
+    ),
+    Resource(
+        "ingressclasses", "IngressClass", group=_NETWORKING, namespaced=False, counts_generations=True
+    ),
+    Resource(
+        "networkpolicies", "NetworkPolicy", group=_NETWORKING, short_names=("netpol",),
+        counts_generations=True,
+    ),
+    Resource("roles", "Role", group=_RBAC),
+    Resource("rolebindings", "RoleBinding", group=_RBAC),
+    Resource("clusterroles", "ClusterRole", group=_RBAC, namespaced=False),
+    Resource("clusterrolebindings", "ClusterRoleBinding", group=_RBAC, namespaced=False),
+    Resource(
+        "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", group=_ADMISSION,
+        namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_WEBHOOKS_CAUTION,
+    ),
+    Resource(
+        "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", group=_ADMISSION,
+        namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_WEBHOOKS_CAUTION,
+    ),
+    Resource(
+        "validatingadmissionpolicies", "ValidatingAdmissionPolicy", group=_ADMISSION, namespaced=False,
+        categories=("api-extensions",), counts_generations=True, subresources=_with_status(),
+        caution=_POLICIES_CAUTION,
+    ),
+    Resource(
+        "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", group=_ADMISSION,
+        namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_POLICIES_CAUTION,
+    ),
+    Resource(
+        "mutatingadmissionpolicies", "MutatingAdmissionPolicy", group=_ADMISSION, namespaced=False,
+        categories=("api-extensions",), counts_generations=True, caution=_POLICIES_CAUTION,
+    ),
+    Resource(
+        "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", group=_ADMISSION,
+        namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_POLICIES_CAUTION,
+    ),
+    Resource(
+        "volumeattributesclasses", "VolumeAttributesClass", group=_STORAGE, namespaced=False,
+        short_names=("vac",),
+    ),
+    Resource(
+        "certificatesigningrequests", "CertificateSigningRequest", group="certificates.k8s.io",
+        namespaced=False, short_names=("csr",), selectable=("spec.signerName",),
+        subresources=_with_status(APPROVAL), caution="certificates are not signed here",
+    ),
+    Resource(
+        "apiservices", "APIService", group="apiregistration.k8s.io", namespaced=False,
+        categories=("api-extensions",), subresources=_with_status(),
+        caution="requests are not passed on to other API servers: this APIService is stored only",
+    ),
+    Resource(
+        "flowschemas", "FlowSchema", group=_FLOWS, namespaced=False, subresources=_with_status(),
+        counts_generations=True, caution=_FLOWS_CAUTION,
+    ),
+    Resource(
+        "prioritylevelconfigurations", "PriorityLevelConfiguration", group=_FLOWS, namespaced=False,
+        subresources=_with_status(), counts_generations=True, caution=_FLOWS_CAUTION,
+    ),
+)  # fmt: skip
+"""Kinds that nothing here acts on, so that manifests and Helm charts apply as a whole."""
+
 BUILT_IN: Final = (
     CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS,
     REPLICATION_CONTROLLERS, SECRETS, SERVICE_ACCOUNTS, SERVICES,
@@ -235,7 +340,7 @@ BUILT_IN: Final = (
     NEW_EVENTS, JOBS, POD_DISRUPTION_BUDGETS,
     CSI_DRIVERS, CSI_NODES, CSI_STORAGE_CAPACITIES, STORAGE_CLASSES, VOLUME_ATTACHMENTS,
     PRIORITY_CLASSES, LEASES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES,
-    CUSTOM_RESOURCE_DEFINITIONS,
+    CUSTOM_RESOURCE_DEFINITIONS, LIMIT_RANGES, RESOURCE_QUOTAS, RUNTIME_CLASSES, *STORED_ONLY,
 )  # fmt: skip
 """In the order in which discovery lists them."""
 

@@ -279,7 +279,7 @@ class ObjectAPI:
     def _keep_what_it_may_not_change(
         self, stored: Resource, content: Content, old: Content, subresource: str
     ) -> None:
-        if subresource == "status":
+        if subresource in ("status", "approval"):
             for field in (*content.keys(), *old.keys()):
                 if field not in ("status", "metadata"):
                     _copy_field(field, old, content)

@@ -32,8 +32,10 @@ def prepare_new(resource: Resource, content: Content) -> None:
     prepare = _NEW.get(resource)
     if prepare is not None:
         prepare(content)
-    elif resource.schema is not None and resource.subresource("status") is not None:
+    elif resource.subresource("status") is not None:
         content.pop("status", None)
+        if resource.schema is None:
+            content["status"] = {}
 
 
 def _pod(content: Content) -> None:
@@ -107,9 +109,8 @@ def _status(**fields: Any) -> Callable[[Content], None]:
 
 
 _NEW: Final[dict[Resource, Callable[[Content], None]]] = {
-    kinds.CUSTOM_RESOURCE_DEFINITIONS: _status(),
+    kinds.AUTOSCALERS: _status(desiredReplicas=0),
     kinds.DAEMON_SETS: _daemon_set,
-    kinds.DEPLOYMENTS: _status(),
     kinds.JOBS: _job,
     kinds.NAMESPACES: _namespace,
     kinds.NODES: _node,
@@ -121,7 +122,6 @@ _NEW: Final[dict[Resource, Callable[[Content], None]]] = {
     ),
     kinds.REPLICATION_CONTROLLERS: _status(replicas=0),
     kinds.REPLICA_SETS: _status(replicas=0),
-    kinds.RESOURCE_CLAIMS: _status(),
     kinds.SERVICES: _status(loadBalancer={}),
     kinds.STATEFUL_SETS: _status(replicas=0, availableReplicas=0),
     kinds.VOLUME_ATTACHMENTS: _status(attached=False),

@@ -154,8 +154,11 @@ def parse_selection(resource: Resource, labels: str, fields: str, namespace: str
             namespace = namespace or text
         elif path in resource.selectable or path in ("metadata.name", "metadata.namespace"):
             wanted.append((stored_field(resource, path), text, equal))
-        else:
+        elif resource.selectable:
             raise bad_request(f"field label not supported: {path}")
+        else:
+            known = '"metadata.name", "metadata.namespace"'
+            raise bad_request(f'"{path}" is not a known field selector: only {known}')
     return Selection(resource, parse_label_selector(labels), tuple(wanted), namespace, name)
 
 

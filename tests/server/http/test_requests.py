@@ -266,6 +266,30 @@ def test_an_unknown_field_is_a_warning() -> None:
     assert reply.headers["Warning"] == '299 - "unknown field \\"foo\\""'
 
 
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_webhook_is_stored_and_said_not_to_be_called(method: str) -> None:
+    """However it is created; and only then."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    hooks = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "hooks"},
+    }
+
+    async def scenario(call: Caller) -> tuple[Reply, Reply]:
+        if method == "POST":
+            created = await call("POST", path, hooks)
+        else:
+            created = await call("PATCH", f"{path}/hooks?fieldManager=me", hooks, APPLY)
+        changed = await call("PATCH", f"{path}/hooks", {"metadata": {"labels": {"a": "b"}}}, MERGE)
+        return created, changed
+
+    created, changed = serve(scenario)
+    assert created.status == 201
+    assert created.headers["Warning"] == '299 - "webhooks are stored here, and never called"'
+    assert "Warning" not in changed.headers
+
+
 def test_pages_show_one_moment() -> None:
     """What is created while a list is read page by page does not appear in it."""
 

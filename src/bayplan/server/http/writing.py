@@ -52,7 +52,7 @@ class Writer:
             return self._evict(request, target, content)
         content.get("metadata", {}).pop("managedFields", None)
         created = self._api.create(target.resource, content, target.namespace, dry_run=dry_run)
-        return answer(request, created, 201, as_yaml=form.yaml, headers=warning_headers(warnings))
+        return self._created(request, target, created, form, warnings)
 
     async def update(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
         kind = "" if target.subresource is None else target.subresource.kind
@@ -70,7 +70,7 @@ class Writer:
             )
         elif self._is_to_be_created(target, content):
             created = self._api.create(resource, content, target.namespace, dry_run=dry_run)
-            return answer(request, created, 201, as_yaml=form.yaml, headers=warning_headers(warnings))
+            return self._created(request, target, created, form, warnings)
         else:
             updated = self._api.update(
                 resource,
@@ -81,6 +81,14 @@ class Writer:
                 manager=_manager(request),
             )
         return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))
+
+    def _created(
+        self, request: web.BaseRequest, target: Target, created: Content, form: Form, warnings: list[str]
+    ) -> web.Response:
+        """The answer with a new object, and with what its kind does not do here."""
+        if target.resource.caution:
+            warnings.append(target.resource.caution)
+        return answer(request, created, 201, as_yaml=form.yaml, headers=warning_headers(warnings))
 
     def _is_to_be_created(self, target: Target, content: Content) -> bool:
         """Some kinds are created by an update of what is not there, unless it means a certain version."""
@@ -197,8 +205,9 @@ class Writer:
             subresource=target.subresource_name,
             dry_run=dry_run,
         )
-        headers = warning_headers(warnings)
-        return answer(request, updated, 201 if created else 200, as_yaml=form.yaml, headers=headers)
+        if created:
+            return self._created(request, target, updated, form, warnings)
+        return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))
 
 
 _DONE: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.server.schema.types import Field, Type, named_type
+from bayplan.server.schema.types import Field, Type, kind_type_name, named_type
 
 MAGIC: Final = b"k8s\x00"
 
@@ -53,12 +53,9 @@ def decode_protobuf(body: bytes) -> dict[str, Any]:
 
 
 def _type_of(api_version: str, kind: str) -> Type:
-    group = api_version.rpartition("/")[0]
-    name = {
-        ("events.k8s.io", "Event"): "events.Event",
-        ("resource.k8s.io", "ResourceClaim"): "resource.ResourceClaim",
-    }.get((group, kind), kind)
+    group, _, version = api_version.rpartition("/")
     try:
+        name = kind_type_name(group, version, kind)
         found = named_type(name)
     except KeyError as error:
         raise ProtobufError(f"{kind} in {api_version} is known as JSON only") from error
@@ -137,6 +134,10 @@ def _value(raw: int | bytes, of: Type) -> Any:
             return _text(parts.get(3, b"")) if parts.get(1) else _value(parts.get(2, 0), named_type("int32"))
         case "time" | "microtime":
             return _time(dict(_fields(_bytes(raw))), micro=of.name == "microtime")
+        case "list":
+            # A list in a map is a message of its own, whose first field repeats.
+            assert of.items is not None
+            return [_value(part, of.items) for number, part in _fields(_bytes(raw)) if number == 1]
         case "any":
             inner = dict(_fields(_bytes(raw))).get(1, b"")
             return msgspec.json.decode(_bytes(inner)) if inner else None

@@ -29,8 +29,6 @@ _is_time = re.compile(
     r"(Z|[+-]\d\d:\d\d)"
 ).fullmatch
 _METADATA: Final = "ObjectMeta"
-_OTHER_EVENTS: Final = "events.Event"
-_DEVICE_CLAIM: Final = "resource.ResourceClaim"
 
 
 @dataclass(slots=True)
@@ -141,12 +139,22 @@ def type_of(resource: Resource, kind: str = "") -> Type:
 
 
 def type_name(resource: Resource) -> str:
-    """The name of a built-in resource's type in `fields.txt`: two kinds share theirs with others."""
-    if resource.kind == "Event" and resource.group:
-        return _OTHER_EVENTS
-    if resource.kind == "ResourceClaim":
-        return _DEVICE_CLAIM
-    return resource.kind
+    """The name of a built-in resource's type in `fields.txt`."""
+    return kind_type_name(resource.group, resource.version, resource.kind)
+
+
+def kind_type_name(group: str, version: str, kind: str) -> str:
+    """The name of a kind's type: it begins with the group, and the version, where others share its kind.
+
+    Raises:
+        KeyError: there is no such type.
+    """
+    first, types = group.partition(".")[0], _types()
+    candidates = (f"{first}.{version}.{kind}", f"{first}.{kind}", kind)
+    found = next((name for name in candidates if name in types), None)
+    if found is None:
+        raise KeyError(kind)
+    return found
 
 
 class TypeMismatchError(Exception):

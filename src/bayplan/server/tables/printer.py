@@ -10,15 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from bayplan.server.documents import Content, Document
-from bayplan.server.kinds import EVENTS, NEW_EVENTS, Resource
-from bayplan.server.tables import pod_rows, storage_rows, workload_rows
+from bayplan.server.kinds import Resource
+from bayplan.server.tables import other_rows, pod_rows, storage_rows, workload_rows
 from bayplan.server.tables.durations import age
 from bayplan.server.tables.json_paths import at_path
 from bayplan.server.tables.rows import Row, Rows, columns
 from bayplan.server.views import from_storage
 
 _NAME_AND_AGE: Final = Rows(columns("Name", "Age"), lambda content, now: [_name(content), _age(content, now)])
-_ROWS: Final[Mapping[Resource, Rows]] = {**pod_rows.ROWS, **storage_rows.ROWS, **workload_rows.ROWS}
+_ROWS: Final[Mapping[Resource, Rows]] = {
+    **other_rows.ROWS,
+    **pod_rows.ROWS,
+    **storage_rows.ROWS,
+    **workload_rows.ROWS,
+}
 
 
 def _name(content: Content) -> str:
@@ -66,9 +71,7 @@ class Printer:
     def _rows(self, resource: Resource) -> Rows:
         if resource.columns:
             return _custom_rows(resource)
-        if resource == NEW_EVENTS:
-            resource = EVENTS
-        return _ROWS.get(resource, _NAME_AND_AGE)
+        return _ROWS.get(resource.storage, _NAME_AND_AGE)
 
 
 def _custom_rows(resource: Resource) -> Rows:

@@ -9,6 +9,7 @@ from bayplan.api.names import (
     dns_subdomain_problems,
     label_key_problems,
     label_value_problems,
+    path_segment_problems,
 )
 from bayplan.server import kinds
 from bayplan.server.kinds import Resource
@@ -17,6 +18,7 @@ from bayplan.server.statuses import FieldProblem, forbidden_field, invalid_field
 Content = dict[str, Any]
 
 _STANDARD_FINALIZERS: Final = ("foregroundDeletion", "kubernetes", "orphan")
+_RBAC: Final = "rbac.authorization.k8s.io"
 _MOST_ANNOTATIONS: Final = 256 * 1024
 
 
@@ -45,6 +47,8 @@ def name_problems(resource: Resource, name: str) -> list[str]:
     """What is wrong with the name of an object."""
     if resource in (kinds.NAMESPACES, kinds.SERVICES):
         return dns_label_problems(name)
+    if resource.group == _RBAC:
+        return path_segment_problems(name)
     return dns_subdomain_problems(name)
 
 

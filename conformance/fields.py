@@ -1,0 +1,276 @@
+"""Writes `src/bayplan/server/schema/fields.txt`: the fields of all kinds that the embedded server serves.
+
+    python -m conformance.fields          writes the file
+    python -m conformance.fields --check  compares, and says whether it is up to date
+
+A new kind needs an entry in `server/kinds.py` and a run of this. The facts come from the Kubernetes that
+`go.mod` pins: types, required fields and the keys of lists from its OpenAPI documents; numbers in protobuf,
+pointers, enumerations and merge keys from its Go structs. Descriptions are not taken over.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from bayplan.server.http.discovery import REVIEWS
+from bayplan.server.kinds import BUILT_IN, Resource
+from conformance.harness.programs import HERE, MissingError
+
+FILE: Final = HERE.parent / "src/bayplan/server/schema/fields.txt"
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_MORE: Final = (
+    "io.k8s.api.core.v1.Binding",
+    "io.k8s.api.policy.v1.Eviction",
+    "io.k8s.api.autoscaling.v1.Scale",
+    f"{_META}DeleteOptions",
+)
+"""What is sent and answered beside the resources themselves."""
+_WITHOUT_NUMBERS: Final = "io.k8s.apiextensions-apiserver."
+"""Schemas have no form in protobuf that is worth reading; clients send definitions as JSON."""
+_SCALARS: Final = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "any",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int-or-string",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps": "any",
+    f"{_META}FieldsV1": "any",
+    f"{_META}MicroTime": "microtime",
+    f"{_META}Time": "time",
+}
+_FORMATS: Final = {"int32": "int32", "int64": "int64", "byte": "bytes", "double": "number"}
+_GO_FIELD: Final = re.compile(
+    r"^\t(?:(?P<name>\w+)\s+)?(?P<type>[\w.*\[\]]+)\s+`(?P<tags>[^`]*)`", re.MULTILINE
+)
+_GO_ENUM: Final = re.compile(r"^// \+enum\n(?://.*\n)*type (\w+) string", re.MULTILINE)
+_GO_STRUCT: Final = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class GoField:
+    """What a Go struct says about a field."""
+
+    number: str = ""
+    """The path of numbers that leads to it in protobuf; empty where it has none."""
+    is_pointer: bool = False
+    merges: bool = False
+    merge_key: str = ""
+    choices: tuple[str, ...] = ()
+    """What an enumeration allows; the published documents have no enumerations."""
+    retains_keys: bool = False
+
+
+def main() -> int:
+    try:
+        text = _head() + fields_text()
+    except MissingError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if "--check" in sys.argv[1:]:
+        same = text == FILE.read_text(encoding="utf-8")
+        print("fields.txt is up to date" if same else "fields.txt differs: python -m conformance.fields")
+        return 0 if same else 1
+    FILE.write_text(text, encoding="utf-8")
+    return 0
+
+
+def fields_text() -> str:
+    """All types, by name."""
+    schemas = _schemas()
+    reached = _reached(schemas, [*(_schema_of(schemas, resource) for resource in _resources()), *_MORE])
+    names = _names(reached)
+    blocks = {names[key]: _block(names[key], key, schemas, names) for key in reached}
+    return "\n".join(blocks[name] for name in sorted(blocks))
+
+
+def _resources() -> Iterator[Resource]:
+    yield from BUILT_IN
+    yield from REVIEWS.values()
+
+
+def _head() -> str:
+    """The comment at the top of the file, which says how it is read."""
+    lines = FILE.read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if line.startswith("#")) + "\n"
+
+
+@cache
+def _module(path: str) -> Path:
+    """Where Go keeps the source of a module."""
+    command = ["go", "list", "-m", "-f", "{{.Dir}}", path]
+    try:
+        found = subprocess.run(command, cwd=HERE, check=True, capture_output=True, text=True).stdout.strip()
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        raise MissingError(f"Go cannot say where {path} is") from error
+    if not found:
+        raise MissingError(f"{path} is not downloaded: go mod download")
+    return Path(found)
+
+
+def _schemas() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for file in sorted((_module("k8s.io/kubernetes") / "api/openapi-spec/v3").glob("api*_openapi.json")):
+        found.update(json.loads(file.read_text(encoding="utf-8")).get("components", {}).get("schemas", {}))
+    return found
+
+
+def _schema_of(schemas: dict[str, dict[str, Any]], resource: Resource) -> str:
+    wanted = {"group": resource.group, "kind": resource.kind, "version": resource.version}
+    found = [
+        key
+        for key, schema in schemas.items()
+        if wanted in schema.get("x-kubernetes-group-version-kind", ()) and not key.startswith(_META)
+    ]
+    assert len(found) == 1, (resource, found)
+    return found[0]
+
+
+def _reached(schemas: dict[str, dict[str, Any]], roots: list[str]) -> list[str]:
+    """The schemas of these kinds, and all that they refer to."""
+    reached: dict[str, None] = {}
+    waiting = list(roots)
+    while waiting:
+        key = waiting.pop()
+        if key not in reached and key not in _SCALARS:
+            reached[key] = None
+            waiting += re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(schemas[key]))
+    return list(reached)
+
+
+def _names(keys: list[str]) -> dict[str, str]:
+    """A short name for each: with its group where another has the same; those of the core group go first."""
+    names: dict[str, str] = {}
+    for key in keys:
+        *_, group, version, kind = key.split(".")
+        rivals = {other for other in keys if other.rpartition(".")[2] == kind}
+        same_group = {other for other in rivals if other.split(".")[-3] == group}
+        if len(rivals) == 1 or group in ("core", "meta"):
+            names[key] = kind
+        elif len(same_group) == 1:
+            names[key] = f"{group}.{kind}"
+        else:
+            names[key] = f"{group}.{version}.{kind}"
+    return names
+
+
+def _block(name: str, key: str, schemas: dict[str, dict[str, Any]], names: dict[str, str]) -> str:
+    schema = schemas[key]
+    is_atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    lines = [f"{name} atomic" if is_atomic else name]
+    go = _go_fields(key)
+    required = schema.get("required", ())
+    for field, of in sorted(schema.get("properties", {}).items()):
+        lines.append("  " + " ".join(_words(field, of, go.get(field, GoField()), field in required, names)))
+    return "\n".join(lines) + "\n"
+
+
+def _words(
+    field: str, of: dict[str, Any], go: GoField, required: bool, names: dict[str, str]
+) -> Iterator[str]:
+    yield field
+    kind = _type(of, names)
+    yield kind.replace("string", f"string({','.join(go.choices)})") if go.choices else kind
+    if go.number:
+        yield f"#{go.number}"
+    if go.is_pointer:
+        yield "optional"
+    if of.get("x-kubernetes-list-type") == "map":
+        yield "keys=" + ",".join(of["x-kubernetes-list-map-keys"])
+    if of.get("x-kubernetes-list-type") == "set":
+        yield "set"
+    if go.merges:
+        yield f"merge={go.merge_key}" if go.merge_key else "merge"
+    if go.retains_keys:
+        yield "retain"
+    if of.get("x-kubernetes-map-type") == "atomic":
+        yield "atomic"
+    if required:
+        yield "required"
+
+
+def _type(of: dict[str, Any], names: dict[str, str]) -> str:
+    reference = of.get("$ref") or next((part["$ref"] for part in of.get("allOf", ()) if "$ref" in part), "")
+    if reference:
+        key = reference.rpartition("/")[2]
+        return _SCALARS.get(key) or names[key]
+    if of.get("type") == "array":
+        return f"[{_type(of['items'], names)}]"
+    if of.get("type") == "object":
+        return f"{{{_type(of['additionalProperties'], names)}}}" if "additionalProperties" in of else "any"
+    return _FORMATS.get(of.get("format", "")) or of.get("type", "any")
+
+
+@cache
+def _go_structs(package: Path) -> dict[str, str]:
+    """The structs of a package by name: what stands between their braces."""
+    found: dict[str, str] = {}
+    for file in sorted(package.glob("*types*.go")):
+        found.update(_GO_STRUCT.findall(file.read_text(encoding="utf-8")))
+    return found
+
+
+@cache
+def _go_enums(package: Path) -> dict[str, tuple[str, ...]]:
+    """The enumerations of a package by the name of their type."""
+    text = "\n".join(file.read_text(encoding="utf-8") for file in sorted(package.glob("*types*.go")))
+    found = {}
+    for name in _GO_ENUM.findall(text):
+        pattern = rf'^\s+(?:const )?\w+\s+(?:{name}\s+=\s+"([^"]*)"|=\s+{name}\("([^"]*)"\))'
+        choices = {first or second for first, second in re.findall(pattern, text, re.MULTILINE)}
+        # Where the empty string is a choice too, a plain string says as much.
+        found[name] = () if "" in choices else tuple(sorted(choices))
+    return found
+
+
+def _choices(package: Path, go_type: str) -> tuple[str, ...]:
+    """The choices of a field whose Go type is an enumeration, or a list or map of one."""
+    qualifier, _, name = re.sub(r"^.*[\]*]", "", go_type).rpartition(".")
+    return _go_enums(_module("k8s.io/api") / "core/v1" if qualifier else package).get(name, ())
+
+
+def _package(key: str) -> Path:
+    if key.startswith(_META):
+        return _module("k8s.io/apimachinery") / "pkg/apis/meta/v1"
+    if key.startswith("io.k8s.kube-aggregator."):
+        return _module("k8s.io/kube-aggregator") / "pkg/apis/apiregistration/v1"
+    *_, group, version, _ = key.split(".")
+    return _module("k8s.io/api") / group / version
+
+
+def _go_fields(key: str) -> dict[str, GoField]:
+    """What the Go struct of a schema says about its fields, by their names in JSON."""
+    if key.startswith(_WITHOUT_NUMBERS):
+        return {}
+    return _fields_of(_package(key), key.rpartition(".")[2], "")
+
+
+def _fields_of(package: Path, struct: str, prefix: str) -> dict[str, GoField]:
+    found: dict[str, GoField] = {}
+    for match in _GO_FIELD.finditer(_go_structs(package).get(struct, "")):
+        tags = dict(re.findall(r'(\w+):"([^"]*)"', match["tags"]))
+        name, _, options = tags.get("json", "").partition(",")
+        number = tags["protobuf"].split(",")[1] if "protobuf" in tags else ""
+        if not name and "inline" in options:
+            if number:
+                found.update(_fields_of(package, match["type"].rpartition(".")[2], f"{prefix}{number}."))
+            continue
+        strategies = tags.get("patchStrategy", "").split(",")
+        found[name] = GoField(
+            f"{prefix}{number}" if number else "",
+            is_pointer=match["type"].startswith("*"),
+            merges="merge" in strategies,
+            merge_key=tags.get("patchMergeKey", "") if "merge" in strategies else "",
+            retains_keys="retainKeys" in strategies,
+            choices=_choices(package, match["type"]),
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
