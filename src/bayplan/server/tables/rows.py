@@ -9,6 +9,7 @@ import msgspec
 
 from bayplan.api.meta import LabelSelector
 from bayplan.api.selectors import compile_selector
+from bayplan.errors import SelectorError
 
 Content = dict[str, Any]
 Row = list[Any]
@@ -16,6 +17,8 @@ Row = list[Any]
 NONE: Final = "<none>"
 UNSET: Final = "<unset>"
 UNKNOWN: Final = "<unknown>"
+ERROR: Final = "<error>"
+"""A selector that makes no sense, of a kind whose selectors are not checked."""
 
 
 class Rows(NamedTuple):
@@ -54,7 +57,10 @@ def selector_text(selector: Any) -> str:
         return NONE
     if "matchLabels" not in selector and "matchExpressions" not in selector and selector:
         return labels_text(selector)
-    text = str(compile_selector(msgspec.convert(selector, LabelSelector)))
+    try:
+        text = str(compile_selector(msgspec.convert(selector, LabelSelector)))
+    except SelectorError:
+        return ERROR
     return {"<everything>": NONE}.get(text, text)
 
 
