@@ -27,6 +27,9 @@ _kubeconfig_option = click.option(
     show_default=True,
     help="The file that `bayplan up` wrote.",
 )
+_context_option = click.option(
+    "--context", default="", metavar="NAME", help="The context to use, if not the current one of the file."
+)
 _names: Final = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 
 
@@ -38,17 +41,19 @@ def node() -> None:
 @node.command()
 @_names
 @_kubeconfig_option
-def down(names: tuple[str, ...], kubeconfig: Path) -> None:
+@_context_option
+def down(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
     """Nodes fail: they are heard of no more, and their pods are evicted in time."""
-    asyncio.run(_annotate(load_access(str(kubeconfig)), names, "true"))
+    asyncio.run(_annotate(load_access(str(kubeconfig), context=context), names, "true"))
 
 
 @node.command()
 @_names
 @_kubeconfig_option
-def up(names: tuple[str, ...], kubeconfig: Path) -> None:
+@_context_option
+def up(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
     """Nodes come back."""
-    asyncio.run(_annotate(load_access(str(kubeconfig)), names, None))
+    asyncio.run(_annotate(load_access(str(kubeconfig), context=context), names, None))
 
 
 async def _annotate(access: Access, names: tuple[str, ...], value: str | None) -> None:

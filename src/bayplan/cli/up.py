@@ -6,9 +6,7 @@ Thin: `bayplan.local` is the cluster and what is shown of it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -25,6 +23,7 @@ from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.local.cluster import LocalCluster, LocalSettings
 from bayplan.local.decisions import Decisions
+from bayplan.local.kubeconfig import KubeconfigFile
 from bayplan.local.manifests import read_manifests
 from bayplan.local.screen import Screen, heading, hints, in_a_line, in_numbers
 from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
@@ -56,7 +55,18 @@ ALWAYS, AUTO, NEVER = "always", "auto", "never"
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path(KUBECONFIG),
     show_default=True,
-    help="Where to write the file that kubectl needs. Only its owner may read it.",
+    help="The kubeconfig to add the cluster to. A new one is readable by its owner only.",
+)
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Name of the cluster in the kubeconfig: of its context, cluster and user. "
+    "[default: bayplan, or bayplan-2 and so on while that one is running]",
+)
+@click.option(
+    "--use-context",
+    is_flag=True,
+    help="Make it the current context of the kubeconfig, even if there is another already.",
 )
 @click.option(
     "--port",
@@ -85,6 +95,8 @@ def up(
     config_file: str | None,
     plugin_specs: tuple[str, ...],
     kubeconfig: Path,
+    name: str | None,
+    use_context: bool,
     port: int,
     data_dir: Path | None,
     no_scheduler: bool,
@@ -105,12 +117,14 @@ def up(
         schedules=not no_scheduler,
     )
     manifests = read_manifests(files)
+    access = KubeconfigFile(kubeconfig, name, use_context=use_context)
+    access.check()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     ends = exit_when_idle == ALWAYS or (exit_when_idle == AUTO and not is_terminal)
     shows = sys.stdout.isatty() and not ends
     try:
-        asyncio.run(_run(settings, manifests, kubeconfig, ends=ends, shows=shows))
+        asyncio.run(_run(settings, manifests, access, ends=ends, shows=shows))
     except OSError as error:
         if error.filename is not None:
             raise
@@ -122,13 +136,16 @@ def _config(file: str | None, plugins: list[type[Plugin]]) -> KubeSchedulerConfi
 
 
 async def _run(
-    settings: LocalSettings, manifests: list[list[Document]], kubeconfig: Path, *, ends: bool, shows: bool
+    settings: LocalSettings,
+    manifests: list[list[Document]],
+    access: KubeconfigFile,
+    *,
+    ends: bool,
+    shows: bool,
 ) -> None:
     decisions = Decisions(None if shows else lambda line: click.echo(in_a_line(line)))
     everything = [document for documents in manifests for document in documents]
-    async with LocalCluster(settings, decisions, everything) as cluster:
-        cluster.server.write_kubeconfig(kubeconfig)
-        shown = _shown(kubeconfig)
+    async with LocalCluster(settings, decisions, everything) as cluster, access.of(cluster) as shown:
         stop = _signals()
         parts: list[Coroutine[Any, Any, object]] = [
             cluster.failure(),
@@ -171,11 +188,3 @@ def _signals() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
-
-
-def _shown(path: Path) -> str:
-    """The path as a user would type it."""
-    with contextlib.suppress(ValueError):
-        path = path.resolve().relative_to(Path.cwd())
-        return os.path.join(".", path)
-    return str(path)

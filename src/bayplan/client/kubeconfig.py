@@ -55,12 +55,13 @@ def load_access(
     kubeconfig: str = "",
     master: str = "",
     *,
+    context: str = "",
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
     """How to reach the API server: by the kubeconfig file, else as the pod that we are.
 
-    `master` beats the address in the file.
+    `master` overrides the address in the file, `context` its current context.
 
     Raises:
         ConfigError: the file is missing or makes no sense, or there is nothing to go by.
@@ -77,6 +78,8 @@ def load_access(
             _log.warning("cannot use the in-cluster configuration: %s", error)
         master = environ.get("KUBERNETES_MASTER", "")
     config = read_config(Path(kubeconfig)) if kubeconfig else Config()
+    if context:
+        config = msgspec.structs.replace(config, current_context=context)
     return _access(config, Path(kubeconfig).parent, master, environ)
 
 

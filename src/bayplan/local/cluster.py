@@ -139,6 +139,11 @@ class LocalCluster:
 
     # Using it
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether its objects outlive it."""
+        return self._settings.data_dir is not None
+
     def apply(self, documents: Iterable[Document]) -> int:
         """Creates objects or changes them."""
         return apply(self.server.api, documents)

@@ -20,9 +20,9 @@ from typing import Final, Self
 
 from aiohttp import web
 
-from bayplan.server import kinds
+from bayplan.server import kinds, kubeconfig
 from bayplan.server.documents import HISTORY, Document, DocumentStore
-from bayplan.server.files import token_in, write_kubeconfig
+from bayplan.server.files import token_in
 from bayplan.server.http.application import Application
 from bayplan.server.kinds import Catalog, Resource
 from bayplan.server.objects import ObjectAPI
@@ -129,6 +129,15 @@ class EmbeddedServer:
     def url(self) -> str:
         return f"https://{self._host}:{self.port}"
 
-    def write_kubeconfig(self, path: Path) -> None:
-        """Everything a client needs, readable by its owner only."""
-        write_kubeconfig(path, server=self.url, ca=self.certificates.ca, token=self.token)
+    @property
+    def endpoint(self) -> kubeconfig.Endpoint:
+        """What clients have to know."""
+        return kubeconfig.Endpoint(self.url, self.certificates.ca.read_bytes(), self.token)
+
+    def write_kubeconfig(self, path: Path) -> kubeconfig.Entry:
+        """Adds the server to a kubeconfig, or makes one that only its owner may read.
+
+        Raises:
+            InputError: the file is there and is not a kubeconfig.
+        """
+        return kubeconfig.add(path, self.endpoint)

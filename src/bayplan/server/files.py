@@ -1,52 +1,31 @@
-"""Files that only their owner may read: keys, tokens, kubeconfigs."""
+"""The token of a data directory."""
 
 from __future__ import annotations
 
-import os
 import secrets
-from base64 import b64encode
 from pathlib import Path
 
-import yaml
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Writes a file with mode 0600, all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+from bayplan.errors import ConfigError
+from bayplan.files import read_private, warn_if_exposed, write_private
 
 
 def token_in(directory: Path) -> str:
-    """The token of a data directory; made where there is none."""
+    """The token of a data directory; made where there is none, or none in its file.
+
+    Raises:
+        ConfigError: the file has something that cannot be a token.
+    """
     path = directory / "token"
-    if not path.exists():
-        write_private(path, f"{secrets.token_urlsafe(32)}\n".encode())
-    return path.read_text(encoding="ascii").strip()
-
-
-def write_kubeconfig(path: Path, *, server: str, ca: Path, token: str) -> None:
-    """A kubeconfig for the server, with everything in it."""
-    name = "bayplan"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": name,
-                "cluster": {
-                    "server": server,
-                    "certificate-authority-data": b64encode(ca.read_bytes()).decode(),
-                },
-            }
-        ],
-        "users": [{"name": name, "user": {"token": token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-        "current-context": name,
-    }
-    write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
+    try:
+        token = read_private(path).decode("ascii").strip()
+    except FileNotFoundError:
+        token = ""
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: a token has no characters but letters, digits and signs") from None
+    if not token:
+        token = secrets.token_urlsafe(32)
+        write_private(path, f"{token}\n".encode())
+    if not token.isprintable() or " " in token:
+        raise ConfigError(f"{path}: a token has no characters but letters, digits and signs")
+    warn_if_exposed(path, "token")
+    return token

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from bayplan.errors import BayplanError
+from bayplan.files import private_directory
 from bayplan.server.documents import Document, Journal
 from bayplan.server.kinds import Resource
 from bayplan.server.statuses import UnavailableError
@@ -69,7 +70,7 @@ class SQLiteJournal(Journal):
         self._idle = asyncio.Event()
         self._idle.set()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            private_directory(directory)
             # There are secrets in it: nobody else may read it, nor the files that SQLite puts beside it.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(

@@ -1,12 +1,16 @@
 """Certificates of the embedded server: a CA of its own, and a serving certificate for loopback.
 
 kubectl sends a token only over TLS, and checks who it talks to by the CA in the kubeconfig. Both are made
-when a data directory is first used, and kept in it, so that kubeconfigs stay good.
+when a data directory is first used and kept in it, so that kubeconfigs stay valid. The key of the CA is
+thrown away once it has signed: nobody can sign another certificate with it. So when the files cannot be used
+any more (they expire, do not belong together, or are for another host) both are made again, and kubeconfigs
+that were written before are no longer valid; `bayplan up` writes its own at every start.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,17 +18,24 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from bayplan.server.files import write_private
+from bayplan.files import write_private
+
+CA_NAME: Final = "bayplan CA"
 
 _YEARS: Final = timedelta(days=3650)
+_RENEW: Final = timedelta(days=365)
+"""What has less time left is renewed at the start: the server may run for long."""
 _SKEW: Final = timedelta(hours=1)
 """Clocks differ: a certificate is good a little before it was made."""
 _NAMES: Final = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 _ADDRESSES: Final = ("127.0.0.1", "::1")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +53,48 @@ class Certificates:
         return context
 
 
-def certificates_in(directory: Path, *, hosts: tuple[str, ...] = ()) -> Certificates:
-    """The certificates of a directory; made where there are none. `hosts` are names besides loopback's."""
+def certificates_in(
+    directory: Path, *, hosts: tuple[str, ...] = (), now: datetime | None = None
+) -> Certificates:
+    """The certificates of a directory; made where there are none that can be used.
+
+    Args:
+        hosts: names and addresses besides those of loopback.
+    """
     found = Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
+    now = now or datetime.now(UTC)
     if not all(path.exists() for path in (found.ca, found.certificate, found.key)):
-        _make(found, hosts)
+        _make(found, hosts, now)
+    elif (problem := _problem(found, hosts, now)) is not None:
+        _log.warning(
+            "%s: %s; making new certificates, kubeconfigs have to be written again", directory, problem
+        )
+        _make(found, hosts, now)
     return found
 
 
-def _make(files: Certificates, hosts: tuple[str, ...]) -> None:
+def _problem(files: Certificates, hosts: tuple[str, ...], now: datetime) -> str | None:
+    """Why the files cannot be used (any longer); None where they can."""
+    try:
+        ca = x509.load_pem_x509_certificate(files.ca.read_bytes())
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        certificate.verify_directly_issued_by(ca)
+        files.context()
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, OSError, x509.ExtensionNotFound) as error:
+        return f"the certificates do not belong together ({error or type(error).__name__})"
+    expiry = min(ca.not_valid_after_utc, certificate.not_valid_after_utc)
+    if expiry < now + _RENEW:
+        return f"the certificates {'have expired' if expiry < now else 'expire'} on {expiry:%Y-%m-%d}"
+    missing = [name.value for name in _alternatives(hosts) if name not in names]
+    return f"the certificate is not for {missing[0]}" if missing else None
+
+
+def _make(files: Certificates, hosts: tuple[str, ...], now: datetime) -> None:
     ca_key = ec.generate_private_key(ec.SECP256R1())
-    ca_name = _name("bayplan CA")
+    ca_name = _name(CA_NAME)
     ca = (
-        _builder(ca_name, ca_name, ca_key.public_key())
+        _builder(ca_name, ca_name, ca_key.public_key(), now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(for_ca=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
@@ -62,7 +102,7 @@ def _make(files: Certificates, hosts: tuple[str, ...]) -> None:
     )
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        _builder(_name("bayplan"), ca_name, key.public_key())
+        _builder(_name("bayplan"), ca_name, key.public_key(), now)
         .add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(for_ca=False), critical=True)
@@ -85,9 +125,8 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime
 ) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -50,6 +50,8 @@ class Application:
     def __init__(self, api: ObjectAPI, tokens: Iterable[str], *, watcher: Watcher | None = None) -> None:
         self._api = api
         self._tokens = frozenset(tokens)
+        if not all(token.strip() for token in self._tokens):
+            raise ValueError("an empty token would let everybody in")
         self._printer = Printer(api.time)
         self._reader = Reader(api, self._printer)
         self._watcher = watcher or Watcher(api, self._printer)

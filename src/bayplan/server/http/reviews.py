@@ -18,7 +18,8 @@ def review(resource: Resource, content: dict[str, Any], tokens: frozenset[str]) 
     if resource.kind == "SelfSubjectReview":
         status = {"userInfo": user}
     elif resource.kind == "TokenReview":
-        known = (content.get("spec") or {}).get("token") in tokens
+        token = (content.get("spec") or {}).get("token")
+        known = isinstance(token, str) and token in tokens
         status = {"authenticated": True, "user": user} if known else {"user": {}}
     elif resource.kind == "SelfSubjectRulesReview":
         everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
