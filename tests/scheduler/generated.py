@@ -257,6 +257,10 @@ def _plain_shapes() -> tuple[Shape, ...]:
         {"image": "big", "spread": [soft]},
         {"claims": ["bound"], "spread": [soft]},
         {"labels": {"app": "db"}},
+        # More than a column can hold: one for ever without a node, others that fit the largest nodes.
+        {"memory": "7Ei"},
+        {"memory": "40Pi"},
+        {"requests": {GPU: 2**55}},
     )
     return tuple(Shape({"labels": web, **fields}) for fields in alone)
 
@@ -266,6 +270,10 @@ def _shapes(count: int) -> tuple[Shape, ...]:
     return PLAIN + tuple(random_shape(rng) for _ in range(count))
 
 
+IMAGES: Final = {"big:latest": 2**63 - 1, "small:v1": -1}
+"""Sizes of images that no node has."""
+
+
 def _nodes(variants: int) -> dict[str, tuple[Node, ...]]:
     """For each name a roomy node that nothing is wrong with, and others."""
     rng = random.Random(36)
@@ -273,7 +281,10 @@ def _nodes(variants: int) -> dict[str, tuple[Node, ...]]:
     for number, name in enumerate(NODES):
         labels = {HOST: name, ZONE: f"z{number % 3}", "rack": f"r{number % 2}"}
         roomy = make_node(name, cpu="8", pods=20, labels=labels)
-        pool[name] = (roomy, *(random_node(rng, name) for _ in range(variants)))
+        huge = make_node(
+            name, cpu="1e30", memory="8Ei", pods="8E", resources={GPU: 2**60}, labels=labels, images=IMAGES
+        )
+        pool[name] = (roomy, huge, *(random_node(rng, name) for _ in range(variants)))
     return pool
 
 

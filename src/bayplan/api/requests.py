@@ -28,6 +28,7 @@ from bayplan.api.quantity import (
     parse_quantity,
     resource_units,
 )
+from bayplan.api.saturation import saturated_request
 
 DEFAULT_CPU_MILLI: Final = 100
 """What a container without a cpu request counts as where zero would make spreading blind to it."""
@@ -73,7 +74,7 @@ def nonzero_requests(pod: Pod) -> tuple[int, int]:
         plain = _requests(pod, status=True, pod_level=True, defaults=_NO_DEFAULTS)
         defaults = {name: amount for name, amount in _DEFAULTS.items() if name not in plain}
     total = _requests(pod, status=True, pod_level=True, defaults=defaults)
-    return resource_units(CPU, total.get(CPU, 0)), resource_units(MEMORY, total.get(MEMORY, 0))
+    return _counted(CPU, total.get(CPU, 0)), _counted(MEMORY, total.get(MEMORY, 0))
 
 
 def pod_requests(pod: Pod, *, status: bool, pod_level: bool, defaults: bool = False) -> dict[str, int]:
@@ -89,7 +90,11 @@ def pod_requests(pod: Pod, *, status: bool, pod_level: bool, defaults: bool = Fa
     total = _requests(
         pod, status=status, pod_level=pod_level, defaults=_DEFAULTS if defaults else _NO_DEFAULTS
     )
-    return {name: resource_units(name, amount) for name, amount in total.items()}
+    return {name: _counted(name, amount) for name, amount in total.items()}
+
+
+def _counted(name: str, nano: int) -> int:
+    return saturated_request(resource_units(name, nano))
 
 
 def container_requests(spec: PodSpec) -> dict[str, int]:

@@ -30,12 +30,12 @@ class ImageLocality(Plugin):
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         here = np.zeros(len(nodes), dtype=np.int64)
         cluster = nodes.cluster
+        # Volumes made of images count below, but do not raise the limit.
+        most = MOST_BYTES * (len(pod.spec.init_containers) + len(pod.spec.containers))
         for name in pod_images(pod):
             image = cluster.nodes.images.get(name)
             if image is not None:
                 share = len(image.rows) / cluster.node_count
-                here[nodes.positions_of(image.rows)] += int(image.size_bytes * share)
-        # Volumes made of images count above, but do not raise the limit.
-        most = MOST_BYTES * (len(pod.spec.init_containers) + len(pod.spec.containers))
+                here[nodes.positions_of(image.rows)] += int(min(image.size_bytes * share, most))
         scores: IntColumn = MAX_SCORE * (here.clip(LEAST_BYTES, most) - LEAST_BYTES) // (most - LEAST_BYTES)
         return scores

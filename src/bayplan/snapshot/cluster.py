@@ -55,6 +55,8 @@ class Cluster:
         self.nomination_log = ChangeLog()
         self.topology_version = 0
         self.images_version = 0
+        self.recounted_rows: set[int] = set()
+        """Rows with a pod that `is_large`, or with saturated sums: added up again when their pods change."""
         self.row_pods: list[list[int]] = []
         """For each row the slots of its pods, in the order in which upstream would list them."""
         self.used_ports: dict[int, set[HostPort]] = {}
@@ -168,13 +170,13 @@ class Cluster:
         pod, facts, row = pods.pod[slot], pods.facts[slot], pods.row.cell[slot]
         assert pod is not None
         assert facts is not None
-        self._count(facts, pod.is_terminating, row, -1)
         here = self.row_pods[row]
         position, last = pods.position.cell[slot], here.pop()
         if last != slot:
             # The last pod takes the place of the one that left, as upstream does it.
             here[position] = last
             pods.position.cell[last] = position
+        self._count(facts, pod.is_terminating, row, -1)
         if facts.host_ports:
             self._free_ports(facts.host_ports, row)
         for claim in facts.claims:
@@ -245,15 +247,34 @@ class Cluster:
         return row
 
     def _count(self, facts: PodFacts, terminating: bool, row: int, change: int) -> None:
+        """Adds a pod to the sums of its row (change 1) or takes it out (-1). `row_pods` is up to date."""
+        if facts.is_large or row in self.recounted_rows:
+            self._recount(row)
+        else:
+            try:
+                self._add_requests(facts, row, change)
+            except ValueError:  # a sum over tens of thousands of pods does not fit into its column
+                self._recount(row)
+        self.counts.add(facts.label_set, terminating, row, change)
+        if facts.terms.carried:
+            self.terms.add(facts.terms, row, change)
+
+    def _add_requests(self, facts: PodFacts, row: int, change: int) -> None:
         nodes = self.nodes
         nodes.pod_count.cell[row] += change
         nodes.nonzero_cpu_milli.cell[row] += change * facts.nonzero_cpu_milli
         nodes.nonzero_memory_bytes.cell[row] += change * facts.nonzero_memory_bytes
         for requested, _, amount in facts.counted:
             requested.cell[row] += change * amount
-        self.counts.add(facts.label_set, terminating, row, change)
-        if facts.terms.carried:
-            self.terms.add(facts.terms, row, change)
+
+    def _recount(self, row: int) -> None:
+        """Adds up the pods of a row: taking a pod out of a saturated sum would leave a wrong one."""
+        pods = [self.pods.facts_of(slot) for slot in self.row_pods[row]]
+        fits = self.nodes.recount(row, pods)
+        if fits and not any(facts.is_large for facts in pods):
+            self.recounted_rows.discard(row)
+        else:
+            self.recounted_rows.add(row)
 
     def _use_ports(self, ports: tuple[HostPort, ...], row: int) -> None:
         used = self.used_ports.setdefault(row, set())

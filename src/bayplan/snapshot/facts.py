@@ -16,6 +16,7 @@ import msgspec
 from bayplan.api.host_ports import HostPort, host_ports
 from bayplan.api.pod import Pod, Volume
 from bayplan.api.requests import nonzero_requests, placed_requests
+from bayplan.api.saturation import LARGE_REQUEST
 from bayplan.snapshot.label_sets import LabelSet, LabelSets
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import TermSet, TermSets, carried_terms
@@ -39,6 +40,8 @@ class PodFacts:
     host_ports: tuple[HostPort, ...]
     label_set: LabelSet
     terms: TermSet
+    is_large: bool
+    """Whether it requests so much that sums over pods need care."""
     claims: tuple[str, ...]
     """`namespace/name` of each persistentVolumeClaim volume."""
     kept: dict[Any, Any] = field(default_factory=dict)
@@ -130,6 +133,7 @@ class Templates:
             counted=tuple((*self._columns(resource), amount) for resource, amount in requests.items()),
             nonzero_cpu_milli=cpu_milli,
             nonzero_memory_bytes=memory_bytes,
+            is_large=max(cpu_milli, memory_bytes, *requests.values()) >= LARGE_REQUEST,
             host_ports=host_ports(pod),
             label_set=self._label_sets.intern(pod.namespace, pod.labels),
             terms=self._term_sets.intern(carried_terms(pod)),

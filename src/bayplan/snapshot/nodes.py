@@ -6,15 +6,20 @@ stay when it is deleted. Such a row has `exists` False and is never offered to a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntFlag
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bayplan.api.node import Node, Taint
 from bayplan.api.quantity import is_scalar_resource, milli_value, value
+from bayplan.api.saturation import MAX_REQUEST, saturated_allocatable, saturated_request
 from bayplan.snapshot.interning import ABSENT, Interner
 from bayplan.snapshot.table import Table
+
+if TYPE_CHECKING:
+    from bayplan.snapshot.facts import PodFacts
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -166,7 +171,9 @@ class NodeTable(Table):
             self._forget_images(row, old)
             for image in node.status.images:
                 for name in image.names:
-                    self.images.setdefault(name, ImageState(image.size_bytes)).rows.add(row)
+                    self.images.setdefault(
+                        name, ImageState(saturated_allocatable(image.size_bytes))
+                    ).rows.add(row)
         if old is None or old.annotations != node.annotations:
             change |= NodeChange.OTHER
         return change
@@ -186,17 +193,32 @@ class NodeTable(Table):
         ):
             column.cell[row] = column.fill
 
+    def recount(self, row: int, pods: Sequence[PodFacts]) -> bool:
+        """Writes what the pods of a row request together. False where a sum had to be saturated."""
+        sums: dict[str, int] = dict.fromkeys(self._resources, 0)
+        for facts in pods:
+            for resource, amount in facts.requests.items():
+                sums[resource] += amount
+        cpu_milli = sum(facts.nonzero_cpu_milli for facts in pods)
+        memory_bytes = sum(facts.nonzero_memory_bytes for facts in pods)
+        self.pod_count.cell[row] = len(pods)
+        self.nonzero_cpu_milli.cell[row] = saturated_request(cpu_milli)
+        self.nonzero_memory_bytes.cell[row] = saturated_request(memory_bytes)
+        for resource, total in sums.items():
+            self._resources[resource].requested.cell[row] = saturated_request(total)
+        return max(cpu_milli, memory_bytes, *sums.values()) <= MAX_REQUEST
+
     def _set_allocatable(self, row: int, node: Node) -> None:
         for columns in self._resources.values():
             columns.allocatable.cell[row] = 0
         self.allowed_pods.cell[row] = 0
         for name, quantity in node.status.allocatable.items():
             if name == PODS:
-                self.allowed_pods.cell[row] = value(quantity)
+                self.allowed_pods.cell[row] = saturated_allocatable(value(quantity))
             elif name == CPU:
-                self.resource(CPU).allocatable.cell[row] = milli_value(quantity)
+                self.resource(CPU).allocatable.cell[row] = saturated_allocatable(milli_value(quantity))
             elif name in (MEMORY, EPHEMERAL_STORAGE) or is_scalar_resource(name):
-                self.resource(name).allocatable.cell[row] = value(quantity)
+                self.resource(name).allocatable.cell[row] = saturated_allocatable(value(quantity))
 
     def _forget_images(self, row: int, node: Node | None) -> None:
         for image in node.status.images if node is not None else ():

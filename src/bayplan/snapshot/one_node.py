@@ -9,11 +9,12 @@ instead of on arrays of length one. It is written once.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from bayplan.api.saturation import MAX_REQUEST
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.view import NodeColumns
@@ -79,16 +80,22 @@ class OneSupposed(OneNode):
 
     def requested(self, resource: str) -> Any:
         amount = self.cluster.pods.requests(resource).cell
-        return super().requested(resource) + sum([sign * amount[slot] for slot, sign in self._changes])
+        return self._supposed(super().requested(resource), amount.__getitem__)
 
     @property
     def nonzero_cpu_milli(self) -> Any:
         facts_of = self.cluster.pods.facts_of
-        changes = [sign * facts_of(slot).nonzero_cpu_milli for slot, sign in self._changes]
-        return super().nonzero_cpu_milli + sum(changes)
+        return self._supposed(super().nonzero_cpu_milli, lambda slot: facts_of(slot).nonzero_cpu_milli)
 
     @property
     def nonzero_memory_bytes(self) -> Any:
         facts_of = self.cluster.pods.facts_of
-        changes = [sign * facts_of(slot).nonzero_memory_bytes for slot, sign in self._changes]
-        return super().nonzero_memory_bytes + sum(changes)
+        return self._supposed(super().nonzero_memory_bytes, lambda slot: facts_of(slot).nonzero_memory_bytes)
+
+    def _supposed(self, total: Any, amount: Callable[[int], int]) -> Any:
+        """A sum over the pods of the row with these changes. The sum of the column may be saturated."""
+        if self._row in self.cluster.recounted_rows:
+            total = sum(map(amount, self.cluster.row_pods[self._row]))
+        for slot, sign in self._changes:
+            total += sign * amount(slot)
+        return total if total <= MAX_REQUEST else MAX_REQUEST

@@ -7,28 +7,23 @@ read from the pod itself. A nominated pod has a slot too (`placed` is False), so
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 import numpy as np
 
 from bayplan.api.pod import Pod
+from bayplan.api.saturation import MAX_NANOS, saturated_nanos
 from bayplan.snapshot.facts import PodFacts
 from bayplan.snapshot.table import Column, Table
 
-NOT_STARTED: Final = np.iinfo(np.int64).max
+NOT_STARTED: Final = MAX_NANOS + 1
 """Start time of a pod that has none: it counts as started just now, later than any other."""
-
-EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 def start_nanos(pod: Pod) -> int:
     """When the pod started, in nanoseconds since the epoch."""
     started = pod.status.start_time
-    if started is None:
-        return NOT_STARTED
-    since = started - EPOCH
-    return ((since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+    return NOT_STARTED if started is None else saturated_nanos(started)
 
 
 class PodTable(Table):
@@ -61,6 +56,8 @@ class PodTable(Table):
         self.terminating = self.column(np.bool_, False)
         self.pod: list[Pod | None] = []
         self.facts: list[PodFacts | None] = []
+        self.large: set[int] = set()
+        """Slots of pods with a large request: sums in which they take part may not fit into a column."""
         self._requests: dict[str, Column] = {}
         for resource in ("cpu", "memory", "ephemeral-storage"):
             self.requests(resource)
@@ -93,6 +90,8 @@ class PodTable(Table):
             self.terminating.cell[slot] = True
         for _, requests, amount in facts.counted:
             requests.cell[slot] = amount
+        if facts.is_large:
+            self.large.add(slot)
         return slot
 
     def facts_of(self, slot: int) -> PodFacts:
@@ -104,4 +103,5 @@ class PodTable(Table):
     def remove(self, slot: int) -> None:
         self.pod[slot] = None
         self.facts[slot] = None
+        self.large.discard(slot)
         self.free_row(slot)

@@ -111,15 +111,28 @@ class Hypothesis(NodeColumns):
 
     def requested(self, resource: str) -> IntColumn:
         amounts = self.cluster.pods.requests(resource).array.take(self.slots)
-        return super().requested(resource) + self.change(amounts)
+        total = super().requested(resource) + self.change(amounts)
+        return self._exact(total, lambda one: one.requested(resource))
 
     @property
     def nonzero_cpu_milli(self) -> IntColumn:
-        return super().nonzero_cpu_milli + self._change_of(lambda facts: facts.nonzero_cpu_milli)
+        total = super().nonzero_cpu_milli + self._change_of(lambda facts: facts.nonzero_cpu_milli)
+        return self._exact(total, lambda one: one.nonzero_cpu_milli)
 
     @property
     def nonzero_memory_bytes(self) -> IntColumn:
-        return super().nonzero_memory_bytes + self._change_of(lambda facts: facts.nonzero_memory_bytes)
+        total = super().nonzero_memory_bytes + self._change_of(lambda facts: facts.nonzero_memory_bytes)
+        return self._exact(total, lambda one: one.nonzero_memory_bytes)
+
+    def _exact(self, total: IntColumn, of: Callable[[OneSupposed], int]) -> IntColumn:
+        """Sums over columns, with those that could have overflowed computed again in plain numbers."""
+        large, recounted = self.cluster.pods.large, self.cluster.recounted_rows
+        if large or recounted:
+            for position, row in enumerate(self.rows.tolist()):
+                here = self.slots[self.starts[position] : self.starts[position + 1]]
+                if row in recounted or not large.isdisjoint(here.tolist()):
+                    total[position] = of(self.one(position))
+        return total
 
     def _change_of(self, amount: Callable[[PodFacts], int]) -> IntColumn:
         """The change of what stands in no column; filters seldom ask."""
