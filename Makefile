@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check bench faults conformance differential install clean
+.PHONY: run test check bench faults conformance race steady differential install clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
@@ -36,6 +36,10 @@ conformance: $(STAMP)
 # kube-scheduler and bayplan against the same API server; RACE='--nodes 1000 --sampling default' makes it shorter.
 race: $(STAMP)
 	$(BIN)/python -m conformance.racing $(RACE)
+
+# CPU per pod of both at a constant rate; STEADY='--rate 50 --schedulers bayplan' changes it.
+steady: $(STAMP)
+	$(BIN)/python -m conformance.racing.steady $(STEADY)
 
 # Scenarios from seeds, given to the real kube-scheduler and to bayplan.
 differential: $(STAMP)

@@ -1,4 +1,4 @@
-"""The race in a small size, so that it still runs when somebody wants to know who is faster."""
+"""The race and the constant rate in a small size, so that both still run when somebody measures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.programs import Programs
-from conformance.racing import heat
+from conformance.racing import heat, steady
 from conformance.racing.course import Course, put_back
 from conformance.racing.table import OURS, THEIRS, incomplete, make_table
 
@@ -39,3 +39,16 @@ def test_both_drain_the_whole_backlog(programs: Programs, tmp_path: Path, course
     console = Console(width=140, record=True, file=io.StringIO())
     console.print(make_table("small", results))
     assert course.workload in console.export_text()
+
+
+def test_pods_at_a_constant_rate(programs: Programs, tmp_path: Path) -> None:
+    running = tmp_path / "plane"
+    running.mkdir()
+    course, load = Course("SchedulingBasic", 10, 2, 0), steady.Load(rate=20, seconds=2, idle_seconds=1)
+    with ControlPlane(programs, running) as plane:
+        course.lay_out(plane, tmp_path / "kept")
+        for scheduler in (THEIRS, OURS):
+            put_back(plane, tmp_path / "kept")
+            cost = steady.run(plane, course, scheduler, load)
+            assert cost.bound == load.pods
+            assert cost.as_json()["cpu_us_per_pod"] > 0

@@ -4,4 +4,5 @@ course.py   the workloads: a cluster with a backlog, made once and put back befo
 heat.py     one scheduler drains it: how fast, at what cost
 table.py    results as a table and as JSON lines
 __main__.py which heats are run
+steady.py   what each scheduler costs per pod at a constant, low rate: `make steady`
 """

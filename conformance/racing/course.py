@@ -54,7 +54,7 @@ class Course:
             await _create_all(admin, workload.make_nodes(self.nodes))
             names = [node.name for node in workload.make_nodes(self.nodes)]
             await _create_all(admin, _placed(workload.make_init_pods(self.init_pods), names))
-            await _create_all(admin, (_at_once(pod) for pod in workload.make_pods(self.pods)))
+            await _create_all(admin, (at_once(pod) for pod in workload.make_pods(self.pods)))
 
 
 def put_back(plane: ControlPlane, kept: Path) -> None:
@@ -65,16 +65,20 @@ def put_back(plane: ControlPlane, kept: Path) -> None:
     plane.start()
 
 
+async def create(admin: Admin, item: Object) -> None:
+    """Creates one object. Identity, version and time are the server's to give."""
+    meta = item.metadata
+    new = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels)
+    path = resource_of(type(item)).collection(meta.namespace)
+    await admin.cluster.requests.send("POST", path, bodies.whole(replace(item, metadata=new)))
+
+
 async def _create_all(admin: Admin, items: Iterable[Object]) -> None:
     waiting = iter(items)
 
     async def work() -> None:
         for item in waiting:
-            meta = item.metadata
-            # Identity, version and time are the server's to give.
-            new = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels)
-            path = resource_of(type(item)).collection(meta.namespace)
-            await admin.cluster.requests.send("POST", path, bodies.whole(replace(item, metadata=new)))
+            await create(admin, item)
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
@@ -82,9 +86,9 @@ async def _create_all(admin: Admin, items: Iterable[Object]) -> None:
 def _placed(pods: Iterable[Pod], nodes: list[str]) -> Iterator[Pod]:
     for number, pod in enumerate(pods):
         placed = replace(pod.spec, node_name=nodes[number % len(nodes)])
-        yield _at_once(replace(pod, spec=placed))
+        yield at_once(replace(pod, spec=placed))
 
 
-def _at_once(pod: Pod) -> Pod:
-    """Gone as soon as it is deleted: there is no kubelet that would end it."""
+def at_once(pod: Pod) -> Pod:
+    """The pod without a grace period: there is no kubelet that would end it after its deletion."""
     return replace(pod, spec=replace(pod.spec, termination_grace_period_seconds=0))

@@ -93,7 +93,7 @@ async def _run(
         await counting.start()
         flags = [*serving_flags(plane, free_ports(1)[0]), *flags]
         with SCHEDULERS[scheduler](plane, configuration(plane, qps=QPS, **more), flags=flags) as process:
-            await _start(process)
+            await wait_until_started(process)
             began, start_cpu = time.monotonic(), process.cpu_seconds()
             servers = _server_cpu(plane)
             bound, ended = await counting.until(course.pods, process)
@@ -117,7 +117,7 @@ async def _run(
     )
 
 
-async def _start(process: Process) -> None:
+async def wait_until_started(process: Process) -> None:
     async with asyncio.timeout(STUCK_SECONDS):
         while HANDLERS_SYNCED not in process.log.read_text(errors="replace"):
             process.check()
@@ -146,15 +146,16 @@ class Counting:
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._at_first: int | None = None
-        self._waiting = 0
+        self._pods: int | None = None
+        """Without a node at first, and those that were created since."""
+        self._bound = 0
         self._last: float | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def _bound(self) -> int:
-        return (self._at_first or 0) - self._waiting
+    def created(self) -> None:
+        """To be told of a pod that was created after the start."""
+        self._pods = (self._pods or 0) + 1
 
     async def start(self) -> None:
         version = await self._list()
@@ -163,11 +164,12 @@ class Counting:
     async def _list(self) -> str:
         """Counts those that wait. Returns from where to watch."""
         listed = msgspec.json.decode(await self._requests.send("GET", WAITING), type=_Waiting)
-        if self._at_first is None:
-            self._at_first = len(listed.items)
-        elif len(listed.items) != self._waiting:
+        waiting = len(listed.items)
+        if self._pods is None:
+            self._pods = waiting
+        elif self._pods - waiting != self._bound:
+            self._bound = self._pods - waiting
             self._last = time.monotonic()
-        self._waiting = len(listed.items)
         self._changed.set()
         return listed.metadata.resource_version
 
@@ -187,7 +189,7 @@ class Counting:
                 seen = (rest + piece).count(_LEFT)
                 rest = (rest + piece)[-len(_LEFT) + 1 :]
                 if seen:
-                    self._waiting -= seen
+                    self._bound += seen
                     self._last = time.monotonic()
                     self._changed.set()
         finally:
