@@ -21,6 +21,7 @@ import msgspec
 from bayplan.api.check import check_object, object_key
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
+from bayplan.api.nesting import TOO_DEEP
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
@@ -131,6 +132,8 @@ def decode_json(kind: str, data: bytes | str) -> Object:
     except msgspec.ValidationError:
         # Mostly a null that stands for "absent". The slow way copes with it, or says what is wrong.
         return _convert(json.loads(data), record)
+    except RecursionError as error:
+        raise DecodeError(TOO_DEEP, object_key=kind) from error
     except msgspec.DecodeError as error:
         raise DecodeError(_BROKEN_JSON.format(why=error), object_key=kind) from error
 
@@ -152,24 +155,28 @@ def parse_objects(data: bytes, source: str = "", *, is_json: bool = False) -> li
 def decode_documents(documents: Iterable[Document]) -> list[Object]:
     """The objects in documents that were read before, as `read_objects` gives them."""
     objects: list[Object] = []
-    first_seen: dict[tuple[type[Object], str, str], str] = {}
+    first_seen: dict[tuple[type[Object], str, str], tuple[Document, str]] = {}
     for document in documents:
         for path, raw in _expand(document.content, document.source, document.line):
-            line = document.line_of(path)
+            place = document, path
             try:
                 obj = decode_object(raw)
                 if obj is None:
                     continue
-                where = f"{document.source}:{line}" if line is not None else document.source
                 identity = type(obj), obj.namespace or DEFAULT_NAMESPACE, obj.name
-                if obj.name and first_seen.setdefault(identity, where) is not where:
-                    raise DecodeError(_TWICE.format(where=first_seen[identity]), object_key=object_key(obj))
+                if obj.name and (first := first_seen.setdefault(identity, place)) is not place:
+                    raise DecodeError(_TWICE.format(where=_where(*first)), object_key=object_key(obj))
             except InputError as error:
-                inside = f"{path}.{error.field}" if path else error.field
-                line = document.line_of(inside) if error.field else line
+                inside = f"{path}.{error.field}" if path and error.field else error.field or path
+                line = document.line_of(inside)
                 raise error.at(source=document.source, line=line) from error.__cause__
             objects.append(obj)
     return objects
+
+
+def _where(document: Document, path: str) -> str:
+    line = document.line_of(path)
+    return document.source if line is None else f"{document.source}:{line}"
 
 
 def _expand(raw: Any, source: str, line: int | None) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,32 +1,29 @@
 """YAML and JSON files as plain values, each document with the line it stands on.
 
 This knows files, not what an object is: `decode.py` gives the values their meaning. What the words of a
-manifest mean to kubectl they mean here (`yaml_values.py`).
+manifest mean to kubectl they mean here (`yaml_values.py`). Texts may be large, but not without limit: see
+`input_files.py` for sizes and `nesting.py` for depth.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from bayplan.api.yaml_values import MAX_VALUES, STANDS_TWICE, NodeReader, yaml_errors, yaml_nodes
+from bayplan.api.input_files import GZIP_SUFFIX, read_file
+from bayplan.api.nesting import TOO_DEEP, check_depth
+from bayplan.api.yaml_reader import DUPLICATE_KEY, MAX_VALUES, LocatedReader, PlainReader, Value, yaml_errors
 from bayplan.errors import DecodeError
 
 YAML_SUFFIXES: Final = (".yaml", ".yml")
 JSON_SUFFIX: Final = ".json"
-GZIP_SUFFIX: Final = ".gz"
 
 _NO_FILES: Final = "the directory holds no .yaml, .yml or .json file"
 _NOT_UTF8: Final = "it is not UTF-8 text"
-_TOO_DEEP: Final = "it is nested too deeply"
 _NO_CONSTANTS: Final = "{text} is not a JSON number"
 
 _PATH_STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
@@ -40,17 +37,26 @@ class Document:
     source: str
     line: int | None
     """Where the document begins, counted from 1."""
-    _node: yaml.Node | None = field(default=None, repr=False, compare=False)
+    _text: str = field(default="", repr=False, compare=False)
+    """The YAML it was read from; empty for JSON, whose reader knows no lines."""
 
     def line_of(self, path: str) -> int | None:
-        """The line of the field at `path` (`spec.containers[0].image`), or of what comes nearest to it."""
-        node, line = self._node, self.line
+        """The line of the field at `path` (`spec.containers[0].image`), or of what comes nearest to it.
+
+        Reads the document a second time: lines are needed only where something is wrong.
+        """
+        if not path or not self._text or self.line is None:
+            return self.line
+        first = next(
+            LocatedReader(self._text, max_values=_max_values(self._text), may_override=True).documents()
+        )
+        line, value = first.line, first.value
         for index, name in _PATH_STEP.findall(path):
-            step = _child(node, index or name)
+            step = _child(value, index or name)
             if step is None:
                 break
-            line, node = step
-        return line
+            line, value = step.line, step
+        return self.line + line - first.line
 
 
 def read_documents(path: Path) -> Iterator[Document]:
@@ -66,7 +72,11 @@ def read_documents(path: Path) -> Iterator[Document]:
     else:
         files = [path]
     for file in files:
-        yield from parse_documents(_read(file), str(file), is_json=_plain_suffix(file) == JSON_SUFFIX)
+        try:
+            data = read_file(file)
+        except OSError as error:
+            raise DecodeError(error.strerror or str(error), source=str(file)) from error
+        yield from parse_documents(data, str(file), is_json=_plain_suffix(file) == JSON_SUFFIX)
 
 
 def parse_documents(data: bytes, source: str = "", *, is_json: bool = False) -> Iterator[Document]:
@@ -84,14 +94,15 @@ def parse_documents(data: bytes, source: str = "", *, is_json: bool = False) -> 
 
 
 def _yaml_documents(text: str, source: str) -> Iterator[Document]:
-    reader: NodeReader[Any] = NodeReader(
-        lambda content, _: content, most=max(MAX_VALUES, len(text)), may_overrule=True
-    )
+    reader = PlainReader(text, max_values=_max_values(text), may_override=True)
     with yaml_errors(text, source):
-        for node in yaml_nodes(text):
-            content = reader.read(node)
+        for content, line, start, end in reader.documents():
             if content is not None:
-                yield Document(content, source, node.start_mark.line + 1, node)
+                yield Document(content, source, line, text[start:end])
+
+
+def _max_values(text: str) -> int:
+    return max(MAX_VALUES, len(text))
 
 
 def _json_documents(text: str, source: str) -> Iterator[Document]:
@@ -101,10 +112,13 @@ def _json_documents(text: str, source: str) -> Iterator[Document]:
         line = text.count("\n", 0, position) + 1
         try:
             content, end = decoder.raw_decode(text, position)
+            check_depth(content)
+        except DecodeError as error:
+            raise error.at(source=source, line=line) from None
         except json.JSONDecodeError as error:
             raise DecodeError(error.msg, source=source, line=error.lineno) from error
         except RecursionError as error:
-            raise DecodeError(_TOO_DEEP, source=source) from error
+            raise DecodeError(TOO_DEEP, source=source, line=line) from error
         except ValueError as error:
             # Raised by the hooks below, which do not know where they are. JSON is YAML, and YAML does.
             for _ in _yaml_documents(text, source):
@@ -118,9 +132,9 @@ def _json_documents(text: str, source: str) -> Iterator[Document]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(STANDS_TWICE.format(key=twice))
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(DUPLICATE_KEY.format(key=twice))
     return mapping
 
 
@@ -134,15 +148,13 @@ def _skip_blanks(text: str, position: int) -> int:
     return position
 
 
-def _child(node: yaml.Node | None, step: str) -> tuple[int, yaml.Node] | None:
-    """The line of the child at `step`, a key or an index, and the child."""
-    if isinstance(node, yaml.MappingNode):
-        for key, child in node.value:
-            if key.value == step:
-                return key.start_mark.line + 1, child
-    elif isinstance(node, yaml.SequenceNode) and step.isdecimal() and int(step) < len(node.value):
-        child = node.value[int(step)]
-        return child.start_mark.line + 1, child
+def _child(value: Value, step: str) -> Value | None:
+    """The value at `step`, a key or an index."""
+    content = value.content
+    if isinstance(content, dict):
+        return content.get(step)
+    if isinstance(content, list) and step.isdecimal() and int(step) < len(content):
+        return content[int(step)]
     return None
 
 
@@ -153,13 +165,3 @@ def _is_ours(file: Path) -> bool:
 def _plain_suffix(file: Path) -> str:
     """The suffix that says what is inside, whether compressed or not."""
     return (file.with_suffix("") if file.suffix == GZIP_SUFFIX else file).suffix.lower()
-
-
-def _read(file: Path) -> bytes:
-    try:
-        data = file.read_bytes()
-        return gzip.decompress(data) if file.suffix == GZIP_SUFFIX else data
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DecodeError(f"it is not a gzip file: {error}", source=str(file)) from error
-    except OSError as error:
-        raise DecodeError(error.strerror or str(error), source=str(file)) from error

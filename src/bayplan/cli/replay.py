@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import click
 import msgspec
 
+from bayplan.api.input_files import read_lines
+from bayplan.api.nesting import decode_json
 from bayplan.errors import DecodeError, InputError
 from bayplan.simulator.replay import RECORDED, replay
 
@@ -41,18 +42,19 @@ def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
 
 
 def _read(file: str) -> Iterator[dict[str, Any]]:
-    path = Path(file)
-    try:
-        data = path.read_bytes()
-        text = gzip.decompress(data) if path.suffix == ".gz" else data
-    except OSError as error:
-        raise InputError((error.strerror or "cannot be read").lower(), source=file) from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
+    lines = read_lines(Path(file))
+    while True:
         try:
-            run = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
+            number, line = next(lines, (0, b""))
+        except OSError as error:
+            raise InputError((error.strerror or "cannot be read").lower(), source=file) from None
+        if not line:
+            return
+        try:
+            run = decode_json(line)
+        except DecodeError as error:
+            raise error.at(source=file, line=number) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(f"this is no JSON: {error}", source=file, line=number) from None
         if not isinstance(run, dict) or not {"name", "config", "steps"} <= run.keys():
             raise DecodeError(

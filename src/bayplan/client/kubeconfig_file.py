@@ -11,10 +11,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
+from bayplan.api.documents import parse_documents
+from bayplan.api.input_files import read_file
 from bayplan.client.decoding import without_nulls
-from bayplan.errors import ConfigError
+from bayplan.errors import ConfigError, DecodeError
 
 EXEC_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 PROXY_SCHEMES: Final = ("http", "https")
@@ -109,11 +110,11 @@ def read_config(path: Path) -> Config:
     except OSError as error:
         raise ConfigError(f"stat {path}: {_reason(error)}") from error
     try:
-        raw = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return Config() if raw is None else msgspec.convert(without_nulls(raw), Config)
+        first = next(parse_documents(read_file(path)), None)
+        return Config() if first is None else msgspec.convert(without_nulls(first.content), Config)
     except OSError as error:
         raise ConfigError(f'error loading config file "{path}": {_reason(error)}') from error
-    except (yaml.YAMLError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (DecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f'error loading config file "{path}": {" ".join(str(error).split())}') from error
 
 

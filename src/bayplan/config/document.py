@@ -1,6 +1,6 @@
 """A configuration file as a tree in which every value knows its line.
 
-What its words mean is said in `api/yaml_values.py`; here a key may stand only once in a mapping, merged keys
+What its words mean is in `api/yaml_values.py`; here a key may stand only once in a mapping, merged keys
 included. A text that begins with `{` is JSON and nothing else.
 
 Typed records are made from this tree in `decoding.py`.
@@ -10,31 +10,17 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
-from bayplan.api.yaml_values import MAX_VALUES, NodeReader, Scalar, yaml_errors, yaml_nodes
+from bayplan.api.nesting import TOO_DEEP
+from bayplan.api.yaml_reader import MAX_VALUES, LocatedReader, Value, yaml_errors
 from bayplan.errors import DecodeError
+
+__all__ = ["Value", "parse_document"]
 
 _SURROGATES: Final = re.compile(
     r"((?<!\\)(?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value of the file: a scalar, a list of values or a mapping of values, and the line it begins on."""
-
-    content: Scalar | list[Value] | dict[str, Value]
-    line: int
-
-    def plain(self) -> Any:
-        """The same without lines, as a JSON reader would give it; keys sorted, as in JSON made of YAML."""
-        if isinstance(self.content, dict):
-            return {key: value.plain() for key, value in sorted(self.content.items())}
-        if isinstance(self.content, list):
-            return [value.plain() for value in self.content]
-        return self.content
 
 
 def parse_document(text: str, source: str) -> Value:
@@ -47,9 +33,9 @@ def parse_document(text: str, source: str) -> Value:
     with yaml_errors(text, source):
         if is_json:
             text = _checked_json(text)
-        reader = NodeReader(Value, most=MAX_VALUES, keep_floats=is_json)
-        first = next(yaml_nodes(text), None)
-        return Value(None, 1) if first is None else reader.read(first)
+        reader = LocatedReader(text, max_values=MAX_VALUES, keep_floats=is_json)
+        first = next(reader.documents(), None)
+        return Value(None, 1) if first is None else first.value
 
 
 def _checked_json(text: str) -> str:
@@ -61,6 +47,8 @@ def _checked_json(text: str) -> str:
         json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise DecodeError(f"this is not JSON: {error.msg}", line=error.lineno) from None
+    except RecursionError:
+        raise DecodeError(TOO_DEEP) from None
     except ValueError as error:
         raise DecodeError(f"this is not JSON: {error}") from None
     return _SURROGATES.sub(_long_escape, text.replace("\t", " "))

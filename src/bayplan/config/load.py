@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from bayplan.api.input_files import read_file, read_stream
 from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog
 from bayplan.config.decoding import Decoder
 from bayplan.config.defaults import (
@@ -44,7 +45,7 @@ def load_config(
     """
     source = str(path)
     try:
-        data = sys.stdin.buffer.read() if source == STDIN else Path(path).read_bytes()
+        data = read_stream(sys.stdin.buffer, source) if source == STDIN else read_file(Path(path))
     except OSError as error:
         raise InputError((error.strerror or "cannot be read").lower(), source=source) from None
     try:

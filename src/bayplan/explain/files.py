@@ -10,9 +10,7 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,15 +20,15 @@ import msgspec
 from bayplan.api.decode import decode_documents
 from bayplan.api.defaults import with_defaults
 from bayplan.api.documents import Document, parse_documents, read_documents
+from bayplan.api.input_files import read_lines, read_stream
+from bayplan.api.nesting import decode_json
 from bayplan.errors import DecodeError, InputError
 from bayplan.explain.case import Case
 from bayplan.explain.scenario import is_scenario, read_scenario
 
 STDIN: Final = "-"
-GZIP_MAGIC: Final = b"\x1f\x8b"
 LINES: Final = (".jsonl", ".jsonl.gz")
 
-_NOT_GZIP: Final = "it is not a gzip file: {why}"
 _BROKEN_JSON: Final = "broken JSON: {why}"
 
 
@@ -64,12 +62,7 @@ def _cases_of(documents: Iterable[Document], file: str) -> Iterator[Case]:
 
 
 def _standard_input() -> Iterator[Document]:
-    data = sys.stdin.buffer.read()
-    if data.startswith(GZIP_MAGIC):
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, OSError, zlib.error) as error:
-            raise DecodeError(_NOT_GZIP.format(why=error), source=STDIN) from error
+    data = read_stream(sys.stdin.buffer, STDIN)
     return parse_documents(data, STDIN, is_json=data.lstrip().startswith(b"{"))
 
 
@@ -77,15 +70,12 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Each line that is not empty, with its number."""
     source = str(path)
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    try:
-                        yield number, msgspec.json.decode(line)
-                    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                        problem = _BROKEN_JSON.format(why=error)
-                        raise DecodeError(problem, source=source, line=number) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DecodeError(_NOT_GZIP.format(why=error), source=source) from error
+        for number, line in read_lines(path):
+            try:
+                yield number, decode_json(line)
+            except DecodeError as error:
+                raise error.at(source=source, line=number) from None
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise DecodeError(_BROKEN_JSON.format(why=error), source=source, line=number) from error
     except OSError as error:
         raise DecodeError(error.strerror or str(error), source=source) from error

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bayplan.api.documents import Document, parse_documents, read_documents
+from bayplan.api.input_files import read_stream
 from bayplan.errors import APIError, DecodeError
 from bayplan.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, UnknownKindError
 from bayplan.server.objects import ObjectAPI
@@ -30,7 +31,7 @@ def read_manifests(files: Iterable[str]) -> list[list[Document]]:
 
 def _objects(file: str) -> Iterator[Document]:
     if file == STDIN:
-        documents = parse_documents(sys.stdin.buffer.read(), _STDIN_NAME)
+        documents = parse_documents(read_stream(sys.stdin.buffer, _STDIN_NAME), _STDIN_NAME)
     else:
         documents = read_documents(Path(file))
     for document in documents:

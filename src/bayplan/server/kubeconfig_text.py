@@ -16,11 +16,12 @@ from typing import Any, Final
 import yaml
 
 from bayplan.api.documents import parse_documents
-from bayplan.api.yaml_values import yaml_nodes
 from bayplan.errors import DecodeError
 
 SECTIONS: Final = ("clusters", "users", "contexts")
 CURRENT: Final = "current-context"
+
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Config = dict[str, Any]
 _Change = tuple[int, int, list[str]]
@@ -53,7 +54,7 @@ def _says(text: str, wanted: Config) -> bool:
 
 def _changed_lines(text: str, before: Config, after: Config) -> str | None:
     """None where the text is not made of lines that can be changed one by one."""
-    root = next(yaml_nodes(text), None)
+    root = yaml.compose(text, Loader=_Loader)  # no deeper than what `before` was read from, so not too deep
     if root is None:
         return text + _dumped(after)
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
