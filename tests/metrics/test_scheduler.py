@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import math
 import random
-from array import array
 from collections.abc import Callable
 
 import pytest
@@ -13,14 +11,13 @@ import pytest
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import NULL_METRICS, Metrics, SchedulerMetrics
-from bayplan.metrics.instruments import MOST_NOTED, Histogram
-from bayplan.metrics.scheduler import PAUSES_BETWEEN_SETTLING
+from bayplan.metrics.instruments import MAX_PENDING, Histogram
+from bayplan.metrics.scheduler import PAUSES_BETWEEN_FLUSHES
 
 from .scrape import values
 
 DEFAULT = "default-scheduler"
 Tell = Callable[[Metrics], object]
-LAPS = [(Point.FILTER, Code.SUCCESS), (Point.SCORE, Code.SUCCESS)]
 
 
 def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]:
@@ -136,24 +133,6 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             "permit_wait_duration_seconds_sum",
             {("Unschedulable",): 12.0},
             id="a wait at Permit by what ended it",
-        ),
-        pytest.param(
-            lambda m: [note(array("d", [1.0, 1.5, 2.5])) for note in [m.laps(DEFAULT, LAPS)]],
-            "framework_extension_point_duration_seconds_sum",
-            {("Filter", DEFAULT, "Success"): 0.5, ("Score", DEFAULT, "Success"): 1.0},
-            id="readings of a clock, and what lies between",
-        ),
-        pytest.param(
-            lambda m: [note(array("d", [1.0, 1.5, math.nan])) for note in [m.laps(DEFAULT, LAPS)]],
-            "framework_extension_point_duration_seconds_count",
-            {("Filter", DEFAULT, "Success"): 1},
-            id="a reading that was not taken",
-        ),
-        pytest.param(
-            lambda m: [note(array("d", [1.0, 1.5, 2.5])) for note in [m.laps(DEFAULT, [None, LAPS[0]])]],
-            "framework_extension_point_duration_seconds_sum",
-            {("Filter", DEFAULT, "Success"): 1.0},
-            id="between two readings nothing that counts",
         ),
         pytest.param(
             lambda m: m.running_from(lambda: {"binding": 3}),
@@ -277,7 +256,7 @@ def test_a_reset_zeroes_what_was_counted_and_leaves_what_is_so() -> None:
         pytest.param(0.99, 43, id="seldom it takes long"),
     ],
 )
-def test_one_cycle_in_ten_is_looked_at_closely(drawn: float, cycles: int) -> None:
+def test_one_cycle_in_ten_is_sampled(drawn: float, cycles: int) -> None:
     class Fixed(random.Random):
         def random(self) -> float:
             return drawn
@@ -285,24 +264,24 @@ def test_one_cycle_in_ten_is_looked_at_closely(drawn: float, cycles: int) -> Non
     assert SchedulerMetrics(Fixed()).cycles_before_sample() == cycles
 
 
-def test_where_nobody_looks_notes_are_counted_all_the_same() -> None:
-    """A histogram that only ever notes values down would fill the memory."""
+def test_pending_observations_are_counted_without_a_scrape() -> None:
+    """A histogram that only collected them would fill the memory."""
     metrics = SchedulerMetrics(random.Random(1))
-    note = metrics.laps(DEFAULT, LAPS)
+    note = metrics.extension_point(DEFAULT, Point.SCORE, Code.SUCCESS)
     (histogram,) = (f for f in metrics.families.all() if f.spec.name.endswith("algorithm_duration_seconds"))
-    for _ in range(PAUSES_BETWEEN_SETTLING):
+    for _ in range(PAUSES_BETWEEN_FLUSHES):
         metrics.algorithm(0.5)
-        note(array("d", [1.0, 1.5, 2.5]))
-        metrics.settle()
+        note(1.0)
+        metrics.flush()
     (point,) = (f for f in metrics.families.all() if f.spec.name.endswith("extension_point_duration_seconds"))
     assert (histogram[()].sum, point["Score", "Success", DEFAULT].sum) == (32.0, 64.0)
 
 
-def test_and_so_are_those_of_a_process_that_schedules_nothing() -> None:
+def test_observations_are_counted_in_a_process_that_schedules_nothing() -> None:
     histogram = Histogram((1.0,))
-    for _ in range(MOST_NOTED):
+    for _ in range(MAX_PENDING):
         histogram.observe(0.5)
-    assert histogram.counts == [MOST_NOTED, 0]
+    assert histogram.counts == [MAX_PENDING, 0]
 
 
 def test_a_code_and_its_text_are_one_series() -> None:
@@ -327,5 +306,4 @@ def test_the_one_that_counts_answers_to_everything_that_can_be_told() -> None:
 def test_nobody_listens_by_default() -> None:
     NULL_METRICS.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)}).inc()
     NULL_METRICS.extension_point(DEFAULT, Point.FILTER, Code.SUCCESS)(0.5)
-    NULL_METRICS.laps(DEFAULT, LAPS)(array("d", [1.0, 2.0, 3.0]))
     assert (NULL_METRICS.enabled, SchedulerMetrics.enabled) == (False, True)

@@ -29,7 +29,6 @@ from bayplan.runtime.extender_requests import (
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import Filtered, Found, NotFound, Search
 from bayplan.runtime.ties import pick
-from bayplan.runtime.timing import FILTERED
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 ANY_TOTAL: Final = 2**63 - 1
@@ -48,6 +47,7 @@ class CycleExtenders:
 
     def accepts(self, found: Found) -> Steps[bool]:
         response = yield FilterRequest(found.search.pod, [found.node_name])
+        self._start_timer()
         assert isinstance(response, FilterResponse)
         return found.node_name in response.node_names
 
@@ -59,8 +59,6 @@ class CycleExtenders:
         names = [framework.cluster.nodes.name[row] for row in left.rows]
         best = 0
         if len(left) > 1:
-            if framework.observer is not None and search.readings is not None:
-                framework.observer.go_on(search.readings, FILTERED)  # extenders are no plugins
             totals = framework.totals(search, left)
             scores = yield PrioritizeRequest(search.pod, names)
             assert isinstance(scores, PrioritizeResponse)
@@ -87,11 +85,18 @@ class CycleExtenders:
         if not names:
             return filtered.view, FilterResponse()
         response = yield FilterRequest(pod, names)
+        self._start_timer()
         assert isinstance(response, FilterResponse)
         if response.error:
             raise calls.AttemptError(response.error)
         rows = np.array([cluster.nodes.row_of[name] for name in response.node_names], dtype=np.intp)
         return NodeColumns(cluster, rows), response
+
+    def _start_timer(self) -> None:
+        """The time that extenders take belongs to no extension point."""
+        timer = self._framework.caller.timer
+        if timer is not None:
+            timer.start()
 
     def _not_found(self, search: Search, filtered: Filtered, response: FilterResponse) -> NotFound:
         result = self._framework.not_found(search, filtered)

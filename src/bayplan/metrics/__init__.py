@@ -11,14 +11,13 @@
 Nothing here knows the scheduler: it is told. Of the rest of bayplan only `api` is used.
 """
 
-from bayplan.metrics.metrics import NULL_METRICS, Metrics, Note, Observe, ignore
+from bayplan.metrics.metrics import NULL_METRICS, Metrics, Observe, ignore
 from bayplan.metrics.resources import resource_chunks, resource_exposition
 from bayplan.metrics.scheduler import SchedulerMetrics
 
 __all__ = [
     "NULL_METRICS",
     "Metrics",
-    "Note",
     "Observe",
     "SchedulerMetrics",
     "ignore",

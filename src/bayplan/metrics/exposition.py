@@ -28,7 +28,7 @@ _TOTAL: Final = "_total"
 
 def exposition(families: Families) -> bytes:
     """All series, those of the operating system included."""
-    families.settle()
+    families.flush()
     registry = CollectorRegistry(auto_describe=False)
     registry.register(FamilyCollector(families))
     return generate_latest(registry)

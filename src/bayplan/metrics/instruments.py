@@ -1,24 +1,23 @@
-"""Counters, gauges and histograms that cost next to nothing to write to.
+"""Counters, gauges and histograms that are cheap to write to.
 
-They are written to dozens of times for every pod and read twice a minute. So an observation is put on a list
-and nothing else; some thousands of them are sorted into buckets at a time, with NumPy (`settle`). A series is
-found with one dictionary lookup, and all that a scrape needs (cumulative buckets, label texts, order) is
-worked out on scrape, in `exposition.py`. There are no locks: everything runs on one loop.
+They are written dozens of times per pod and read twice a minute. An observation is therefore only appended to
+a list; thousands of observations are sorted into buckets at a time, with NumPy (`flush`). A series is found
+with one dictionary lookup, and everything else that a scrape needs (cumulative buckets, label texts, order)
+is computed on scrape, in `exposition.py`. There are no locks: everything runs on one loop.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_NOTED: Final = 4096
-"""Values of a histogram that are noted down before they are sorted in."""
+MAX_PENDING: Final = 4096
+"""Observations of a histogram that are kept before they are sorted into buckets."""
 
 
 class Kind(StrEnum):
@@ -28,7 +27,7 @@ class Kind(StrEnum):
 
 
 class Level(StrEnum):
-    """How far Kubernetes promises to keep a metric as it is; the first word of its HELP text."""
+    """The stability level of a metric in Kubernetes; the first word of its HELP text."""
 
     ALPHA = "ALPHA"
     BETA = "BETA"
@@ -36,7 +35,7 @@ class Level(StrEnum):
 
 
 class Labelled(Protocol):
-    """A label value that is not a text but has one, such as a status code."""
+    """A label value that is not a string but has one, such as a status code."""
 
     @property
     def label(self) -> str: ...
@@ -50,7 +49,7 @@ def label_text(value: LabelValue) -> str:
 
 
 class Counter:
-    """Only ever grows. `value` may be added to directly."""
+    """A value that only grows. `value` may be increased directly."""
 
     __slots__ = ("value",)
 
@@ -65,7 +64,7 @@ class Counter:
 
 
 class Gauge:
-    """What is so right now."""
+    """A current value."""
 
     __slots__ = ("value",)
 
@@ -79,35 +78,35 @@ class Gauge:
         self.value += delta
 
     def reset(self) -> None:
-        """Nothing: a gauge says how things are, and they are so after a reset, too."""
+        """Does nothing: the current value is the same after a reset."""
 
 
 class Histogram:
-    """How often values fell into which bucket: `counts` has an entry for each bound, and one for the rest.
+    """Observations by bucket: `counts` has one entry per bound, and one for larger values.
 
-    Values are only noted down at first, and sorted in later: when somebody reads (`settle`), or when there
-    are many. Whoever is in a hurry calls `note`, and must see to it that `settle` is called now and then.
+    Observations are kept in a list and sorted into buckets later: on scrape (`flush`), or when there are
+    `MAX_PENDING`. `note` is the fastest way to observe; its callers must call `flush` from time to time.
     """
 
-    __slots__ = ("_bounds", "_noted", "counts", "note", "sum")
+    __slots__ = ("_bounds", "_pending", "counts", "note", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = np.array(bounds)
-        self._noted: list[float] = []
-        self.note: Callable[[float], None] = self._noted.append
+        self._pending: list[float] = []
+        self.note: Callable[[float], None] = self._pending.append
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        self._noted.append(value)
-        if len(self._noted) >= MOST_NOTED:
-            self.settle()
+        self._pending.append(value)
+        if len(self._pending) >= MAX_PENDING:
+            self.flush()
 
-    def settle(self) -> None:
-        """Sorts what was noted into the buckets."""
-        if self._noted:
-            values = np.array(self._noted)
-            self._noted.clear()
+    def flush(self) -> None:
+        """Sorts the pending observations into buckets."""
+        if self._pending:
+            values = np.array(self._pending)
+            self._pending.clear()
             self.add(values)
 
     def add(self, values: NDArray[np.float64]) -> None:
@@ -118,59 +117,10 @@ class Histogram:
         self.counts = [before + more for before, more in zip(self.counts, added, strict=True)]
         self.sum += float(values.sum())
 
-    def add_alike(self, number: int) -> None:
-        """So many more observations that nobody took the time of: taken to be like those that are there.
-
-        Without any they are taken to be short.
-        """
-        self.settle()
-        known = sum(self.counts)
-        if not known:
-            self.counts[0] += number
-            return
-        self.sum += self.sum / known * number
-        shares = [number * count / known for count in self.counts]
-        whole = [int(share) for share in shares]
-        rest = number - sum(whole)
-        for place in sorted(range(len(shares)), key=lambda i: whole[i] - shares[i])[:rest]:
-            whole[place] += 1
-        self.counts = [before + more for before, more in zip(self.counts, whole, strict=True)]
-
     def reset(self) -> None:
-        self._noted.clear()
+        self._pending.clear()
         self.counts = [0] * len(self.counts)
         self.sum = 0.0
-
-
-Readings: TypeAlias = "array[float]"
-"""Of a clock; made with the type code `d`. An array, because thousands of lists of numbers cost more to keep
-than all else here."""
-
-
-class Laps:
-    """Clock readings of things that go the same way, a row each: a histogram for each two next to each other.
-
-    Who goes that way carries the row along and writes down the time, which is cheaper than to observe every
-    lap. A reading that is not a number was not taken: there was no such lap.
-    """
-
-    __slots__ = ("_histograms", "_rows", "note")
-
-    def __init__(self, histograms: Sequence[Histogram | None]) -> None:
-        self._histograms = tuple(histograms)
-        self._rows: list[Readings] = []
-        self.note: Callable[[Readings], None] = self._rows.append
-        """To be called with a row that is complete."""
-
-    def settle(self) -> None:
-        if not self._rows:
-            return
-        readings = np.frombuffer(b"".join(self._rows)).reshape(len(self._rows), -1)
-        self._rows.clear()
-        laps = np.diff(readings, axis=1)
-        for histogram, taken in zip(self._histograms, laps.T, strict=True):
-            if histogram is not None:
-                histogram.add(taken[~np.isnan(taken)])
 
 
 Instrument = Counter | Gauge | Histogram
@@ -179,7 +129,7 @@ InstrumentT = TypeVar("InstrumentT", bound=Instrument)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spec(Generic[InstrumentT]):
-    """What there is to know about a family of series before anything was counted."""
+    """The definition of a family of series."""
 
     name: str
     kind: Kind
@@ -221,9 +171,9 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
 class Family(dict[tuple[LabelValue, ...], InstrumentT]):
     """All series of one name, found by their label values in the order of `spec.labels`.
 
-    `family["scheduled", "default-scheduler"]` is that series; it comes into being at the first asking. A
-    family without labels has its one series, `family[()]`, from the start. A status code and its text lead to
-    the same series.
+    `family["scheduled", "default-scheduler"]` is that series; it is created on first access. A family without
+    labels has its one series, `family[()]`, from the start. A status code and its label text select the same
+    series.
     """
 
     __slots__ = ("series", "spec")
@@ -258,15 +208,15 @@ class Families:
     def all(self) -> Iterable[Family[Any]]:
         return self._by_name.values()
 
-    def settle(self) -> None:
-        """Sorts into buckets what histograms have noted."""
+    def flush(self) -> None:
+        """Sorts the pending observations of all histograms into buckets."""
         for family in self._by_name.values():
             if family.spec.kind is Kind.HISTOGRAM:
                 for histogram in family.series.values():
-                    histogram.settle()
+                    histogram.flush()
 
     def reset(self) -> None:
-        """Counters and histograms start anew; series stay, since whoever writes to them holds on to them."""
+        """Sets counters and histograms to zero. The series stay: their writers hold references to them."""
         for family in self._by_name.values():
             for instrument in family.series.values():
                 instrument.reset()

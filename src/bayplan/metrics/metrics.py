@@ -1,158 +1,132 @@
-"""What a scheduler tells about its work, and the listener that does not listen.
+"""The interface between a scheduler and its metrics, and an implementation that records nothing.
 
-`Metrics` is the interface that queue, cache, framework and loop call; every method of it does nothing, so
-that a core that only decides (`bayplan decide`, a simulation) pays nothing for being measurable.
-`scheduler.py` has the one that counts. Who would have to read a clock first asks `enabled`.
+Queue, cache, framework and loop call `Metrics`. Its methods do nothing, so that measuring costs nothing where
+it is not wanted (`bayplan decide`, a simulation); `scheduler.py` has the implementation that records. Callers
+that would have to read a clock check `enabled` first.
 
-All durations are in seconds and come from the caller: nothing here knows the time. Status codes may be given
-as `Code` or as its text.
+All durations are in seconds and come from the caller: nothing here reads a clock. Status codes may be given
+as `Code` or as its label.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final, TypeVar
 
-from bayplan.metrics.instruments import Counter, LabelValue, Readings
+from bayplan.metrics.instruments import Counter, LabelValue
 
 PointT = TypeVar("PointT", bound=str)
 """An extension point by its name: `Point`, or a text such as `PreBindPreFlight`."""
 
 Observe = Callable[[float], None]
-"""Told how long something took."""
-
-Note = Callable[[Readings], None]
-"""Told the readings of a clock."""
+"""Records a duration."""
 
 ReadGauge = Callable[[], Mapping[str, float]]
-"""Called on scrape: the gauge's values by label."""
+"""Called on scrape: the values of a gauge by label."""
 
 
 def ignore(seconds: float) -> None:
-    """Nobody wants to know."""
-
-
-def ignore_row(readings: Readings) -> None:
-    """Nobody wants to know."""
+    """Records nothing."""
 
 
 class Metrics:
-    """Told what happens in a scheduler, and forgets it."""
+    """Records nothing; the base class of the implementation that does."""
 
     enabled: ClassVar[bool] = False
-    """Whether anybody listens."""
+    """Whether anything is recorded."""
 
-    # The parts say once what they are
+    # Called once, at the start
 
     def declare_profile(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> None:
-        """There is such a profile, with these plugins by extension point: their series are there from now."""
+        """Creates the series of a profile with these plugins by extension point."""
 
     def pending_pods_from(self, read: ReadGauge) -> None:
-        """How many pods wait, by queue: `active`, `backoff`, `unschedulable`, `gated`."""
+        """The number of pending pods by queue: `active`, `backoff`, `unschedulable`, `gated`."""
 
     def inflight_events_from(self, read: ReadGauge) -> None:
-        """How many events are kept for pods being scheduled, by label; the pods themselves: `PodPopped`."""
+        """The number of in-flight events by label; pods being scheduled: `PodPopped`."""
 
     def cache_size_from(self, read: ReadGauge) -> None:
-        """How many `nodes` (placeholders too), `pods` (assumed ones too) and `assumed_pods` are known."""
+        """The number of `nodes` (with placeholders), `pods` (with assumed ones) and `assumed_pods`."""
 
     def running_from(self, read: ReadGauge) -> None:
-        """How many tasks are under way, by what they do: `binding`, `PreBind`, ..."""
+        """The number of running tasks by type: `binding`, `PreBind`, ..."""
 
-    def settle(self) -> None:
-        """To be called every few dozen pods: what was noted down about them is counted."""
+    def flush(self) -> None:
+        """Sorts pending observations into buckets now and then; to be called every few dozen pods."""
 
     # Attempts
 
     def attempt(self, result: str, profile: str, seconds: float) -> None:
-        """An attempt has ended, and not well: `unschedulable` or `error`."""
+        """An attempt has failed: `unschedulable` or `error`."""
 
     def algorithm(self, seconds: float) -> None:
-        """A node was chosen."""
+        """A scheduling cycle has chosen a node, or found none."""
 
     def pod_scheduled(self, profile: str, seconds: float, attempts: int, since_first: float) -> None:
-        """An attempt has ended with a binding: the nth of this pod, so long after its first one began."""
+        """A pod is bound at its nth attempt, `since_first` after its first attempt began."""
 
     def preemption_attempt(self) -> None:
-        """Preemption was tried: the PostFilter of a plugin that evicts pods was called."""
+        """The PostFilter of a plugin that preempts was called."""
 
     def preemption(self, victims: int) -> None:
-        """So many pods are being evicted to make room for one."""
+        """This many pods are preempted for one pod."""
 
     def preemption_task(self) -> None:
         """The background task that evicts victims has started.
 
-        Upstream looks at its duration and result at this moment, so they are 0 and `success`.
+        Upstream reads its duration and result at this moment, so they are 0 and `success`.
         """
 
     # Queue and events
 
     def queue_incoming(self, queue: str, event: str) -> None:
-        """A pod came to `active`, `backoff` or `unschedulable`, because of this event."""
+        """A pod was added to `active`, `backoff` or `unschedulable` because of this event."""
 
     def unschedulable_pods(self, plugin: str, profile: str, delta: int) -> None:
-        """So many more (or fewer) waiting pods were rejected by this plugin."""
+        """The number of pending pods that this plugin rejected has changed by `delta`."""
 
     def event_handled(self, label: str, seconds: float) -> None:
-        """A change of the cluster was taken in, within so much time."""
+        """A cluster event was handled."""
 
     def hint(self, plugin: str, event: str, result: str, seconds: float) -> None:
-        """A plugin judged an event: `Queue`, `QueueSkip` or `Error`."""
+        """A queueing hint has answered `Queue`, `QueueSkip` or `Error`."""
 
     # Framework
 
     def extension_point(self, profile: str, point: str, code: LabelValue) -> Observe:
-        """To be held, and called with the time that it took to run all plugins of a point.
-
-        `code` is what came of it.
-        """
+        """Records how long all plugins of a point took, where they ended with this code."""
         return ignore
 
-    def laps(self, profile: str, laps: Sequence[tuple[str, LabelValue] | None]) -> Note:
-        """To be held, and called with rows of clock readings of attempts.
-
-        Between two readings lies a point with what came of it, or nothing that counts (None). A reading that
-        is not a number was not taken.
-        """
-        return ignore_row
-
-    def untimed(self, profile: str, laps: Sequence[tuple[str, LabelValue]]) -> Counter:
-        """A counter to be held: each `inc()` of it counts every one of these points once.
-
-        Their durations are not known, and taken to be like those that are.
-        """
-        return Counter()
-
     def cycles_before_sample(self) -> int:
-        """In how many cycles nothing is timed before the next in which everything is (one of ten)."""
+        """The number of cycles before the next one that is sampled (1 in 10)."""
         return sys.maxsize
 
     def plugin_duration(self, plugin: str, point: str, code: LabelValue) -> Observe:
-        """To be held, and called with the time that one plugin took at a point, in a sampled cycle."""
+        """Records how long one plugin took at a point, in a sampled cycle."""
         return ignore
 
     def evaluations(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> Counter:
-        """A counter to be held: each `inc()` of it counts every one of these plugins once, by point.
+        """A counter whose every increment counts one evaluation of each of these plugins, by point.
 
-        The same few plugins have a say for all pods alike, some twenty-five of them; this makes one addition
-        of twenty-five.
+        Identical pods are evaluated by the same plugins, about twenty-five; this makes it one addition.
         """
         return Counter()
 
     def permit_wait(self, code: LabelValue, seconds: float) -> None:
-        """A pod was held at Permit."""
+        """A pod has waited at Permit."""
 
     # Devices and volumes
 
     def claim_created(self, status: str) -> None:
-        """A ResourceClaim was to be created for extended resources: `success` or `failure`."""
+        """Creating a ResourceClaim for extended resources ended with `success` or `failure`."""
 
     def binding_conditions(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        """Devices had to meet conditions: `success`, `failure`, `timeout` or `error` after so long."""
+        """Waiting for the binding conditions of devices ended: `success`, `failure`, `timeout`, `error`."""
 
     def volume_error(self, operation: str) -> None:
-        """Volume scheduling broke at stage `predicate`, `assume` or `bind`."""
+        """Volume scheduling failed at stage `predicate`, `assume` or `bind`."""
 
 
 NULL_METRICS: Final = Metrics()

@@ -1,29 +1,28 @@
 """The metrics of a running scheduler.
 
-One object, created once and handed to all parts. Each method finds its series with one dictionary lookup and
-adds to it; nothing is lost and a scrape is exact (upstream hands plugin durations
-over once a second and drops what its buffer cannot take). Gauges of what can simply be counted (waiting
-pods, the cache) are read on scrape.
+One object, created once and passed to all parts. Each method finds its series with one dictionary lookup and
+adds to it; no observation is dropped (upstream collects plugin durations once a second and drops those that
+exceed its buffer). Gauges of what can be counted on demand (pending pods, the cache) are read on scrape.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 from bayplan.metrics import process_families as process
 from bayplan.metrics import scheduler_families as scheduler
-from bayplan.metrics.instruments import Counter, Families, Family, Gauge, Histogram, LabelValue, Laps, Spec
-from bayplan.metrics.metrics import Metrics, Note, Observe, PointT, ReadGauge
+from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Spec
+from bayplan.metrics.metrics import Metrics, Observe, PointT, ReadGauge
 
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
 EVALUATED_POINTS: Final = ("PreFilter", "Filter", "PreScore", "Score")
-"""The points at which a plugin's say is counted."""
+"""The extension points at which evaluations are counted."""
 SAMPLE_RATE: Final = 0.1
-PAUSES_BETWEEN_SETTLING: Final = 64
-"""At some 64 pods between two pauses: a list of observations grows to a few thousand."""
+PAUSES_BETWEEN_FLUSHES: Final = 64
+"""With 64 pods between two pauses a list of observations grows to about 4,000."""
 _ATTEMPTS: Final = (*map(str, range(1, 15)), "15+")
 _BATCH_RESULTS: Final = ("no_hint", "hint_used", "hint_not_used")
 _BATCH_FLUSHES: Final = (
@@ -33,23 +32,21 @@ _BATCH_FLUSHES: Final = (
 
 
 class SchedulerMetrics(Metrics):
-    """Counts what it is told; `exposition()` is what a scrape gets.
+    """Records everything; `exposition()` is the answer to a scrape.
 
     Args:
-        sampler: decides which cycles are looked at closely. It should be a generator of its own, so that
-            decisions come out the same whether they are measured or not.
+        sampler: decides which cycles are sampled. It is a generator of its own, so that decisions are the
+            same with and without metrics.
     """
 
     enabled: ClassVar[bool] = True
 
     def __init__(self, sampler: random.Random | None = None) -> None:
         self.families: Final = Families((*scheduler.SCHEDULER_SPECS, *process.PROCESS_WIDE_SPECS))
-        """All families; those of the process around the scheduler are filled through here."""
+        """All families, including those of the process around the scheduler."""
         self._random = (random.Random() if sampler is None else sampler).random
         self._read: dict[str, tuple[Family[Gauge], ReadGauge]] = {}
         self._groups: dict[frozenset[tuple[str, str, str]], Counter] = {}
-        self._laps: list[Laps] = []
-        self._untimed: list[tuple[tuple[Histogram, ...], Counter]] = []
         self._pauses = 0
 
         family = self.families
@@ -71,7 +68,7 @@ class SchedulerMetrics(Metrics):
             family[scheduler.PENDING_PODS][(queue,)]
         family[process.REST_CERTIFICATE_TTL][()].set(math.inf)
 
-    # The parts say once what they are
+    # Called once, at the start
 
     def declare_profile(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> None:
         for point, names in plugins.items():
@@ -98,10 +95,11 @@ class SchedulerMetrics(Metrics):
     def running_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(scheduler.RUNNING, read)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         self._pauses += 1
-        if self._pauses >= PAUSES_BETWEEN_SETTLING:
-            self._settle()
+        if self._pauses >= PAUSES_BETWEEN_FLUSHES:
+            self._pauses = 0
+            self.families.flush()
 
     # Attempts
 
@@ -147,19 +145,8 @@ class SchedulerMetrics(Metrics):
     def extension_point(self, profile: str, point: str, code: LabelValue) -> Observe:
         return self._point_seconds[point, code, profile].note
 
-    def laps(self, profile: str, laps: Sequence[tuple[str, LabelValue] | None]) -> Note:
-        made = Laps([None if lap is None else self._point_seconds[(*lap, profile)] for lap in laps])
-        self._laps.append(made)
-        return made.note
-
-    def untimed(self, profile: str, laps: Sequence[tuple[str, LabelValue]]) -> Counter:
-        series = tuple(self._point_seconds[(*lap, profile)] for lap in laps)
-        tally = Counter()
-        self._untimed.append((series, tally))
-        return tally
-
     def cycles_before_sample(self) -> int:
-        # As if a die was cast before each of them.
+        # The geometric distribution: as if each cycle was sampled with this probability.
         return int(math.log(1.0 - self._random()) / math.log(1.0 - SAMPLE_RATE))
 
     def plugin_duration(self, plugin: str, point: str, code: LabelValue) -> Observe:
@@ -184,29 +171,29 @@ class SchedulerMetrics(Metrics):
     def volume_error(self, operation: str) -> None:
         self.families[scheduler.VOLUME_STAGE_ERRORS][(operation,)].inc()
 
-    # For those who look
+    # Scrapes
 
     def exposition(self) -> bytes:
         """All metrics as text, in the format of Prometheus: the answer to GET /metrics."""
-        # Imported here: prometheus-client is for those who scrape, and takes a while to load.
+        # Imported here because only a scrape needs prometheus-client, which takes a while to load.
         from bayplan.metrics.exposition import exposition
 
-        self._bring_up_to_date()
+        self._update()
         return exposition(self.families)
 
     def reset(self) -> None:
-        """Counters and histograms start at 0 again: DELETE /metrics.
+        """Sets counters and histograms to 0: DELETE /metrics.
 
-        Gauges stay. Upstream forgets theirs too, and those that it only adds to and takes from are wrong
-        from then on.
+        Gauges keep their values. Upstream resets gauges too, after which those that it increments and
+        decrements are wrong.
         """
-        self._bring_up_to_date()
+        self._update()
         self.families.reset()
 
     def _read_on_scrape(self, spec: Spec[Gauge], read: ReadGauge) -> None:
         self._read[spec.name] = (self.families[spec], read)
 
-    def _bring_up_to_date(self) -> None:
+    def _update(self) -> None:
         for family, read in self._read.values():
             for gauge in family.series.values():
                 gauge.set(0)
@@ -216,15 +203,5 @@ class SchedulerMetrics(Metrics):
             for key in series:
                 self._evaluated[key].value += group.value
             group.value = 0
-        self._settle()
-
-    def _settle(self) -> None:
         self._pauses = 0
-        for laps in self._laps:
-            laps.settle()
-        self.families.settle()
-        for series, tally in self._untimed:
-            if tally.value:
-                for histogram in series:
-                    histogram.add_alike(int(tally.value))
-                tally.value = 0
+        self.families.flush()

@@ -27,15 +27,7 @@ from bayplan.runtime.scoring import Scoring
 from bayplan.runtime.search import ExtenderSteps, Filtered, Found, NotFound, Search, SearchStart
 from bayplan.runtime.signature_cache import Shapes
 from bayplan.runtime.ties import pick
-from bayplan.runtime.timing import (
-    BEGUN,
-    FILTERED,
-    PRE_FILTERED,
-    PRE_SCORED,
-    SCORED,
-    Caller,
-    PointObserver,
-)
+from bayplan.runtime.timing import Caller, PointObserver
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import IntColumn, NodeColumns
@@ -63,7 +55,7 @@ class Framework:
         self._percentage = percentage_of_nodes_to_score if own is None else own
         self._start = SearchStart() if start is None else start
         self.observer: PointObserver | None = None
-        """Told how long each extension point took; nobody by default."""
+        """Measures extension points and counts evaluations; None: nothing is measured."""
         self.caller = Caller()
         self.extenders: ExtenderSteps | None = None
         """Asked in the middle of a cycle, where the configuration names extenders."""
@@ -110,22 +102,6 @@ class Framework:
             return (yield from extenders.choose(search, filtered))
         return self.choose(search, filtered)
 
-    def _passed(self, search: Search, place: int) -> None:
-        """Writes down when the search was so far."""
-        if search.readings is not None:
-            assert self.observer is not None
-            search.readings[place] = self.observer.clock()
-
-    def _filtered_once_more(self, search: Search, code: Code) -> None:
-        """The filters were asked about one node, and will be asked about all."""
-        observer, readings = self.observer, search.readings
-        if observer is None:
-            return
-        seconds = None if readings is None else observer.clock() - readings[PRE_FILTERED]
-        observer.observe(Point.FILTER, code, seconds)
-        if readings is not None:
-            observer.go_on(readings, PRE_FILTERED)
-
     def is_row_local(self, search: Search) -> bool:
         """Whether the filters' verdict on a row follows from that row alone, for this pod."""
         return self._keep and not self.filtering.asked(search)
@@ -144,16 +120,10 @@ class Framework:
 
     def pre_filter(self, search: Search) -> Diagnosis | None:
         """Runs PreFilter. A Diagnosis means that no node has to be looked at."""
-        observer = self.observer
-        if observer is None:
-            return self._pre_filtering.run(search)
-        readings = search.readings = observer.begin(self.caller)
+        if self.observer is not None:
+            self.caller.use(self.observer.sample())
         rejected = self._pre_filtering.run(search)
-        if rejected is not None:
-            seconds = None if readings is None else observer.clock() - readings[BEGUN]
-            observer.observe(Point.PRE_FILTER, rejected.absent.code, seconds)
-        elif readings is not None:
-            readings[PRE_FILTERED] = observer.clock()
+        self.caller.passed(Point.PRE_FILTER, Code.SUCCESS if rejected is None else rejected.absent.code)
         return rejected
 
     # The nominated node first
@@ -169,12 +139,9 @@ class Framework:
         try:
             fits = self.filtering.fits_row(search, row)
         except calls.AttemptError:
-            self._filtered_once_more(search, Code.ERROR)
+            self.caller.passed(Point.FILTER, Code.ERROR)
             return None
-        if fits:
-            self._passed(search, FILTERED)
-        else:
-            self._filtered_once_more(search, Code.SUCCESS)
+        self.caller.passed(Point.FILTER)
         return Found(search, row, name, 1, 1) if fits else None
 
     def with_nominated_node(self, search: Search, looked_at: IdColumn, verdicts: Verdicts) -> IdColumn:
@@ -206,7 +173,7 @@ class Framework:
         self._start.index = (self._start.index + len(looked_at)) % total if total else 0
         if error is not None:
             raise error
-        self._passed(search, FILTERED)
+        self.caller.passed(Point.FILTER)
         return Filtered(looked_at, feasible, verdicts, absent, tuple(by))
 
     def not_found(self, search: Search, filtered: Filtered) -> NotFound:
@@ -305,10 +272,10 @@ class Framework:
             return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1))
         search.standing.prepare_scores()
         asked = self.scoring.asked(search, lambda: feasible.view)
-        self._passed(search, PRE_SCORED)
+        self.caller.passed(Point.PRE_SCORE)
         added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
         row = feasible.best(search.pod, added)
-        self._passed(search, SCORED)
+        self.caller.passed(Point.SCORE)
         return row
 
     def totals(self, search: Search, view: NodeColumns) -> IntColumn:
@@ -317,7 +284,7 @@ class Framework:
             return np.ones(len(view), dtype=np.int64)
         search.standing.prepare_scores()
         asked = self.scoring.asked(search, lambda: view)
-        self._passed(search, PRE_SCORED)
+        self.caller.passed(Point.PRE_SCORE)
         totals = self.scoring.totals(search, view, asked)
-        self._passed(search, SCORED)
+        self.caller.passed(Point.SCORE)
         return totals

@@ -15,7 +15,6 @@ from bayplan.framework.status import Status
 from bayplan.runtime.extender_requests import Steps
 from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.signature_results import Standing
-from bayplan.runtime.timing import Readings
 from bayplan.snapshot.facts import PodFacts
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import NodeColumns
@@ -52,8 +51,6 @@ class Search(msgspec.Struct):
     """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
     silent: set[str] | None = None
     """Plugins without Score for this pod, besides kept ones; None where nothing was scored."""
-    readings: Readings | None = None
-    """When it passed which point, if somebody wants to know."""
 
     def idle(self, rules_version: int) -> Idle:
         """What is remembered for the pod's shape."""

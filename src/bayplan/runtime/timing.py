@@ -1,17 +1,15 @@
-"""Who wants to know how long plugins take, all of a point or one by one.
+"""How long extension points and single plugins take, in the attempts that are sampled.
 
-An attempt carries a row of clock readings along, made by a `PointObserver`. Single plugins are timed only in
-the few cycles for which it hands out a `PluginTimer`. Whoever calls plugins of a framework does so through
-its `Caller`. Most of the time that is `calls.py` itself; in a cycle that is looked at closely, `TimedCalls`
-has the same functions and a clock in its hand.
+At the beginning of an attempt the `PointObserver` decides whether it is sampled. If it is, one `AttemptTimer`
+measures it up to PostBind: it observes each extension point when its plugins have run (`passed`) and each
+plugin (`took`). All plugins of a framework are called through its `Caller`: without a timer that is
+`calls.py` itself, with a timer `TimedCalls`, which has the same functions.
 """
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import Collected, Reasons
@@ -35,67 +33,37 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class PluginTimer(Protocol):
-    """Told how long single plugins take."""
+class AttemptTimer(Protocol):
+    """Measures one sampled attempt."""
 
     def clock(self) -> float: ...
 
-    def took(self, plugin: str, point: str, code: Code, seconds: float) -> None: ...
+    def start(self) -> None:
+        """The next extension point begins now: what passed since the last one belongs to none."""
 
+    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
+        """The plugins of a point have run, with this result; the next point begins."""
 
-(
-    BEGUN,
-    PRE_FILTERED,
-    FILTERED,
-    PRE_SCORED,
-    SCORED,
-    RESERVING,
-    RESERVED,
-    PERMITTED,
-    PRE_FLYING,
-    PRE_FLOWN,
-    BINDING,
-    BOUND,
-    POST_BOUND,
-) = range(13)
-"""Where in a row of `Readings` the time stands at which an attempt was so far."""
-
-Readings: TypeAlias = "array[float]"
-"""When an attempt passed which point, by the clock of its observer; not a number where it did not (yet)."""
-
-
-def last_reading(readings: Readings) -> float:
-    return max(reading for reading in readings if not math.isnan(reading))
+    def took(self, plugin: str, point: str, code: Code, seconds: float) -> None:
+        """One plugin has run."""
 
 
 class PointObserver(Protocol):
-    """Wants to know about the extension points of one profile."""
+    """Observes the extension points of one profile."""
 
     clock: Callable[[], float]
 
-    def begin(self, caller: Caller) -> Readings | None:
-        """A search begins. In most, nothing is timed (None): points are counted when all is over.
+    def sample(self) -> AttemptTimer | None:
+        """The timer of the attempt that begins; None if this one is not sampled, as most are not."""
 
-        The caller is told who wants to know about single plugins, if anybody.
-        """
-
-    def go_on(self, readings: Readings, place: int) -> None:
-        """What was read so far counts, and from here on it is read anew: now is the time at this place."""
-
-    def observe(self, point: str, code: Code, seconds: float | None) -> None:
-        """A point was passed with something else than success, or has no place in a row of readings.
-
-        Without seconds it was not timed.
-        """
+    def observe(self, point: str, code: Code, seconds: float) -> None:
+        """A point that is measured in every attempt took this long."""
 
     def ended(self, result: Found | NotFound) -> None:
-        """The search has ended, and no plugin broke. Of a node that was found the last is not yet heard."""
-
-    def broke(self, point: str) -> None:
-        """The search ended because a plugin broke there."""
+        """The search for a node has ended, without an error."""
 
     def preemption_tried(self) -> None:
-        """A plugin that evicts pods was asked to make room."""
+        """The PostFilter of a plugin that evicts pods is called."""
 
 
 class Calls(Protocol):
@@ -131,7 +99,7 @@ class Calls(Protocol):
 class TimedCalls:
     """`calls.py` with a clock."""
 
-    def __init__(self, timer: PluginTimer) -> None:
+    def __init__(self, timer: AttemptTimer) -> None:
         self._timer = timer
 
     def pre_filter(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
@@ -183,15 +151,21 @@ class Caller:
 
     def __init__(self) -> None:
         self.calls: Calls = calls
-        self.timer: PluginTimer | None = None
+        self.timer: AttemptTimer | None = None
 
-    def use(self, timer: PluginTimer | None) -> None:
-        """From now on plugins are timed, or not (None)."""
-        self.timer = timer
-        self.calls = calls if timer is None else TimedCalls(timer)
+    def use(self, timer: AttemptTimer | None) -> None:
+        """Times the plugins from now on, or does not (None)."""
+        if timer is not self.timer:
+            self.timer = timer
+            self.calls = calls if timer is None else TimedCalls(timer)
+
+    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
+        """The plugins of a point have run: observed if this attempt is sampled."""
+        if self.timer is not None:
+            self.timer.passed(point, code)
 
 
-def timed(timer: PluginTimer | None, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
+def timed(timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
     """The call, timed if there is somebody to tell."""
     if timer is None:
         return call
@@ -209,7 +183,7 @@ def timed(timer: PluginTimer | None, plugin: str, point: str, call: Callable[P, 
 
 
 def timed_wait(
-    timer: PluginTimer | None, plugin: str, point: str, call: Callable[P, Awaitable[T]]
+    timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P, Awaitable[T]]
 ) -> Callable[P, Awaitable[T]]:
     """The same for a call that is waited for."""
     if timer is None:

@@ -20,11 +20,9 @@ from bayplan.framework.status import Code, Status
 from bayplan.queue.queued import QueuedPod
 from bayplan.runtime.calls import AttemptError, describe
 from bayplan.runtime.search import Search
-from bayplan.runtime.timing import PERMITTED, PluginTimer, last_reading
-from bayplan.scheduler.observing import PRE_FLIGHT, MeasuredPoints
+from bayplan.runtime.timing import AttemptTimer
+from bayplan.scheduler.observing import PRE_FLIGHT, ExtensionPointMetrics
 from bayplan.scheduler.waiting import PreBinding, WaitingPod
-
-BEFORE_PERMIT: Final = (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE)
 
 _LATE: Final = (Point.PRE_BIND, Point.BIND)
 """Points at which nobody waits for the pod any more: no event could help it."""
@@ -42,12 +40,10 @@ class Attempt:
     node_name: str
     started: float
     """By the loop's clock, when its scheduling cycle began."""
-    points: MeasuredPoints | None = None
-    """Told how long extension points take."""
-    timer: PluginTimer | None = None
-    """Told how long single plugins take, if this attempt is looked at closely."""
-    told: tuple[str, ...] = ()
-    """Points that were told to `points` already."""
+    points: ExtensionPointMetrics | None = None
+    """For the extension points that are measured in every attempt; None where nothing is measured."""
+    timer: AttemptTimer | None = None
+    """Measures the others, if this attempt is sampled."""
     waiting: WaitingPod | None = None
     pre_binds: Collection[Any] = ()
     """PreBind plugins that have something to do for this pod."""
@@ -56,43 +52,15 @@ class Attempt:
     at_work: Collection[asyncio.Task[None]] = ()
     """Those that work side by side right now."""
 
-    def ended_at(self, point: str, code: Code) -> None:
-        """The plugins of a point have answered, and not as they usually do."""
-        points, readings = self.points, self.search.readings
-        if points is not None and point:
-            seconds = None if readings is None else points.clock() - last_reading(readings)
-            points.observe(point, code, seconds)
-            self.told = (*self.told, point)
-
-    def mark(self, place: int) -> None:
-        """Writes down when it was so far, if it is one of the few that are timed, as its plugins then are."""
+    def started_point(self) -> None:
+        """The plugins of an extension point are about to run."""
         if self.timer is not None:
-            points, readings = self.points, self.search.readings
-            assert points is not None
-            assert readings is not None
-            readings[place] = points.clock()
+            self.timer.start()
 
-    def waits(self) -> None:
-        """It has been asked to wait at Permit. What it passed is to be seen meanwhile."""
-        self.ended_at(Point.PERMIT, Code.WAIT)
-        points, readings = self.points, self.search.readings
-        if points is None:
-            return
-        if readings is not None:
-            points.go_on(readings, PERMITTED)
-        else:
-            points.passed_until(Point.PERMIT, self.search.silent is not None, self.told)
-            self.told = (*self.told, *BEFORE_PERMIT)
-
-    def ended(self, point: str = "") -> None:
-        """The pod is bound, or it was at this point that it was known that it will not be."""
-        points, readings = self.points, self.search.readings
-        if points is None:
-            return
-        if readings is not None:
-            points.note(readings)
-        else:
-            points.passed_until(point, self.search.silent is not None, self.told)
+    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
+        """The plugins of an extension point have run, with this result."""
+        if self.timer is not None:
+            self.timer.passed(point, code)
 
     @property
     def placed(self) -> Pod:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from math import isnan
 from typing import Final, Protocol
 
 from bayplan.api.pod import Pod
@@ -21,18 +20,7 @@ from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.queue.object_events import ASSIGNED_POD_DELETE
 from bayplan.runtime.calls import AttemptError, describe
-from bayplan.runtime.timing import (
-    BINDING,
-    BOUND,
-    PERMITTED,
-    POST_BOUND,
-    PRE_FLOWN,
-    PRE_FLYING,
-    RESERVED,
-    RESERVING,
-    timed,
-    timed_wait,
-)
+from bayplan.runtime.timing import timed, timed_wait
 from bayplan.scheduler.attempt import (
     Attempt,
     NobodyBindsError,
@@ -86,14 +74,13 @@ class Bindings:
         try:
             context.cache.assume(pod, attempt.node_name, attempt.search.facts)
         except CacheError as error:
-            attempt.ended(Point.RESERVE)
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
             return
         context.queue.nominator.delete(pod.metadata.uid)
         try:
             seconds = self._reserve_and_permit(attempt)
         except (RejectedError, AttemptError) as error:
-            attempt.ended_at(error.point, code_of(error))
+            attempt.passed(error.point, code_of(error))
             self._undo(attempt)
             self._rejected_or_broken(attempt, error)
             return
@@ -106,14 +93,11 @@ class Bindings:
 
     def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
         """How long each plugin wants the pod to wait."""
-        attempt.mark(RESERVING)
+        attempt.started_point()
         self._reserve(attempt)
-        attempt.mark(RESERVED)
+        attempt.passed(_RESERVE)
         seconds = self._permit(attempt)
-        if seconds:
-            attempt.waits()
-        else:
-            attempt.mark(PERMITTED)
+        attempt.passed(_PERMIT, Code.WAIT if seconds else Code.SUCCESS)
         return seconds
 
     def _reserve(self, attempt: Attempt) -> None:
@@ -197,34 +181,29 @@ class Bindings:
             if attempt.waiting is not None:
                 context.waiting.remove(pod.uid)
         context.queue.done(pod.metadata.uid)
-        if works or attempt.waiting is not None:
-            await self._pre_bind(attempt, works)
+        if works:
+            await self._pre_bind(attempt)
+        else:
+            attempt.started_point()
+            attempt.passed(Point.PRE_BIND)
         await self._bind(attempt)
 
     def _pre_flight(self, attempt: Attempt) -> bool:
-        attempt.mark(PRE_FLYING)
+        attempt.started_point()
         try:
             works = pre_flight(attempt)
         except AttemptError as error:
-            attempt.ended_at(PRE_FLIGHT, code_of(error))
+            attempt.passed(PRE_FLIGHT, code_of(error))
             raise
-        if works:
-            attempt.ended_at(PRE_FLIGHT, Code.SUCCESS)
-        else:
-            attempt.mark(PRE_FLOWN)
+        attempt.passed(PRE_FLIGHT, Code.SUCCESS if works else Code.SKIP)
         return works
 
-    async def _pre_bind(self, attempt: Attempt, works: bool) -> None:
-        points, readings = attempt.points, attempt.search.readings
-        if not works:
-            if points is not None and readings is not None:
-                points.go_on(readings, PRE_FLOWN)
-            return
+    async def _pre_bind(self, attempt: Attempt) -> None:
+        points = attempt.points
         if points is None:
             await pre_bind(attempt, self._context.pre_binding)
             return
         since, code = points.clock(), Code.SUCCESS
-        attempt.told = (*attempt.told, Point.PRE_BIND)
         try:
             await pre_bind(attempt, self._context.pre_binding)
         except (RejectedError, AttemptError) as error:
@@ -260,16 +239,15 @@ class Bindings:
             raise AttemptError(f"waiting on permit for pod: {outcome.message}", outcome.plugin)
 
     async def _bind(self, attempt: Attempt) -> None:
-        attempt.mark(BINDING)
         if self._binder is not None and await self._bound_by_extender(attempt, self._binder):
-            attempt.told = (*attempt.told, Point.BIND)
             return
+        attempt.started_point()
         try:
             await self._bound_by_plugin(attempt)
         except (RejectedError, AttemptError) as error:
-            attempt.ended_at(Point.BIND, code_of(error))
+            attempt.passed(_BIND, code_of(error))
             raise
-        attempt.mark(BOUND)
+        attempt.passed(_BIND)
 
     async def _bound_by_plugin(self, attempt: Attempt) -> None:
         pod, node_name, timer = attempt.pod, attempt.node_name, attempt.timer
@@ -330,23 +308,17 @@ class Bindings:
             assert first is not None, "set when the pod became active"
             context.metrics.pod_scheduled(profile, seconds, info.attempts, context.now() - first)
         self._post_bind(attempt)
-        attempt.ended()
         self._activate(attempt)
 
     def _post_bind(self, attempt: Attempt) -> None:
-        points, readings, plugins = attempt.points, attempt.search.readings, attempt.plugins[_POST_BIND]
-        since = points.clock() if points is not None and plugins else 0.0
-        for plugin in plugins:
+        attempt.started_point()
+        for plugin in attempt.plugins[_POST_BIND]:
             ask = timed(attempt.timer, plugin.name, Point.POST_BIND, plugin.post_bind)
             try:
                 ask(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception:
                 _log.exception("plugin %s: PostBind of pod %s failed", plugin.name, attempt.pod.key)
-        if points is not None and (plugins or (readings is not None and isnan(readings[BOUND]))):
-            points.observe(Point.POST_BIND, Code.SUCCESS, points.clock() - since if plugins else 0.0)
-            attempt.told = (*attempt.told, Point.POST_BIND)
-        elif readings is not None:
-            readings[POST_BOUND] = readings[BOUND]
+        attempt.passed(_POST_BIND)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         """The binding did not come about. A cycle may be waiting for an extender: nothing changes before."""
@@ -366,8 +338,6 @@ class Bindings:
         context.wake()
 
     def _rejected_or_broken(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
-        # One that waited for its permit, or was stopped while PreBind was at work, names no point.
-        attempt.ended(error.point or Point.PRE_BIND)
         if not isinstance(error, RejectedError):
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
         elif error.late:

@@ -83,8 +83,8 @@ def error_decision(pod: Pod, text: str, plugin: str = "") -> Decision:
 
 def _plugin_error(framework: Framework, pod: Pod, error: calls.AttemptError) -> Decision:
     """The error of a plugin or an extender ended the search."""
-    if framework.observer is not None and error.point:
-        framework.observer.broke(error.point)
+    if error.point:
+        framework.caller.passed(error.point, Code.ERROR)
     return error_decision(pod, str(error), error.plugin)
 
 

@@ -60,7 +60,7 @@ from bayplan.scheduler.deferring import Changes, Deferring
 from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
-from bayplan.scheduler.observing import MeasuredPoints, MeasuredQueue
+from bayplan.scheduler.observing import ExtensionPointMetrics, MeasuredQueue
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
@@ -196,7 +196,7 @@ class Scheduler:
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context, self._plugins())
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
-        self._points: dict[str, MeasuredPoints] = {}
+        self._points: dict[str, ExtensionPointMetrics] = {}
         self.informers = self._make_informers(kinds)
         self._declare_metrics()
 
@@ -228,7 +228,7 @@ class Scheduler:
         for name, framework in self._frameworks.items():
             plugins = framework.profile.plugins
             if metrics.enabled:
-                points = MeasuredPoints(metrics, framework.profile, time.perf_counter)
+                points = ExtensionPointMetrics(metrics, framework.profile, time.perf_counter)
                 framework.observer = self._points[name] = points
             metrics.declare_profile(
                 name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
@@ -331,7 +331,7 @@ class Scheduler:
             in_a_row = 0
             context.tasks.catch_up()
             context.cluster.trim_logs()
-            context.metrics.settle()
+            context.metrics.flush()
             if info is None:
                 await self._wait_for_work()
             else:

@@ -1,9 +1,7 @@
-"""What queue, framework and bindings report, passed on to the metrics."""
+"""Connects queue, framework and bindings with the metrics."""
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Callable
 from typing import Final
 
@@ -14,29 +12,9 @@ from bayplan.metrics.instruments import Counter
 from bayplan.queue.observer import QueueObserver
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
-from bayplan.runtime.timing import BEGUN, Caller, Readings, last_reading
 
 PRE_FLIGHT: Final = "PreBindPreFlight"
 UNRESERVE: Final = "Unreserve"
-
-
-LAPS: Final[tuple[tuple[str, Code] | None, ...]] = (
-    (Point.PRE_FILTER, Code.SUCCESS),
-    (Point.FILTER, Code.SUCCESS),
-    (Point.PRE_SCORE, Code.SUCCESS),
-    (Point.SCORE, Code.SUCCESS),
-    None,
-    (Point.RESERVE, Code.SUCCESS),
-    (Point.PERMIT, Code.SUCCESS),
-    None,
-    (PRE_FLIGHT, Code.SKIP),
-    (Point.PRE_BIND, Code.SUCCESS),
-    (Point.BIND, Code.SUCCESS),
-    (Point.POST_BIND, Code.SUCCESS),
-)
-"""What lies between two readings of an attempt that goes the usual way: no PreBind plugin has work to do."""
-
-_NOT_READ: Final = array("d", [math.nan] * (len(LAPS) + 1))
 
 
 class MeasuredQueue(QueueObserver):
@@ -76,75 +54,58 @@ class MeasuredQueue(QueueObserver):
         self._metrics.plugin_duration(plugin, Point.PRE_ENQUEUE, status)(seconds)
 
 
-class MeasuredPoints:
-    """How long the extension points of one profile take, and who has a say there."""
+class PointTimer:
+    """Measures the extension points and plugins of one sampled attempt (`runtime.timing.AttemptTimer`)."""
+
+    __slots__ = ("_metrics", "_since", "clock", "took")
+
+    def __init__(self, metrics: ExtensionPointMetrics) -> None:
+        self._metrics = metrics
+        self.clock = metrics.clock
+        self.took = metrics.observe_plugin
+        self._since = self.clock()
+
+    def start(self) -> None:
+        self._since = self.clock()
+
+    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
+        now = self.clock()
+        self._metrics.observe(point, code, now - self._since)
+        self._since = now
+
+
+class ExtensionPointMetrics:
+    """Durations of the extension points of one profile, and which plugins were evaluated.
+
+    In a sampled attempt every extension point and plugin is measured, by the attempt's `PointTimer`. In the
+    others nothing is, except PostFilter, PreBind and Unreserve, which few attempts reach.
+    """
 
     def __init__(self, metrics: Metrics, profile: Profile, clock: Callable[[], float]) -> None:
         self.clock = clock
         self._metrics = metrics
         self._profile = profile
-        name = profile.scheduler_name
-        filters = profile.filters
-        self.note: Final = metrics.laps(
-            name, [lap if filters or lap != (Point.FILTER, Code.SUCCESS) else None for lap in LAPS]
-        )
-        """To be called once an attempt has ended, with its readings."""
-        self._current: Readings | None = None
-        self._untimed: dict[object, Counter] = {}
+        self._points: dict[tuple[str, Code], Observe] = {}
         self._plugins: dict[tuple[str, str, Code], Observe] = {}
         self._before_sample = metrics.cycles_before_sample()
 
-    def begin(self, caller: Caller) -> Readings | None:
+    def sample(self) -> PointTimer | None:
         self._before_sample -= 1
         if self._before_sample >= 0:
-            if caller.timer is not None:
-                caller.use(None)
-                self._current = None
             return None
         self._before_sample = self._metrics.cycles_before_sample()
-        caller.use(self)
-        readings = self._current = _NOT_READ[:]
-        readings[BEGUN] = self.clock()
-        return readings
+        return PointTimer(self)
 
-    def go_on(self, readings: Readings, place: int) -> None:
-        self.note(readings[:])
-        readings[:] = _NOT_READ
-        readings[place] = self.clock()
-
-    def observe(self, point: str, code: Code, seconds: float | None) -> None:
+    def observe(self, point: str, code: Code, seconds: float) -> None:
         if point == Point.FILTER and not self._profile.filters:
             return
-        if seconds is not None:
-            self._metrics.extension_point(self._profile.scheduler_name, point, code)(seconds)
-            return
-        key = (point, code)
-        tally = self._untimed.get(key)
-        if tally is None:
-            tally = self._untimed[key] = self._metrics.untimed(self._profile.scheduler_name, [key])
-        tally.value += 1
+        observe = self._points.get((point, code))
+        if observe is None:
+            observe = self._metrics.extension_point(self._profile.scheduler_name, point, code)
+            self._points[point, code] = observe
+        observe(seconds)
 
-    def passed_until(self, point: str, scored: bool, but: tuple[str, ...]) -> None:
-        """An attempt that was not timed has passed all points before this one, `but` some, as usual."""
-        key = (point, scored, but)
-        tally = self._untimed.get(key)
-        if tally is None:
-            laps = self._usual(point, scored, but)
-            tally = self._untimed[key] = self._metrics.untimed(self._profile.scheduler_name, laps)
-        tally.value += 1
-
-    def _usual(self, end: str, scored: bool, but: tuple[str, ...]) -> list[tuple[str, Code]]:
-        usual = [lap for lap in LAPS if lap is not None]
-        before = [point for point, _ in usual]
-        reached = usual[: before.index(end)] if end in before else usual
-        left_out = {
-            *but,
-            *(() if scored else (Point.PRE_SCORE, Point.SCORE)),
-            *(() if self._profile.filters else (Point.FILTER,)),
-        }
-        return [lap for lap in reached if lap[0] not in left_out]
-
-    def took(self, plugin: str, point: str, code: Code, seconds: float) -> None:
+    def observe_plugin(self, plugin: str, point: str, code: Code, seconds: float) -> None:
         key = (plugin, point, code)
         observe = self._plugins.get(key)
         if observe is None:
@@ -154,29 +115,12 @@ class MeasuredPoints:
     def preemption_tried(self) -> None:
         self._metrics.preemption_attempt()
 
-    def broke(self, point: str) -> None:
-        readings = self._current
-        if readings is None:
-            self.passed_until(point, True, ())
-            self.observe(point, Code.ERROR, None)
-        else:
-            self.observe(point, Code.ERROR, self.clock() - last_reading(readings))
-            self.note(readings)
-
-    # Who had a say
+    # Evaluated plugins
 
     def ended(self, result: Found | NotFound) -> None:
-        """Counts once for each plugin that had a say."""
+        """Counts each plugin that was evaluated once."""
         search = result.search
-        if isinstance(result, Found):
-            self._tally(search).value += 1
-            return
-        stopped = result.diagnosis.verdicts is None
-        if search.readings is not None:
-            self.note(search.readings)
-        elif not stopped:
-            self.passed_until(Point.PRE_SCORE, False, ())
-        if stopped:
+        if isinstance(result, NotFound) and result.diagnosis.verdicts is None:
             name = self._profile.scheduler_name
             self._metrics.evaluations(name, self._pre_filtered(search)).value += 1
         else:
