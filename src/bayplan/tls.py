@@ -7,14 +7,26 @@ the API server, `extender/tls.py` towards extenders, `serving/tls.py` towards th
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import ssl
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import IO, Final, TypeAlias
 
+from cryptography import x509
+
+from bayplan.files import warn_if_exposed
+
 Stamp: TypeAlias = tuple[int, ...]
+
+SOON: Final = timedelta(days=30)
+"""When to warn of the end of a certificate; of one that lives shorter, at four fifths of its life."""
+
+_log = logging.getLogger(__name__)
 
 
 def client_context() -> ssl.SSLContext:
@@ -39,6 +51,33 @@ def show(context: ssl.SSLContext, certificate: bytes | str, key: bytes | str) ->
     with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
         # An empty password: without one OpenSSL would ask at the terminal for that of an encrypted key.
         context.load_cert_chain(certificate_file, key_file, password="")
+    if isinstance(key, str):
+        warn_if_exposed(key, "private key")
+    warn_of_expiry(certificate)
+
+
+_told: set[tuple[int, bool]] = set()
+"""Serial numbers of certificates, and whether they had expired when we said so."""
+
+
+def warn_of_expiry(certificate: bytes | str, now: datetime | None = None) -> None:
+    """Logs once that a certificate expires soon, and once that it has expired. It is used all the same."""
+    try:
+        pem = Path(certificate).read_bytes() if isinstance(certificate, str) else certificate
+        found = x509.load_pem_x509_certificates(pem)[0]
+    except (OSError, ValueError, IndexError):
+        return  # OpenSSL, which reads more forms than this, has its say
+    now = now or datetime.now(UTC)
+    end = found.not_valid_after_utc
+    if end > now + min(SOON, (end - found.not_valid_before_utc) / 5):
+        return
+    has_expired = end <= now
+    if (found.serial_number, has_expired) not in _told:
+        _told.add((found.serial_number, has_expired))
+        where = f" in {certificate}" if isinstance(certificate, str) else ""
+        subject = found.subject.rfc4514_string()
+        verb = "expired" if has_expired else "expires soon,"
+        _log.warning("the certificate of %s%s %s on %s", subject, where, verb, f"{end:%Y-%m-%d %H:%M} UTC")
 
 
 @contextlib.contextmanager

@@ -288,3 +288,10 @@ def test_a_client_that_was_closed_opens_new_connections() -> None:
             return len(webhook.connections)
 
     assert asyncio.run(scenario()) == 2
+
+
+def test_a_password_in_the_url_is_not_told() -> None:
+    """Messages reach logs and the events of pods."""
+    message = asyncio.run(post("http://me:secret@127.0.0.1:1"))
+    assert 'Post "http://me:***@127.0.0.1:1/filter"' in message
+    assert "secret" not in message

@@ -98,7 +98,7 @@ class Client:
     """Asks a server; trusts it whoever it is."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
 
     async def ask(
         self,
@@ -119,7 +119,7 @@ class Client:
             aiohttp.ClientSession(connector=connector, skip_auto_headers=["Accept"]) as session,
             session.request(
                 method,
-                f"https://127.0.0.1:{self._port}{path}",
+                f"https://127.0.0.1:{self.port}{path}",
                 headers=sent,
                 data=body or None,
             ) as response,
@@ -129,7 +129,7 @@ class Client:
     async def certificate(self, server_name: str = "") -> bytes:
         """What the server shows to who asks for this name."""
         _, writer = await asyncio.open_connection(
-            "127.0.0.1", self._port, ssl=client_tls(None), server_hostname=server_name
+            "127.0.0.1", self.port, ssl=client_tls(None), server_hostname=server_name
         )
         try:
             shown: bytes = writer.get_extra_info("ssl_object").getpeercert(True)

@@ -61,6 +61,24 @@ def test_it_is_kept_where_one_wants_it_and_used_again(tmp_path: Path) -> None:
     assert (tmp_path / "certs" / "kube-scheduler.key").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("there", ["kube-scheduler.crt", "kube-scheduler.key"])
+def test_half_a_pair_is_not_replaced(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).write_text("precious")
+    with pytest.raises(ConfigError, match="must be supplied as a pair"):
+        talk(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0, cert_dir=str(tmp_path)))
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(there, "precious")]
+
+
+def test_its_own_certificate_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs for longer than a certificate is good for, and nobody else would renew it."""
+    now = datetime.datetime.now(datetime.UTC)
+    old = make_pair(now=now - datetime.timedelta(days=340))
+    monkeypatch.setattr("bayplan.serving.tls.own_pair", lambda *_: old)
+    monkeypatch.setattr("bayplan.serving.tls.LOOK_SECONDS", 0.0)
+    served = talk(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0))
+    assert served.not_valid_after_utc > now + datetime.timedelta(days=300)
+
+
 def test_a_certificate_that_was_replaced_is_shown_from_then_on(tmp_path: Path) -> None:
     cert_file, key_file = as_files(authority("one").issue("first"), tmp_path)
 

@@ -16,6 +16,7 @@ from bayplan.api.documents import parse_documents
 from bayplan.api.input_files import read_file
 from bayplan.client.decoding import without_nulls
 from bayplan.errors import ConfigError, DecodeError
+from bayplan.http_logs import shown_url
 
 EXEC_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 PROXY_SCHEMES: Final = ("http", "https")
@@ -126,7 +127,7 @@ def cluster_problems(name: str, cluster: ClusterEntry) -> Iterable[str]:
         yield f'no server found for cluster "{name}"' if name else "default cluster has no server defined"
     if cluster.proxy_url and (scheme := urlsplit(cluster.proxy_url).scheme) not in PROXY_SCHEMES:
         yield (
-            f'invalid \'proxy-url\' "{cluster.proxy_url}" for cluster "{name}": '
+            f'invalid \'proxy-url\' "{shown_url(cluster.proxy_url)}" for cluster "{name}": '
             f'unsupported scheme "{scheme}", must be http or https'
         )
     if cluster.certificate_authority and cluster.certificate_authority_data:

@@ -20,6 +20,7 @@ import aiohttp
 from bayplan.extender.errors import ExtenderError
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.tls import ExtenderTLS
+from bayplan.http_logs import shown_url
 from bayplan.plugin_args.duration import Duration
 from bayplan.plugin_args.field_errors import quoted
 
@@ -63,6 +64,7 @@ class ExtenderClient:
 
     def __init__(self, settings: ExtenderSettings) -> None:
         self._url_prefix = settings.url_prefix
+        self._shown_prefix = shown_url(settings.url_prefix)
         seconds = (settings.http_timeout or DEFAULT_TIMEOUT).seconds
         # As in Go, a negative time-out is none.
         self._timeout = seconds if seconds > 0 else None
@@ -75,21 +77,21 @@ class ExtenderClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, verb: str, body: bytes, *, repeatable: bool) -> bytes:
-        url = f"{self._url_prefix.rstrip('/')}/{verb}"
+        url, shown = (f"{each.rstrip('/')}/{verb}" for each in (self._url_prefix, self._shown_prefix))
         answering = False
         try:
             async with asyncio.timeout(self._timeout):
                 async with await self._send(url, body, repeatable) as response:
                     if response.status != 200:
-                        raise self._error(f"{_FAILED.format(verb=verb, url=url)}, code {response.status}")
+                        raise self._error(f"{_FAILED.format(verb=verb, url=shown)}, code {response.status}")
                     answering = True
-                    return await self._content(response, verb, url)
+                    return await self._content(response, verb, shown)
         except TimeoutError as error:
-            raise self._error(_LATE_BODY if answering else _post(url, _LATE_HEADERS)) from error
+            raise self._error(_LATE_BODY if answering else _post(shown, _LATE_HEADERS)) from error
         except aiohttp.ClientPayloadError as error:
             raise self._error("unexpected EOF") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._error(_post(url, _explained(error))) from error
+            raise self._error(_post(shown, _explained(error))) from error
 
     async def close(self) -> None:
         """Closes the kept connections. A later call opens new ones."""
@@ -135,7 +137,7 @@ class ExtenderClient:
         return b"".join(pieces)
 
     def _error(self, text: str) -> ExtenderError:
-        return ExtenderError(self._url_prefix, text)
+        return ExtenderError(self._shown_prefix, text)
 
 
 def _session() -> aiohttp.ClientSession:

@@ -17,6 +17,7 @@ from bayplan.extender.node_json import ObjectJSON
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.view import ClusterView
 from bayplan.framework.outcome import Eviction
+from bayplan.http_logs import shown_url
 from bayplan.plugin_args.field_errors import quoted
 
 MALFORMED: Final = "failed {verb} with extender at URL {url}: {problem}"
@@ -45,8 +46,8 @@ class Extender:
     def __init__(
         self, settings: ExtenderSettings, transport: Transport, view: ClusterView, objects: ObjectJSON
     ) -> None:
-        self.url: Final = settings.url_prefix
-        """Its name in messages: urlPrefix as configured."""
+        self.url: Final = shown_url(settings.url_prefix)
+        """Its name in messages: urlPrefix as configured, without a password."""
         self.ignorable: Final = settings.ignorable
         """Whether pods are scheduled without it while it fails."""
         self.weight: Final = settings.weight

@@ -34,6 +34,7 @@ from bayplan.config.output import Wire
 from bayplan.config.validation import validate
 from bayplan.errors import ConfigError
 from bayplan.framework.plugin_api import Plugin
+from bayplan.http_logs import shown_url
 from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import LogSettings
 from bayplan.plugin_args.field_errors import invalid
@@ -170,10 +171,11 @@ def write_config(settings: Settings, path: str) -> None:
 
 
 def shown_config(settings: Settings) -> str:
-    """The complete configuration for a log: without the keys of extenders."""
+    """The complete configuration for a log: without the keys and passwords of extenders."""
     wire = settings.completed()
     extenders: Any = wire.get("extenders", ())
     for extender in extenders:
+        extender["urlPrefix"] = shown_url(extender.get("urlPrefix", ""))
         if "keyData" in extender.get("tlsConfig", {}):
             extender["tlsConfig"] = {**extender["tlsConfig"], "keyData": "(not shown)"}
     return to_yaml(wire)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from bayplan.errors import BayplanError
-from bayplan.files import private_directory
+from bayplan.files import private_directory, warn_if_exposed
 from bayplan.server.documents import Document, Journal
 from bayplan.server.kinds import Resource
 from bayplan.server.statuses import UnavailableError
@@ -71,6 +71,7 @@ class SQLiteJournal(Journal):
         self._idle.set()
         try:
             private_directory(directory)
+            warn_if_exposed(directory, "data directory")
             # There are secrets in it: nobody else may read it, nor the files that SQLite puts beside it.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from bayplan.files import write_private
+from bayplan.files import warn_if_exposed, write_private
 
 CA_NAME: Final = "bayplan CA"
 
@@ -70,6 +70,7 @@ def certificates_in(
             "%s: %s; making new certificates, kubeconfigs have to be written again", directory, problem
         )
         _make(found, hosts, now)
+    warn_if_exposed(found.key, "private key")
     return found
 
 

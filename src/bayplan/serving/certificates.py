@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import ipaddress
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,8 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from bayplan.errors import ConfigError
+from bayplan.files import create_private, warn_if_exposed
 
 VALID: Final = datetime.timedelta(days=365)
+RENEW: Final = datetime.timedelta(days=30)
+"""Before its end, a certificate of our own is made again."""
 SKEW: Final = datetime.timedelta(hours=1)
 """Clocks of others may be a little behind."""
 PAIR_NAME: Final = "kube-scheduler"
@@ -42,14 +43,17 @@ def own_pair(directory: str, bind_address: str) -> KeyPair:
     cert_path, key_path = Path(directory, f"{PAIR_NAME}.crt"), Path(directory, f"{PAIR_NAME}.key")
     try:
         if cert_path.exists() and key_path.exists():
+            warn_if_exposed(key_path, "private key")
             return KeyPair(cert_path.read_bytes(), key_path.read_bytes())
+        for there, missing in ((cert_path, key_path), (key_path, cert_path)):
+            if there.exists():
+                # As upstream: what somebody has put there is not replaced.
+                raise ConfigError(f"{there} is there and {missing} is not: they must be supplied as a pair")
         pair = make_pair(bind_address)
         Path(directory).mkdir(mode=0o755, parents=True, exist_ok=True)
-        cert_path.write_bytes(pair.certificate)
-        with contextlib.suppress(FileNotFoundError):
-            key_path.unlink()
-        with os.fdopen(os.open(key_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(pair.key)
+        create_private(key_path, pair.key)
+        create_private(cert_path, pair.certificate)
+        cert_path.chmod(0o644)
     except OSError as error:
         raise ConfigError(f"error creating self-signed certificates: {error}") from error
     return pair
@@ -87,6 +91,11 @@ def make_pair(bind_address: str = "", now: datetime.datetime | None = None) -> K
             serialization.NoEncryption(),
         ),
     )
+
+
+def expires_soon(pair: KeyPair, now: datetime.datetime | None = None) -> bool:
+    now = now or datetime.datetime.now(datetime.UTC)
+    return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc < now + RENEW
 
 
 def host_names(certificate: bytes) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from bayplan.errors import BayplanError
+from bayplan.http_logs import request_logger
 from bayplan.serving.access import AccessControl
 from bayplan.serving.routes import NOT_KEPT, Routes, RouteTable
 from bayplan.serving.settings import ServingSettings
@@ -58,6 +59,7 @@ class SecureServer:
             self._answer,
             keepalive_timeout=IDLE_SECONDS,
             access_log=None,
+            logger=request_logger(__name__),
         )
         self._runner = runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from bayplan.errors import ConfigError
-from bayplan.serving.certificates import KeyPair, host_names, own_pair
+from bayplan.files import warn_if_exposed
+from bayplan.serving.certificates import KeyPair, expires_soon, host_names, make_pair, own_pair
 from bayplan.serving.client_authorities import ClientAuthorities
 from bayplan.serving.settings import ServingSettings
-from bayplan.tls import show, stamp
+from bayplan.tls import show, stamp, warn_of_expiry
 
 VERSIONS: Final = {
     "": ssl.TLSVersion.TLSv1_2,
@@ -63,6 +65,9 @@ CURVES: Final = {
     "X25519": "X25519",
 }
 
+LOOK_SECONDS: Final = 24 * 60 * 60.0
+"""Between two looks at when certificates expire."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -93,6 +98,7 @@ class Certificate:
         try:
             pair = KeyPair(Path(self._files[0]).read_bytes(), Path(self._files[1]).read_bytes())
             show(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
+            warn_if_exposed(self._files[1], "private key")
         except OSError as error:
             raise ConfigError(f"failed to load the certificate {self._files[0]}: {error}") from error
         return pair
@@ -118,6 +124,7 @@ class ServerTLS:
         ]
         own = None if self._given is not None else own_pair(settings.cert_dir, settings.bind_address)
         self._own = own
+        self._next_look = time.monotonic() + LOOK_SECONDS
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._made_for = -1
         self._make_contexts()
@@ -130,6 +137,7 @@ class ServerTLS:
 
     def _hello(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
         changed = [each.follow_files() for each in (self._given, *self._named) if each is not None]
+        changed.append(self._heed_expiry())
         self._authorities.follow_files()
         if any(changed) or self._made_for != self._authorities.version:
             try:
@@ -137,6 +145,20 @@ class ServerTLS:
             except ConfigError as error:
                 _log.warning("going on with the certificates from before: %s", error)
         connection.context = self._for(name or "")
+
+    def _heed_expiry(self) -> bool:
+        """Once a day: warns of certificates that expire, and whether our own was made again in time."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SECONDS
+        for each in (self._given, *self._named):
+            if each is not None:
+                warn_of_expiry(each.pair.certificate)
+        if self._own is None or self._settings.cert_dir or not expires_soon(self._own):
+            return False
+        self._own = make_pair(self._settings.bind_address)
+        return True
 
     def _for(self, name: str) -> ssl.SSLContext:
         name = name.lower()

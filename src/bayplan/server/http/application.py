@@ -16,6 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from bayplan.errors import APIError
+from bayplan.http_logs import request_logger
 from bayplan.server import scale
 from bayplan.server.http import discovery, openapi
 from bayplan.server.http.answers import answer, refusal_answer
@@ -68,7 +69,11 @@ class Application:
             )
 
         return web.Server(
-            self.handle, request_factory=make_request, handler_cancellation=True, access_log=None
+            self.handle,
+            request_factory=make_request,
+            handler_cancellation=True,
+            access_log=None,
+            logger=request_logger(__name__),
         )
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -94,8 +99,10 @@ class Application:
         if request.path in _OPEN_TO_ALL:
             return
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        # Headers are bytes; what is not UTF-8 in them is kept as surrogates.
+        given = token.strip().encode(errors="surrogateescape")
         if scheme.lower() != "bearer" or not any(
-            hmac.compare_digest(token.strip().encode(), known.encode()) for known in self._tokens
+            hmac.compare_digest(given, known.encode()) for known in self._tokens
         ):
             raise RefusalError("Unauthorized", 401, reason="Unauthorized")
 
