@@ -46,7 +46,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that try again soon."""
     for module in (informer, watching):
         monkeypatch.setattr(module, "FIRST_BACKOFF_SECONDS", 0.05)
-        monkeypatch.setattr(module, "LONGEST_BACKOFF_SECONDS", 0.2)
+        monkeypatch.setattr(module, "MAX_BACKOFF_SECONDS", 0.2)
 
 
 class Copy:

@@ -107,7 +107,14 @@ from bayplan.api.tolerations import (
 )
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet
 from bayplan.errors import SelectorError
-from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
+from bayplan.framework.events import (
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    Hint,
+    Resource,
+    event_with_hint,
+)
 from bayplan.framework.handle import Handle
 from bayplan.framework.outcome import (
     Diagnosis,
@@ -119,11 +126,11 @@ from bayplan.framework.outcome import (
 )
 from bayplan.framework.plugin_api import (
     MAX_SCORE,
+    Dependencies,
     NodeNames,
     NodePlugin,
     NodeRejection,
     Plugin,
-    Reads,
     Reject,
     Wait,
     normalize_default,
@@ -131,7 +138,16 @@ from bayplan.framework.plugin_api import (
     whole_share,
 )
 from bayplan.framework.state import CycleState, NotInStateError
-from bayplan.framework.status import IDLE, SKIP, SUCCESS, Code, Status, failure, unresolvable, unschedulable
+from bayplan.framework.status import (
+    SKIP,
+    SKIP_FOR_SIGNATURE,
+    SUCCESS,
+    Code,
+    Status,
+    failure,
+    unresolvable,
+    unschedulable,
+)
 from bayplan.framework.volume_binder import BindsVolumes, VolumeBinder, VolumePlan
 from bayplan.plugin_args.args import (
     DefaultPreemptionArgs,
@@ -236,7 +252,6 @@ __all__ = [
     "EPHEMERAL_STORAGE",
     "EVERYTHING",
     "HOSTNAME",
-    "IDLE",
     "LEAST_ALLOCATED",
     "MAX_SCORE",
     "MAX_SHAPE_SCORE",
@@ -255,6 +270,7 @@ __all__ = [
     "SCHEDULE_ANYWAY",
     "SELECTED_NODE_ANNOTATION",
     "SKIP",
+    "SKIP_FOR_SIGNATURE",
     "STORAGE",
     "SUCCESS",
     "SYSTEM_DEFAULTS",
@@ -274,10 +290,12 @@ __all__ = [
     "CarriedTerm",
     "Cluster",
     "ClusterEvent",
+    "ClusterEventWithHint",
     "Code",
     "CompiledTerm",
     "CycleState",
     "DefaultPreemptionArgs",
+    "Dependencies",
     "Diagnosis",
     "Disk",
     "DiskUses",
@@ -340,7 +358,6 @@ __all__ = [
     "PodTopologySpreadArgs",
     "PostFilterResult",
     "PreferredTerm",
-    "Reads",
     "Reject",
     "ReplicaSet",
     "ReplicationController",
@@ -376,7 +393,6 @@ __all__ = [
     "VolumeProblem",
     "VolumeUses",
     "Wait",
-    "Wake",
     "any_tolerates",
     "assume_object",
     "at",
@@ -394,6 +410,7 @@ __all__ = [
     "disks_of",
     "duplicate",
     "evaluate",
+    "event_with_hint",
     "eviction_on",
     "expected_claim",
     "expected_volume",
@@ -446,7 +463,6 @@ __all__ = [
     "untolerated_taint",
     "value",
     "volume_limit",
-    "wake",
     "wanted_volumes",
     "whole_share",
     "why_not",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.framework.events import Action, ClusterEvent, Resource, wake
+from bayplan.framework.events import Action, ClusterEvent, Resource, event_with_hint
 
 POD, NODE, ANY = Resource.POD, Resource.NODE, Resource.ANY
 ASSIGNED, WAITING = Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD
@@ -64,4 +64,4 @@ def test_bits_are_upstreams() -> None:
 
 
 def test_a_wake_without_a_hint_always_wakes() -> None:
-    assert wake(NODE, Action.ADD).hint is None
+    assert event_with_hint(NODE, Action.ADD).hint is None

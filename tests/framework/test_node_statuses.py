@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayplan.errors import PluginError
-from bayplan.framework.node_statuses import PASS, Reasons, Verdicts, collect
+from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, collect
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Reject
 
@@ -24,11 +24,11 @@ def reject(
 def add_up(*rejects: Reject, reasons: Reasons | None = None) -> list[Status | None]:
     """The status of each of three rows."""
     reasons = Reasons("P") if reasons is None else reasons
-    verdicts = Verdicts(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), {0: reasons})
+    node_statuses = NodeStatuses(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), {0: reasons})
     found = collect(rejects, reasons, 3)
     if found is not None:
-        verdicts.add(0, found)
-    return [verdicts.status(row) for row in range(3)]
+        node_statuses.add(0, found)
+    return [node_statuses.status(row) for row in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_a_wrong_mask_is_told(mask: np.ndarray[tuple[int, ...], np.dtype[np.bool
 def test_the_first_plugin_to_reject_speaks() -> None:
     """A row carries the reasons of one plugin, the first in order, whichever was asked first."""
     reasons = {place: Reasons(name) for place, name in enumerate(("first", "second"))}
-    verdicts = Verdicts(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), reasons)
+    node_statuses = NodeStatuses(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), reasons)
     for place, rows in ((1, [0, 1]), (0, [1, 2])):
         found = collect([reject(rows, f"reason {place}")], reasons[place], 3)
         assert found is not None
-        verdicts.add(place, found)
-    assert [status.plugin for row in range(3) if (status := verdicts.status(row))] == [
+        node_statuses.add(place, found)
+    assert [status.plugin for row in range(3) if (status := node_statuses.status(row))] == [
         "second",
         "first",
         "first",
@@ -118,8 +118,8 @@ def test_overruled_rows_carry_the_other_verdict() -> None:
     """Where pods nominated to a node change its verdict, theirs is the one told."""
     reasons = {0: Reasons("P")}
 
-    def judged(rows: int, *rejects: Reject) -> Verdicts:
-        made = Verdicts(np.full(rows, PASS, dtype=np.int8), np.zeros(rows, dtype=np.int64), reasons)
+    def judged(rows: int, *rejects: Reject) -> NodeStatuses:
+        made = NodeStatuses(np.full(rows, PASS, dtype=np.int8), np.zeros(rows, dtype=np.int64), reasons)
         found = collect(rejects, reasons[0], rows)
         if found is not None:
             made.add(0, found)
@@ -136,19 +136,19 @@ def test_overruled_rows_carry_the_other_verdict() -> None:
 
 def test_statuses_are_grouped_by_who_and_why() -> None:
     reasons = Reasons("P")
-    verdicts = Verdicts(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), {0: reasons})
+    node_statuses = NodeStatuses(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), {0: reasons})
     found = collect([reject([0, 2], "a")], reasons, 3)
     assert found is not None
-    verdicts.add(0, found)
-    assert [(status.message, rows.tolist()) for status, rows in verdicts.statuses()] == [("a", [0, 2])]
+    node_statuses.add(0, found)
+    assert [(status.message, rows.tolist()) for status, rows in node_statuses.statuses()] == [("a", [0, 2])]
 
 
 def test_detached_verdicts_stay_as_they_are() -> None:
     """A decision that is kept does not change when the cluster goes on."""
     who, why = np.zeros(3, dtype=np.int8), np.ones(3, dtype=np.int64)
     reasons = Reasons("P")
-    reasons.joined(0, Reject(True, "a"))
-    kept = Verdicts(who, why, {0: reasons}).detached()
+    reasons.with_reason(0, Reject(True, "a"))
+    kept = NodeStatuses(who, why, {0: reasons}).detached()
     who[:], why[:] = PASS, 0
     assert kept.status(1) == Status(Code.UNSCHEDULABLE, ("a",), "P")
 

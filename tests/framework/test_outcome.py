@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bayplan.framework.node_statuses import PASS, Reasons, Verdicts
+from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons
 from bayplan.framework.outcome import Diagnosis, fit_error, histogram
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Reject
@@ -37,14 +37,14 @@ ABSENT = Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [NodeAffin
         pytest.param(
             5,
             [(CPU, 2)],
-            {"absent": ABSENT},
+            {"absent_nodes_status": ABSENT},
             "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) didn't satisfy plugin(s) [NodeAffinity].",
             id="nodes that nobody looked at",
         ),
         pytest.param(
             2,
             [(CPU, 2)],
-            {"absent": ABSENT},
+            {"absent_nodes_status": ABSENT},
             "0/2 nodes are available: 2 Insufficient cpu.",
             id="all were looked at",
         ),
@@ -84,13 +84,13 @@ def diagnosis(absent: Status | None = None) -> Diagnosis:
     for number in range(4):
         cluster.set_node(make_node(f"n{number}"))
     reasons = {0: Reasons("P")}
-    now = reasons[0].joined(0, Reject(True, "for now"))
-    good = reasons[0].joined(0, Reject(True, "for good", unresolvable=True))
+    now = reasons[0].with_reason(0, Reject(True, "for now"))
+    good = reasons[0].with_reason(0, Reject(True, "for good", unresolvable=True))
     why = np.array([now, now, good, now], dtype=np.int64)
-    verdicts = Verdicts(np.zeros(4, dtype=np.int8), why, reasons)
-    found = Diagnosis(cluster, 4, np.array([3, 2, 1], dtype=np.intp), verdicts)
+    node_statuses = NodeStatuses(np.zeros(4, dtype=np.int8), why, reasons)
+    found = Diagnosis(cluster, 4, np.array([3, 2, 1], dtype=np.intp), node_statuses)
     if absent is not None:
-        found.absent = absent
+        found.absent_nodes_status = absent
     return found
 
 
@@ -110,8 +110,8 @@ def test_rows_by_code_stand_in_the_order_of_the_node_list() -> None:
 
 def test_a_node_that_passes_has_no_status() -> None:
     found = diagnosis()
-    assert found.verdicts is not None
-    found.verdicts.who[3] = PASS
+    assert found.node_statuses is not None
+    found.node_statuses.who[3] = PASS
     assert found.explicit_status(3) is None
 
 

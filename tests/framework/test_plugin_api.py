@@ -11,13 +11,13 @@ from bayplan.framework.points import Point
 from bayplan.plugin import (
     Code,
     CycleState,
+    Dependencies,
     IntColumn,
     NodeColumns,
     NodeInfo,
     NodePlugin,
     Plugin,
     Pod,
-    Reads,
     Reject,
     normalize_default,
     reject,
@@ -54,7 +54,7 @@ def test_a_plugin_takes_part_in_the_points_whose_methods_it_has() -> None:
 
 
 def test_one_that_says_nothing_is_woken_by_anything() -> None:
-    assert Unnamed().wakes_on() is None
+    assert Unnamed().events_to_register() is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,9 @@ def test_what_a_rejection_means(made: Reject, code: Code) -> None:
 
 
 def test_reads_in_short() -> None:
-    assert Reads.of("labels", "ports", usage=True) == Reads(frozenset({"labels", "ports"}), usage=True)
+    assert Dependencies.of("labels", "ports", usage=True) == Dependencies(
+        frozenset({"labels", "ports"}), usage=True
+    )
 
 
 class TestNodePlugin:

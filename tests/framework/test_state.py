@@ -59,12 +59,12 @@ def test_what_follows_from_the_pod_alone_is_made_once() -> None:
         return 7
 
     for _ in range(3):
-        assert CycleState(kept).once("P", make) == 7
+        assert CycleState(kept).memo("P", make) == 7
     assert len(made) == 1
     assert CycleState(kept).clone().kept is kept
 
 
 def test_states_without_a_template_share_nothing() -> None:
     one, other = CycleState(), CycleState()
-    one.once("P", lambda: 1)
+    one.memo("P", lambda: 1)
     assert other.kept == {}

@@ -54,12 +54,12 @@ def points(plugin: type[Plugin]) -> set[str]:
 
 
 def registrations(plugin: Plugin) -> list[tuple[Resource, Action]]:
-    return [(wake.event.resource, wake.event.action) for wake in plugin.wakes_on() or ()]
+    return [(wake.event.resource, wake.event.action) for wake in plugin.events_to_register() or ()]
 
 
 def wakes(plugin: Plugin, event: tuple[Resource, Action], pod: Pod, old: object, new: object) -> bool:
     """Whether an event brings a pod back that this plugin rejected."""
-    registered = plugin.wakes_on()
+    registered = plugin.events_to_register()
     assert registered is not None
     incoming = ClusterEvent(*event)
     return any(
@@ -122,7 +122,7 @@ class Asked:
             for reject in self.plugin.filter(self.state, self.pod, OneNode(self.cluster, row)):
                 assert type(reject.mask) is bool
                 if reject.mask:
-                    bits = reasons.joined(bits, reject)
+                    bits = reasons.with_reason(bits, reject)
             found.append(reasons.status(bits) if bits else None)
         return found
 

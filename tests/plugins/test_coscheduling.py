@@ -26,7 +26,7 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.coscheduling import (
     BACKS_OFF,
     INCOMPLETE,
-    LONGEST_BACKOFF_SECONDS,
+    MAX_BACKOFF_SECONDS,
     NOT_FOUND,
     Coscheduling,
 )
@@ -272,7 +272,7 @@ def test_a_group_that_is_completed_by_others_is_tried_soon(completed: Callable[[
             await after(60)
             assert cluster.attempts == 0
             completed(cluster)
-            await after(LONGEST_BACKOFF_SECONDS)
+            await after(MAX_BACKOFF_SECONDS)
             assert cluster.bound() == 2
 
     run_virtual(main())
@@ -429,7 +429,7 @@ async def test_one_that_is_preempted_releases_the_others() -> None:
         await quiescent()
         assert (cluster.pod("urgent").spec.node_name, cluster.held) == ("n", 0)
         cluster.add(make_node("m"), make_member(3), make_member(4))
-        await after(LONGEST_BACKOFF_SECONDS)
+        await after(MAX_BACKOFF_SECONDS)
         assert cluster.bound() == 4
 
 
@@ -450,7 +450,7 @@ async def test_a_group_is_tried_again_when_room_appears() -> None:
     async with gangs(make_node("n", cpu=2), make_group(), *make_members(3)) as cluster:
         await after(300)
         cluster.add(make_node("m"))
-        await after(2 * LONGEST_BACKOFF_SECONDS)
+        await after(2 * MAX_BACKOFF_SECONDS)
         assert cluster.bound() == 3
 
 
@@ -502,7 +502,7 @@ def test_members_that_were_sent_back_when_others_bind_one_that_was_refused(refus
             await after(60)
             assert (BACKS_OFF.format(name="g") in cluster.reason("g-9"), cluster.bound()) == (True, 0)
             cluster.store.bind("g-0", "default", "m")
-            await after(2 * LONGEST_BACKOFF_SECONDS)
+            await after(2 * MAX_BACKOFF_SECONDS)
             assert (cluster.bound(), cluster.pod("g-9").spec.node_name) == (2, "m")
 
     run_virtual(main())
@@ -519,7 +519,7 @@ async def test_a_member_that_was_refused_and_sent_back_is_tried_again() -> None:
         cluster.add(make_member(0, priority=2), *between, make_member(1, cpu="2"))
         await quiescent()
         assert BACKS_OFF.format(name="g") in cluster.reason("g-0")
-        await after(LONGEST_BACKOFF_SECONDS)
+        await after(MAX_BACKOFF_SECONDS)
         assert cluster.bound() == 1
 
 
@@ -537,7 +537,7 @@ async def test_two_groups_that_hold_half_each() -> None:
         await quiescent()
         assert (cluster.bound("old"), cluster.bound("young"), cluster.held) == (4, 0, 0)
         cluster.add(make_node("m"))
-        await after(2 * LONGEST_BACKOFF_SECONDS)
+        await after(2 * MAX_BACKOFF_SECONDS)
         assert cluster.bound("young") == 4
 
 

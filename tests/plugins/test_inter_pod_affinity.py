@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from bayplan.api.meta import LabelSelector
 from bayplan.api.pod import Affinity, PodAffinityTerm
 from bayplan.plugin import (
-    IDLE,
     SKIP,
+    SKIP_FOR_SIGNATURE,
     Action,
     Cluster,
     Code,
@@ -226,7 +226,7 @@ def test_anti_affinity_of_pods_already_there(
 ) -> None:
     asked = ask(pod, zones(placed))
     assert asked.rejected() == dict.fromkeys(rejected, KEPT_AWAY)
-    assert (asked.pre_filter in (SKIP, IDLE)) is not bool(rejected)
+    assert (asked.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is not bool(rejected)
 
 
 def test_a_node_is_told_the_first_of_three_reasons() -> None:
@@ -363,7 +363,7 @@ def test_a_malformed_term_is_told(affinity: Affinity, message: str) -> None:
 def test_a_malformed_term_of_a_pod_that_runs_is_ignored() -> None:
     broken = make_pod_affinity(anti_required=[make_pod_term(ZONE, WEB), make_pod_term(ZONE, BAD)])
     cluster = zones({"a1": [make_pod("r", affinity=broken)]})
-    assert ask(make_pod("incoming", labels=WEB), cluster).pre_filter in (SKIP, IDLE)
+    assert ask(make_pod("incoming", labels=WEB), cluster).pre_filter in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 # Scoring
@@ -464,7 +464,7 @@ def test_scores_that_are_all_alike_come_to_nothing() -> None:
     ],
 )
 def test_nothing_to_score(pod: Pod, placed: Mapping[str, list[Pod]], args: dict[str, int | bool]) -> None:
-    assert ask(pod, zones(placed), **args).pre_score in (SKIP, IDLE)
+    assert ask(pod, zones(placed), **args).pre_score in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_wishes_of_others_count_where_the_pod_has_some_of_its_own() -> None:
@@ -856,7 +856,7 @@ plainly = settings(max_examples=100, derandomize=True, deadline=None, suppress_h
 def test_filter_agrees_with_the_plain_rule(world: World, pod: Pod) -> None:
     plain = PlainAffinity(pod, world)
     asked = ask(pod, world.cluster())
-    assert (asked.pre_filter in (SKIP, IDLE)) is plain.skips
+    assert (asked.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is plain.skips
     expected = {node.name: verdict for node in world.nodes if (verdict := plain.verdict(node)) is not None}
     assert asked.rejected() == expected
 
@@ -870,7 +870,7 @@ def test_scores_agree_with_the_plain_rule(world: World, pod: Pod, weight: int, d
     asked = ask(pod, cluster, hard_pod_affinity_weight=weight)
     rows = np.array([cluster.nodes.row_of[node.name] for node in feasible], dtype=np.intp)
     asked.nodes = NodeColumns(cluster, rows)
-    skipped = asked.plugin.pre_score(asked.state, pod, asked.nodes) in (SKIP, IDLE)
+    skipped = asked.plugin.pre_score(asked.state, pod, asked.nodes) in (SKIP, SKIP_FOR_SIGNATURE)
     assert (None if skipped else asked.normalized()) == expected
 
 

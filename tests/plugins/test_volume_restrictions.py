@@ -12,8 +12,8 @@ from bayplan.api.pod import (
     RBDVolumeSource,
 )
 from bayplan.plugin import (
-    IDLE,
     SKIP,
+    SKIP_FOR_SIGNATURE,
     Action,
     Code,
     CycleState,
@@ -109,7 +109,7 @@ def test_a_disk_is_not_mounted_twice_on_one_node(wanted: Volume, mounted: Volume
 def test_pods_that_cannot_be_in_the_way_are_skipped(pod: Pod) -> None:
     user = make_pod("other", claims=["shared"])
     cluster = storage_cluster([make_node("n")], EXCLUSIVE, make_pvc("shared"), placed={"n": [user]})
-    assert judged(VolumeRestrictions(), pod, cluster) in (SKIP, IDLE)
+    assert judged(VolumeRestrictions(), pod, cluster) in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_a_missing_claim_is_said_before_any_node_is_looked_at() -> None:
@@ -135,7 +135,7 @@ def test_only_the_disk_is_named_where_both_are_taken() -> None:
 def test_a_claim_of_that_name_elsewhere_is_another_claim() -> None:
     user = make_pod("other", namespace="elsewhere", claims=["c"])
     cluster = storage_cluster([make_node("n")], EXCLUSIVE, placed={"n": [user]})
-    assert judged(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, IDLE)
+    assert judged(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_pods_of_nodes_that_are_gone_do_not_count() -> None:
@@ -143,7 +143,7 @@ def test_pods_of_nodes_that_are_gone_do_not_count() -> None:
         [make_node("n"), make_node("m")], EXCLUSIVE, placed={"n": [make_pod("other", claims=["c"])]}
     )
     cluster.remove_node("n")
-    assert judged(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, IDLE)
+    assert judged(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_evicting_the_user_of_a_claim_frees_it() -> None:

@@ -286,7 +286,7 @@ class Storage:
     def change(self, cluster: Cluster) -> None:
         """Something happens."""
         kind = self.chance.randrange(10)
-        placed = [p for p in cluster.pods.pod if p is not None and cluster.placed_pod(p.uid) is not None]
+        placed = [p for p in cluster.pods.pod if p is not None and cluster.assigned_pod(p.uid) is not None]
         if kind < 2:
             self.place(cluster)
         elif kind < 4 and placed:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from bayplan.framework.node_statuses import PASS, Reasons, Verdicts, collect
+from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, collect
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Hypothesis, Pod, Reject
 from bayplan.preemption.victims import DryRun, Judge, dry_run
@@ -49,8 +49,8 @@ def room_for(cpu: int, broken: Sequence[str] = ()) -> Judge:
     """A judge that asks for so many cpus, and that breaks on some nodes."""
     reasons = {0: Reasons("Cpu")}
 
-    def judge(view: Hypothesis) -> Verdicts:
-        verdicts = Verdicts(
+    def judge(view: Hypothesis) -> NodeStatuses:
+        node_statuses = NodeStatuses(
             np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), reasons
         )
         short = view.allocatable("cpu") - view.requested("cpu") < 1000 * cpu
@@ -58,8 +58,8 @@ def room_for(cpu: int, broken: Sequence[str] = ()) -> Judge:
         rejects.extend(Reject(view.is_named(name), "broke", error=True) for name in broken)
         found = collect(rejects, reasons[0], len(view))
         if found is not None:
-            verdicts.add(0, found)
-        return verdicts
+            node_statuses.add(0, found)
+        return node_statuses
 
     return judge
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayplan.api.meta import Condition
-from bayplan.framework.node_statuses import PASS, Reasons, Verdicts
+from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons
 from bayplan.framework.outcome import Diagnosis, FilterOutcome
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Pod, Reject
@@ -33,19 +33,21 @@ def outcome(
 ) -> FilterOutcome:
     """A search that found no node: all were told "Insufficient cpu", some of them for good."""
     reasons = {0: Reasons("Cpu")}
-    for_now = reasons[0].joined(0, Reject(True, "Insufficient cpu"))
-    for_good = reasons[0].joined(0, Reject(True, "Insufficient cpu", unresolvable=True))
+    for_now = reasons[0].with_reason(0, Reject(True, "Insufficient cpu"))
+    for_good = reasons[0].with_reason(0, Reject(True, "Insufficient cpu", unresolvable=True))
     high, row_of = cluster.nodes.high, cluster.nodes.row_of
-    verdicts = Verdicts(np.zeros(high, dtype=np.int8), np.full(high, for_now, dtype=np.int64), reasons)
-    verdicts.why[[row_of[name] for name in unresolvable]] = for_good
-    looked_at = np.array(
+    node_statuses = NodeStatuses(
+        np.zeros(high, dtype=np.int8), np.full(high, for_now, dtype=np.int64), reasons
+    )
+    node_statuses.why[[row_of[name] for name in unresolvable]] = for_good
+    evaluated = np.array(
         [row for row in cluster.order if cluster.nodes.name[row] not in unseen], dtype=np.intp
     )
-    assert PASS not in verdicts.who
-    diagnosis = Diagnosis(cluster, cluster.node_count, looked_at, verdicts)
+    assert PASS not in node_statuses.who
+    diagnosis = Diagnosis(cluster, cluster.node_count, evaluated, node_statuses)
     if absent is not None:
-        diagnosis.absent = absent
-    return FilterOutcome(cluster, diagnosis, room_for(cpu, broken), {}, set(), row_local=True)
+        diagnosis.absent_nodes_status = absent
+    return FilterOutcome(cluster, diagnosis, room_for(cpu, broken), {}, set(), is_local=True)
 
 
 def preemptor(**more: str) -> Pod:
@@ -241,15 +243,15 @@ class TestKept:
     def judged_rows(self, cluster: Cluster, found: FilterOutcome, pod: Pod) -> int:
         """How many rows were judged for the pod, at least once."""
         seen: set[int] = set()
-        judge = found.judge
+        judge = found.filter_hypothesis
 
         def counting(view):  # type: ignore[no-untyped-def]  # wraps the judge for this test
             seen.update(view.rows.tolist())
             return judge(view)
 
-        found.judge = counting
+        found.filter_hypothesis = counting
         evaluate(pod, found)
-        found.judge = judge
+        found.filter_hypothesis = judge
         return len(seen)
 
     def test_nothing_changed(self) -> None:
@@ -305,7 +307,7 @@ class TestKept:
             pod = make_pod(f"high-{number}", priority=100, cpu=4)
             cluster.nominate(pod, "n0")
             evaluate(pod, found)
-            cluster.withdraw(pod.uid)
+            cluster.remove_nomination(pod.uid)
         assert len(found.kept) <= 2
 
     def test_victims_stay_in_order_when_a_pod_is_only_updated(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bayplan.framework.node_statuses import PASS, Verdicts
+from bayplan.framework.node_statuses import PASS, NodeStatuses
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Hypothesis, Pod
 from bayplan.preemption.victims import NO_VICTIMS, PRIORITY_OFFSET
@@ -151,8 +151,8 @@ def test_nominated_pods_are_nobodys_victims() -> None:
 def test_a_filter_that_changes_its_mind_is_found_out() -> None:
     """The pod did not fit, and does with everybody back: that cannot be."""
 
-    def anything_goes(view: Hypothesis) -> Verdicts:
-        return Verdicts(np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), {})
+    def anything_goes(view: Hypothesis) -> NodeStatuses:
+        return NodeStatuses(np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), {})
 
     cluster = crowded(n=[low("a")])
     found = run(cluster, 5, anything_goes)

@@ -28,8 +28,8 @@ def read_runs(kind: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "anew"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_runs_come_out_the_same(kind: str, keep: bool) -> None:
-    found = {run["name"]: first_difference(run, replay(run, keep=keep)) for run in read_runs(kind)}
+def test_runs_come_out_the_same(kind: str, cache: bool) -> None:
+    found = {run["name"]: first_difference(run, replay(run, cache=cache)) for run in read_runs(kind)}
     assert {name: difference for name, difference in found.items() if difference} == {}
 
 

@@ -49,9 +49,9 @@ def check(vectors: list[dict[str, Any]], decisions: dict[str, dict[str, Any]]) -
 
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "anew"])
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_decisions_agree(category: str, keep: bool) -> None:
+def test_decisions_agree(category: str, cache: bool) -> None:
     vectors = read_vectors(category)
-    decided = [decide_scenario(vector["scenario"], keep=keep) for vector in vectors]
+    decided = [decide_scenario(vector["scenario"], cache=cache) for vector in vectors]
     check(vectors, {decision["name"]: decision for decision in decided})
 
 

@@ -78,7 +78,7 @@ class Twins:
     """Two cores on equal clusters: one keeps what it can, the other computes everything anew."""
 
     def __init__(self, seed: int) -> None:
-        self.kept, self.anew = SchedulingCore(keep=True), SchedulingCore(keep=False)
+        self.kept, self.anew = SchedulingCore(cache=True), SchedulingCore(cache=False)
         self._chance = random.Random(seed)
         self._number = 0
         self._nodes: dict[str, Node] = {}
@@ -161,7 +161,7 @@ class Twins:
         if self._nominated:
             uid = self._nominated.pop()
             for core in (self.kept, self.anew):
-                core.cluster.withdraw(uid)
+                core.cluster.remove_nomination(uid)
             return
         pod = make_pod(f"nominated{self._number}", cpu="2", priority=10)
         self._nominated.append(pod.uid)

@@ -13,6 +13,7 @@ from bayplan.plugin import (
     BoolColumn,
     Code,
     CycleState,
+    Dependencies,
     Hypothesis,
     IntColumn,
     NodeColumns,
@@ -21,7 +22,6 @@ from bayplan.plugin import (
     NodePlugin,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Status,
     failure,
@@ -106,7 +106,7 @@ class TestNominated:
         framework = tight()
         framework.cluster.nominate(big("first", priority=10), "n0")
         assert found(framework, big("a", priority=10)).feasible == 1
-        framework.cluster.withdraw(big("first").uid)
+        framework.cluster.remove_nomination(big("first").uid)
         assert found(framework, big("b", priority=10)).feasible == 2
 
     def test_a_pod_nominated_to_a_node_that_is_gone_is_no_obstacle(self) -> None:
@@ -211,7 +211,7 @@ class Adjusts(Plugin):
 
 
 class KeptAdjusts(Adjusts):
-    reads = Reads.of(usage=True)
+    depends_on = Dependencies.of(usage=True)
 
 
 class TestAddPodAndRemovePod:
@@ -229,7 +229,7 @@ class TestAddPodAndRemovePod:
         pod = make_pod("next")
         result = not_found(framework, pod)
         gone = Hypothesis.on_few_rows(framework.cluster, [0, 1], [[(0, -1)], []])
-        assert framework.filtering.judge(result.search, gone).passing.tolist() == [True, False]
+        assert framework.filtering.filter_hypothesis(result.search, gone).passing.tolist() == [True, False]
 
     @pytest.mark.parametrize("answer", [failure("lost count"), Status(Code.UNSCHEDULABLE, ("lost count",))])
     def test_an_answer_that_is_no_success_fails_the_attempt(self, answer: Status) -> None:
@@ -331,7 +331,7 @@ class TestWhereFiltersAreIndifferent:
     def rows(self, plugin: type[Plugin]) -> list[bool]:
         framework = make_framework(plugin(), NodeResourcesFit(), Indifferent(), nodes=3)
         framework.cluster.nominate(make_pod("expected", priority=5), "n2")
-        return list(framework.filtering.indifferent(framework.begin(make_pod("p"))))
+        return list(framework.filtering.locally_decided(framework.begin(make_pod("p"))))
 
     def test_a_plugin_that_does_not_say_where_pods_matter(self) -> None:
         class Mute(Plugin):
@@ -345,7 +345,7 @@ class TestWhereFiltersAreIndifferent:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(nodes.is_named("n0"), "not this one")
 
-            def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+            def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
                 return np.zeros(len(nodes), dtype=np.bool_)
 
         assert self.rows(Says) == [False, True, True]
@@ -355,7 +355,7 @@ class TestWhereFiltersAreIndifferent:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(nodes.pod_count > 0, "somebody is there")
 
-            def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+            def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
                 return nodes.pod_count > 0
 
         assert self.rows(Minds) == [True, True, False]
@@ -366,8 +366,10 @@ class TestWhereFiltersAreIndifferent:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(False, "no")
 
-            def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
+            def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
                 return answer
 
-        with pytest.raises(AttemptError, match=r'^running "Nonsense" filter plugin: minds_pods gave '):
+        with pytest.raises(
+            AttemptError, match=r'^running "Nonsense" filter plugin: nodes_affected_by_pods gave '
+        ):
             self.rows(Nonsense)

@@ -12,6 +12,7 @@ from bayplan.plugin import (
     SKIP,
     Code,
     CycleState,
+    Dependencies,
     IntColumn,
     NodeColumns,
     NodeInfo,
@@ -19,7 +20,6 @@ from bayplan.plugin import (
     NodePlugin,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Status,
     failure,
@@ -47,7 +47,7 @@ class Score(Plugin):
 
 
 class KeptScore(Score):
-    reads = Reads.of()
+    depends_on = Dependencies.of()
 
 
 class Other(Score):
@@ -69,7 +69,7 @@ class Rejects(Plugin):
 
 
 class KeptRejects(Rejects):
-    reads = Reads.of()
+    depends_on = Dependencies.of()
 
 
 # Choosing
@@ -172,13 +172,13 @@ def test_a_plugin_that_never_says_the_same_twice() -> None:
     for number in range(2500):
         latest = not_found(framework, make_pod(f"p{number}")).diagnosis
     assert (first.status(0).message, latest.status(0).message) == ("load is 1", "load is 2501")
-    assert len(framework.begin(make_pod("next")).standing.reasons[0]) < 2000
+    assert len(framework.begin(make_pod("next")).results.reasons[0]) < 2000
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["asked", "kept"])
 def test_every_node_may_have_a_reason_of_its_own(kept: bool) -> None:
     class Personal(NodePlugin):
-        reads = Reads.of() if kept else None
+        depends_on = Dependencies.of() if kept else None
 
         def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
             return reject(f"{node.name} has had enough")
@@ -223,7 +223,7 @@ class Scripted(Plugin):
 
 
 class KeptScripted(Scripted):
-    reads = Reads.of()
+    depends_on = Dependencies.of()
 
 
 FAILED = 'running Score plugins: plugin "{}" failed with: '
@@ -270,7 +270,7 @@ class Normalizes(Scripted):
 
 
 class KeptNormalizes(Normalizes):
-    reads = Reads.of()
+    depends_on = Dependencies.of()
 
 
 @pytest.mark.parametrize("kind", [Normalizes, KeptNormalizes], ids=["asked", "kept"])
@@ -309,7 +309,7 @@ class PreScores(Score):
 
 
 class KeptPreScores(PreScores):
-    reads = Reads.of()
+    depends_on = Dependencies.of()
 
 
 @pytest.mark.parametrize("kind", [PreScores, KeptPreScores], ids=["asked", "kept"])
@@ -325,7 +325,7 @@ def test_a_pre_score_that_fails(kind: type[PreScores], answer: Any) -> None:
 @pytest.mark.parametrize("kept", [False, True], ids=["asked", "kept"])
 def test_a_filter_that_raises(kept: bool) -> None:
     class Raises(Plugin):
-        reads = Reads.of() if kept else None
+        depends_on = Dependencies.of() if kept else None
 
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
             yield Reject(False, "nothing yet")
@@ -347,7 +347,7 @@ def many(*plugins: Plugin, percentage: int, nodes: int = 300, start: SearchStart
 
 
 @pytest.mark.parametrize(
-    ("nodes", "percentage", "looked_at"),
+    ("nodes", "percentage", "evaluated"),
     [
         pytest.param(99, 10, 99, id="fewer than a hundred: all"),
         pytest.param(100, 10, 100, id="a hundred at least"),
@@ -359,10 +359,10 @@ def many(*plugins: Plugin, percentage: int, nodes: int = 300, start: SearchStart
         pytest.param(300, 0, 300, id="nothing said: all, unlike upstream"),
     ],
 )
-def test_how_many_nodes_are_found_before_a_search_stops(nodes: int, percentage: int, looked_at: int) -> None:
+def test_how_many_nodes_are_found_before_a_search_stops(nodes: int, percentage: int, evaluated: int) -> None:
     score = Score()
     result = found(many(score, percentage=percentage, nodes=nodes), make_pod())
-    assert (result.feasible, result.evaluated, len(score.shown)) == (looked_at, looked_at, looked_at)
+    assert (result.feasible, result.evaluated, len(score.shown)) == (evaluated, evaluated, evaluated)
 
 
 def test_searches_go_round() -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from bayplan.plugin import CycleState, Hypothesis, IntColumn, NodeColumns, Plugin, Pod, Reads, Reject
+from bayplan.plugin import CycleState, Dependencies, Hypothesis, IntColumn, NodeColumns, Plugin, Pod, Reject
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
 from bayplan.snapshot.cluster import Cluster
@@ -37,7 +37,7 @@ class CountsSupposedRows(NodeResourcesFit):
 
 
 class LooksAtTheNodeOnly(Plugin):
-    reads: ClassVar = Reads.of()
+    depends_on: ClassVar = Dependencies.of()
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
         assert not isinstance(nodes, SUPPOSED), "its answer does not depend on who is there"
@@ -74,7 +74,9 @@ def promised() -> tuple[Framework, CountsSupposedRows]:
         pytest.param(
             lambda cluster: cluster.nominate(big("new", FIRST - 1), "n4"), 0, 2, id="to one that goes later"
         ),
-        pytest.param(lambda cluster: cluster.withdraw(big("first-1").uid), 0, 3, id="one was withdrawn"),
+        pytest.param(
+            lambda cluster: cluster.remove_nomination(big("first-1").uid), 0, 3, id="one was withdrawn"
+        ),
         pytest.param(
             lambda cluster: cluster.nominate(big("first-1"), "n5"), 1, 2, id="one was promised another node"
         ),

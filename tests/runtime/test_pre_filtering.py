@@ -11,11 +11,11 @@ from bayplan.plugin import (
     SUCCESS,
     Code,
     CycleState,
+    Dependencies,
     NodeColumns,
     NodeNames,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Status,
     failure,
@@ -63,11 +63,11 @@ class Third(Answers):
 
 
 class Kept(Answers):
-    reads = Reads.of("labels")
+    depends_on = Dependencies.of("labels")
 
 
 class AlsoKept(Answers):
-    reads = Reads.of("labels")
+    depends_on = Dependencies.of("labels")
 
 
 def only(*names: str) -> NodeNames:
@@ -104,27 +104,29 @@ class TestNodeSets:
         framework = make_framework(Second(only("n1", "n2")), First(only("n2", "n3"), rejects=True), nodes=4)
         diagnosis = not_found(framework, make_pod()).diagnosis
         absent = Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [First Second]",))
-        assert diagnosis.absent == absent
+        assert diagnosis.absent_nodes_status == absent
         assert [diagnosis.status(row) == absent for row in range(4)] == [True, True, False, True]
         assert diagnosis.rejecting_plugins == {"First", "Second"}
 
     def test_nodes_that_do_not_exist_leave_no_candidate(self) -> None:
         framework = make_framework(First(only("nowhere")), nodes=2)
         diagnosis = not_found(framework, make_pod()).diagnosis
-        assert diagnosis.absent.reasons == ("node(s) didn't satisfy plugin(s) [First]",)
+        assert diagnosis.absent_nodes_status.reasons == ("node(s) didn't satisfy plugin(s) [First]",)
         assert diagnosis.pre_filter_message == ""
 
     def test_a_node_that_is_gone_but_still_has_pods_is_none(self) -> None:
         framework = make_framework(First(only("n1")), nodes=3)
         framework.cluster.add_pod(make_pod("stays"), "n1")
         framework.cluster.remove_node("n1")
-        assert len(not_found(framework, make_pod()).diagnosis.looked_at) == 0
+        assert len(not_found(framework, make_pod()).diagnosis.evaluated) == 0
 
     def test_an_empty_set_of_one_plugin(self) -> None:
         second = Second()
         diagnosis = not_found(make_framework(First(only()), second), make_pod()).diagnosis
         assert diagnosis.pre_filter_message == "node(s) didn't satisfy plugin First"
-        assert diagnosis.absent == Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin First",))
+        assert diagnosis.absent_nodes_status == Status(
+            Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin First",)
+        )
         assert diagnosis.rejecting_plugins == {"First"}
         assert second.asked == []
 
@@ -153,7 +155,7 @@ class TestRejections:
         framework = make_framework(kind(unresolvable("a", "b")), second)
         for name in ("a", "b"):
             diagnosis = not_found(framework, make_pod(name)).diagnosis
-            assert diagnosis.absent == Status(Code.UNRESOLVABLE, ("a", "b"), kind.__name__)
+            assert diagnosis.absent_nodes_status == Status(Code.UNRESOLVABLE, ("a", "b"), kind.__name__)
             assert diagnosis.pre_filter_message == "a, b"
             assert diagnosis.rejecting_plugins == {kind.__name__}
         assert second.asked == []
@@ -167,14 +169,14 @@ class TestRejections:
         """They leave behind what preemption will ask for."""
         second, third = Second(unschedulable("b")), Third(only("n1"))
         result = not_found(make_framework(First(unschedulable("a")), second, third), make_pod())
-        assert result.diagnosis.absent == Status(Code.UNSCHEDULABLE, ("b",), "Second")
+        assert result.diagnosis.absent_nodes_status == Status(Code.UNSCHEDULABLE, ("b",), "Second")
         assert result.diagnosis.rejecting_plugins == {"Second", "Third"}
         assert (second.asked, third.asked) == (["PreFilter"], ["PreFilter"])
         assert result.search.pre_filtered == {"First", "Second", "Third"}
 
     def test_unresolvable_after_unschedulable_wins(self) -> None:
         framework = make_framework(First(unschedulable("a")), Second(unresolvable("b")))
-        assert not_found(framework, make_pod()).diagnosis.absent.code is Code.UNRESOLVABLE
+        assert not_found(framework, make_pod()).diagnosis.absent_nodes_status.code is Code.UNRESOLVABLE
 
     def test_a_kept_rejection_holds_for_the_next_pod(self) -> None:
         plugin = Kept(unschedulable("claimed"))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import ContainerPort, EphemeralVolumeSource, Volume
-from bayplan.runtime.signature import NOT_IN_TEMPLATE, POD_FIELDS, SignatureOf
-from bayplan.snapshot.facts import template_key
+from bayplan.runtime.signature import NOT_IN_TEMPLATE, POD_FIELDS, PodSigner
+from bayplan.snapshot.pod_info import pod_signature
 from bayplan.testing.builders import (
     make_container,
     make_expression,
@@ -63,18 +63,18 @@ def test_a_field_sees_what_it_stands_for(change: str) -> None:
 def test_what_a_template_leaves_out_is_known(change: str) -> None:
     """Pods of one template differ in no field but those that are listed as such."""
     fields, seen_by = CHANGES[change]
-    same_template = template_key(make_pod("p")) == template_key(make_pod(**{"name": "p", **fields}))
-    assert same_template is (seen_by in NOT_IN_TEMPLATE)
+    same_signature = pod_signature(make_pod("p")) == pod_signature(make_pod(**{"name": "p", **fields}))
+    assert same_signature is (seen_by in NOT_IN_TEMPLATE)
 
 
 def test_signatures_follow_the_declared_fields_alone() -> None:
-    signature = SignatureOf(["labels", "resources"])
+    signature = PodSigner(["labels", "resources"])
     assert signature(make_pod("a", cpu=1, image="x")) == signature(make_pod("b", cpu=1, priority=9))
     assert signature(make_pod("a", cpu=1)) != signature(make_pod("a", cpu=2))
 
 
 def test_the_order_of_labels_does_not_matter() -> None:
-    signature = SignatureOf(["labels"])
+    signature = PodSigner(["labels"])
     one, other = make_pod(labels={"a": "1", "b": "2"}), make_pod(labels={"b": "2", "a": "1"})
     assert signature(one) == signature(other)
 
@@ -85,12 +85,12 @@ def test_the_order_of_labels_does_not_matter() -> None:
 )
 def test_whether_pods_of_one_template_may_differ(fields: list[str], per_pod: bool) -> None:
     """The node that a pod names is looked at separately, because it is hardly ever set."""
-    assert SignatureOf(fields).per_pod is per_pod
+    assert PodSigner(fields).per_pod is per_pod
 
 
 def test_a_field_that_does_not_exist() -> None:
     with pytest.raises(ValueError, match=r"unknown pod fields \['colour'\]; known are \['annotations', "):
-        SignatureOf(["labels", "colour"])
+        PodSigner(["labels", "colour"])
 
 
 class TestVolumes:
@@ -99,13 +99,13 @@ class TestVolumes:
     def test_volumes_of_no_interest(self) -> None:
         plain = make_pod(claims=["data"])
         noisy = make_pod(claims=["data"], volumes=[Volume(name="kube-api-access-7xk2p")])
-        assert template_key(plain) == template_key(noisy)
+        assert pod_signature(plain) == pod_signature(noisy)
         assert POD_FIELDS["volumes"](plain) == POD_FIELDS["volumes"](noisy)
 
     def test_ephemeral_volumes_depend_on_the_pods_name(self) -> None:
         volume = Volume(name="scratch", ephemeral=EphemeralVolumeSource())
         one, other = make_pod("a", volumes=[volume]), make_pod("b", volumes=[volume])
-        assert template_key(one) != template_key(other)
+        assert pod_signature(one) != pod_signature(other)
         assert POD_FIELDS["volumes"](one) != POD_FIELDS["volumes"](other)
 
 

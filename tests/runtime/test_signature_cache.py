@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.runtime import signature_cache
-from bayplan.runtime.signature_results import Standing
+from bayplan.runtime.signature_results import SignatureResults
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pod
 
@@ -17,8 +17,8 @@ NODES = 10
 
 
 def _core(most_shapes: int, monkeypatch: pytest.MonkeyPatch) -> SchedulingCore:
-    monkeypatch.setattr(signature_cache, "FEWEST_SHAPES", 1)
-    monkeypatch.setattr(signature_cache, "MOST_ROWS", most_shapes * NODES)
+    monkeypatch.setattr(signature_cache, "MIN_SIGNATURES", 1)
+    monkeypatch.setattr(signature_cache, "MAX_ROWS", most_shapes * NODES)
     core = SchedulingCore()
     for index in range(NODES):
         core.cluster.set_node(make_node(f"n{index}", cpu="64", memory="64Gi", pods=110))
@@ -50,17 +50,17 @@ def test_beyond_the_room_the_shapes_not_seen_for_longest_go_first(monkeypatch: p
 
 
 def test_what_is_not_kept_is_not_held_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[Standing]] = []
+    made: list[weakref.ref[SignatureResults]] = []
 
-    class Watched(Standing):
+    class Watched(SignatureResults):
         def __init__(self, *args: object) -> None:
             super().__init__(*args)  # type: ignore[arg-type]  # handed on as they are
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr(signature_cache, "Standing", Watched)
+    monkeypatch.setattr(signature_cache, "SignatureResults", Watched)
     core = _core(4, monkeypatch)
     for shape in range(40):
         core.decide(_pod(shape))
     gc.collect()
     assert len(made) == 40
-    assert sum(standing() is not None for standing in made) <= 4
+    assert sum(results() is not None for results in made) <= 4

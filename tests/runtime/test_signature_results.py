@@ -11,13 +11,13 @@ import pytest
 from bayplan.plugin import (
     SKIP,
     CycleState,
+    Dependencies,
     IntColumn,
     NodeColumns,
     NodeInfo,
     NodePlugin,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Service,
     Status,
@@ -41,7 +41,7 @@ FITS = NodeResourcesFit
 class Indifferent(Plugin):
     """Scores all nodes alike, so that they are all looked at."""
 
-    reads = Reads.of()
+    depends_on = Dependencies.of()
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         return np.zeros(len(nodes), dtype=np.int64)
@@ -50,7 +50,7 @@ class Indifferent(Plugin):
 class Scripted(Plugin):
     """Answers what it is told to, and counts how many rows it was asked about."""
 
-    reads: ClassVar[Reads | None] = Reads.of("labels")
+    depends_on: ClassVar[Dependencies | None] = Dependencies.of("labels")
 
     def __init__(self, **answers: Any) -> None:
         super().__init__()
@@ -71,13 +71,13 @@ class Scripted(Plugin):
 
 
 class FollowsUsage(Scripted):
-    reads = Reads.of("labels", usage=True)
+    depends_on = Dependencies.of("labels", usage=True)
 
 
 class ReadsServices(Scripted):
     """Rejects or prefers nodes that a Service is named after."""
 
-    reads = Reads.of("labels", kinds=(Service,))
+    depends_on = Dependencies.of("labels", kinds=(Service,))
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         for service in nodes.cluster.objects.of(Service):
@@ -92,7 +92,7 @@ class ReadsServicesWithPreFilter(ReadsServices):
 class ScoresByServices(Plugin):
     """Has nothing to filter, ever, but prefers nodes that a Service is named after."""
 
-    reads = Reads.of("labels", kinds=(Service,))
+    depends_on = Dependencies.of("labels", kinds=(Service,))
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         return SKIP
@@ -127,7 +127,7 @@ def rows_asked(framework: Framework, do: Callable[[], Any]) -> int:
 
 
 def test_a_pod_that_names_its_node_spoils_nothing_for_its_kind() -> None:
-    """Pods of one template may differ in the node they name; each gets the verdicts of its own."""
+    """Pods of one template may differ in the node they name; each gets the node_statuses of its own."""
     framework = make_framework(NodeName(), Indifferent(), nodes=3)
     assert found(framework, make_pod("a", node="n1")).node_name == "n1"
     assert found(framework, make_pod("b")).feasible == 3
@@ -139,7 +139,7 @@ def test_pods_with_other_annotations_are_not_alike_to_a_plugin_that_reads_them()
     """Annotations are no part of the template, so such a plugin's answers follow the pod."""
 
     class ByAnnotation(Scripted):
-        reads = Reads.of("annotations")
+        depends_on = Dependencies.of("annotations")
 
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
             yield Reject(~nodes.is_named(pod.annotations.get("node", "")), "elsewhere")
@@ -214,7 +214,7 @@ class TestRows:
 
     def test_a_plugin_that_declares_nothing_is_asked_every_time(self) -> None:
         class Asked(Scripted):
-            reads = None
+            depends_on = None
 
         plugin = Asked()
         framework = make_framework(plugin, Indifferent(), nodes=5)
@@ -256,7 +256,7 @@ class TestWhatMakesResultsNew:
 
     def test_an_image_for_a_plugin_that_reads_which_nodes_have_which(self) -> None:
         class OnlyWithoutImages(Plugin):
-            reads = Reads.of(images=True)
+            depends_on = Dependencies.of(images=True)
 
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(bool(nodes.cluster.nodes.images), "there are images")
@@ -312,7 +312,7 @@ class TestWhatMakesResultsNew:
         """Raw scores are kept; what they come to depends on the best of the nodes that fit."""
 
         class Raw(Plugin):
-            reads = Reads.of()
+            depends_on = Dependencies.of()
 
             def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
                 return np.array([int(name[1:] or 0) for name in nodes.names], dtype=np.int64)
@@ -366,7 +366,7 @@ class TestAfterSomethingBroke:
 
     def test_a_score_out_of_range_fails_every_attempt_until_it_is_not(self) -> None:
         class Wild(Plugin):
-            reads = Reads.of(usage=True)
+            depends_on = Dependencies.of(usage=True)
             elementwise = True
 
             def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
@@ -385,7 +385,7 @@ class TestAfterSomethingBroke:
 
     def test_an_error_on_one_node_fails_the_attempt_though_others_fit(self) -> None:
         class Breaks(Plugin):
-            reads = Reads.of()
+            depends_on = Dependencies.of()
 
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(nodes.is_named("n1"), "broke", error=True)
@@ -402,7 +402,7 @@ class TestOneNodeAtATime:
     """A plugin that looks at single nodes may be kept, too."""
 
     class Kept(NodePlugin):
-        reads = Reads.of("labels")
+        depends_on = Dependencies.of("labels")
 
         def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
             return reject(f"not {node.name}") if node.name == "n0" else None
@@ -439,7 +439,7 @@ def test_the_heaviest_weights_do_not_confuse_the_choice() -> None:
 def test_the_best_node_is_the_best_after_every_placement(plugins: Iterable[type[Plugin]]) -> None:
     """The kept ranking picks the same node as scoring everything anew, over a long run of equal pods."""
     kept, anew = (
-        make_framework(*(plugin() for plugin in plugins), nodes=9, keep=keep) for keep in (True, False)
+        make_framework(*(plugin() for plugin in plugins), nodes=9, cache=cache) for cache in (True, False)
     )
     for number in range(60):
         pod = make_pod(f"p{number}", cpu="130m", memory="1Gi")

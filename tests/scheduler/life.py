@@ -170,4 +170,4 @@ class Life:
     def _withdraw(self, uid: str) -> None:
         del self.waiting[uid]
         for core in self.cores:
-            core.cluster.withdraw(uid)
+            core.cluster.remove_nomination(uid)

@@ -166,7 +166,7 @@ def real(
     life: Life, pod: Pod, name: str, gone: set[str], added: Iterable[Pod]
 ) -> tuple[Status | None, Cluster]:
     """What a node is told in a cluster where these pods are really gone from it and those are there."""
-    core, before = SchedulingCore(keep=False), life.cores[0].cluster
+    core, before = SchedulingCore(cache=False), life.cores[0].cluster
     for lister in before.objects._listers.values():
         for item in lister:
             core.cluster.objects.put(item)
@@ -180,8 +180,8 @@ def real(
     framework = core.frameworks[pod.spec.scheduler_name]
     search = framework.begin(pod)
     assert framework.pre_filter(search) is None
-    search.standing.sync()
-    return framework.filtering.verdicts(search).status(core.cluster.nodes.row_of[name]), core.cluster
+    search.results.sync()
+    return framework.filtering.node_statuses(search).status(core.cluster.nodes.row_of[name]), core.cluster
 
 
 @settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
@@ -202,7 +202,7 @@ def test_a_hypothesis_is_judged_as_if_it_were_so(data: st.DataObject) -> None:
     if framework.pre_filter(search) is not None:
         return
     coming = COMING
-    if "InterPodAffinity" in search.skipped:
+    if "InterPodAffinity" in search.skipped_filters:
         # What PreFilter left out stays out, even where a pod comes that would have kept this one away.
         coming = [shape for shape in COMING if not repels(shape)]
     gone, added, newcomers = {}, {}, {}
@@ -218,12 +218,12 @@ def test_a_hypothesis_is_judged_as_if_it_were_so(data: st.DataObject) -> None:
             core.cluster.nominate(new, name)
     search = framework.begin(pod)
     assert framework.pre_filter(search) is None
-    search.standing.sync()
+    search.results.sync()
     view = suppose(core.cluster, gone, added, life.nodes)
-    verdicts = framework.filtering.judge(search, view)
+    node_statuses = framework.filtering.filter_hypothesis(search, view)
     for position, name in enumerate(life.nodes):
         expected, cluster = real(life, pod, name, set(gone[name]), newcomers[name])
-        assert verdicts.status(position) == expected, name
+        assert node_statuses.status(position) == expected, name
         row, one = cluster.nodes.row_of[name], view.one(position)
         for resource in RESOURCES:
             requested = cluster.nodes.resource(resource).requested.cell[row]

@@ -25,8 +25,8 @@ from bayplan.testing.builders import (
 HOST = "kubernetes.io/hostname"
 
 
-def core_of(nodes: int, *, keep: bool = True) -> SchedulingCore:
-    core = SchedulingCore(keep=keep)
+def core_of(nodes: int, *, cache: bool = True) -> SchedulingCore:
+    core = SchedulingCore(cache=cache)
     for number in range(nodes):
         name = f"n{number}"
         core.cluster.set_node(make_node(name, cpu=64, labels={HOST: name, "zone": f"z{number % 3}"}))
@@ -84,7 +84,7 @@ def test_deciding_changes_nothing() -> None:
     core = core_of(3)
     pod = make_pod("p", cpu=1)
     assert core.decide(pod).node_name == core.decide(pod).node_name
-    assert core.cluster.placed_pod(pod.uid) is None
+    assert core.cluster.assigned_pod(pod.uid) is None
 
 
 def test_assuming_counts_the_pod_and_withdraws_its_nomination() -> None:
@@ -92,7 +92,7 @@ def test_assuming_counts_the_pod_and_withdraws_its_nomination() -> None:
     pod = make_pod("p", cpu=1)
     core.cluster.nominate(pod, "n1")
     name = place(core, pod)
-    assert core.cluster.placed_pod(pod.uid) == (pod, name)
+    assert core.cluster.assigned_pod(pod.uid) == (pod, name)
     assert core.cluster.nominated_node(pod.uid) is None
 
 

@@ -1,6 +1,6 @@
 """What is kept from one pod to the next changes nothing but the time it takes.
 
-One core keeps verdicts, scores, counts and dry runs, the other computes everything anew for each pod. Fed
+One core caches filter results, scores, counts and dry runs, the other computes everything for each pod. Fed
 with the same events, both decide the same: node, message, every node's status, victims.
 """
 
@@ -20,7 +20,7 @@ from .life import Life
 @settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_keeping_changes_no_decision(flavor: str, data: st.DataObject) -> None:
-    both = Life(SchedulingCore(keep=True), SchedulingCore(keep=False))
+    both = Life(SchedulingCore(cache=True), SchedulingCore(cache=False))
     for event in data.draw(lives(FLAVORS[flavor])):
         results = both.play(event)
         if results:

@@ -36,7 +36,7 @@ class PlainPreemption:
 
     def status(self, name: str, gone: set[str]) -> Status | None:
         """What a node is told where these pods are really gone."""
-        core = SchedulingCore(keep=False)
+        core = SchedulingCore(cache=False)
         for lister in self.cluster.objects._listers.values():
             for item in lister:
                 core.cluster.objects.put(item)
@@ -51,8 +51,8 @@ class PlainPreemption:
         search = framework.begin(self.pod)
         rejected = framework.pre_filter(search)
         assert rejected is None
-        search.standing.sync()
-        return framework.filtering.verdicts(search).status(core.cluster.nodes.row_of[name])
+        search.results.sync()
+        return framework.filtering.node_statuses(search).status(core.cluster.nodes.row_of[name])
 
     def victims(self, name: str) -> Status | Loss:
         here = list(self.cluster.pods_on(self.cluster.nodes.row_of[name]))

@@ -32,7 +32,7 @@ class Both:
     """A core that keeps and one that does not, fed alike."""
 
     def __init__(self, *nodes: Node) -> None:
-        self.cores = (SchedulingCore(keep=True), SchedulingCore(keep=False))
+        self.cores = (SchedulingCore(cache=True), SchedulingCore(cache=False))
         for core in self.cores:
             for node in nodes:
                 core.cluster.set_node(node)

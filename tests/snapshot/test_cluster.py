@@ -11,7 +11,7 @@ import pytest
 
 from bayplan.api.pod import Affinity, ContainerPort
 from bayplan.plugin import Cluster, Pod, PodQuery, PodSelector, compile_selector
-from bayplan.snapshot import facts, pod_counts, terms
+from bayplan.snapshot import pod_counts, pod_info, terms
 from bayplan.snapshot.terms import TermKind
 from bayplan.testing.builders import (
     make_namespace,
@@ -55,7 +55,7 @@ def test_a_pod_takes_what_it_asks_for_and_gives_it_back() -> None:
     cluster.remove_pod(pod.uid)
     assert (nodes.pod_count.cell[0], nodes.resource("cpu").requested.cell[0]) == (0, 0)
     assert (nodes.nonzero_cpu_milli.cell[0], nodes.nonzero_memory_bytes.cell[0]) == (0, 0)
-    assert cluster.placed_pod(pod.uid) is None
+    assert cluster.assigned_pod(pod.uid) is None
 
 
 def test_the_last_pod_takes_the_place_of_one_that_leaves() -> None:
@@ -94,7 +94,7 @@ class TestUpdatedPods:
         end = cluster.usage_log.end
         cluster.update_pod(after)
         assert bool(cluster.usage_log.since(end)) is seen
-        assert cluster.placed_pod(after.uid) == (after, "a")
+        assert cluster.assigned_pod(after.uid) == (after, "a")
 
     @pytest.mark.parametrize("after", [make_pod("x", annotations={"a": "b"}), make_pod("x", cpu=1)])
     def test_it_moves_to_the_end_of_its_nodes_list(self, after: Pod) -> None:
@@ -112,7 +112,7 @@ class TestUpdatedPods:
         cluster.add_pod(make_pod("p"), "a")
         cluster.remove_node("a")
         cluster.update_pod(make_pod("p", cpu=2))
-        assert cluster.placed_pod(make_pod("p").uid) == (make_pod("p", cpu=2), "a")
+        assert cluster.assigned_pod(make_pod("p").uid) == (make_pod("p", cpu=2), "a")
         cluster.set_node(make_node("a"))
         assert cluster.nodes.resource("cpu").requested.cell[row(cluster, "a")] == 2000
 
@@ -156,7 +156,7 @@ def test_a_pod_that_is_expected_holds_a_row_too() -> None:
     cluster = cluster_of("a")
     cluster.nominate(make_pod("p"), "gone")
     assert "gone" in cluster.nodes.row_of
-    cluster.withdraw(make_pod("p").uid)
+    cluster.remove_nomination(make_pod("p").uid)
     assert "gone" not in cluster.nodes.row_of
 
 
@@ -202,7 +202,7 @@ Change = Callable[[Cluster], Any]
         pytest.param(lambda c: c.remove_node("b"), [], [1], [], id="a node went"),
         pytest.param(lambda c: c.nominate(make_pod("q"), "a"), [], [], [0], id="a pod is expected"),
         pytest.param(
-            lambda c: c.withdraw(make_pod("q").uid),
+            lambda c: c.remove_nomination(make_pod("q").uid),
             [],
             [],
             [],
@@ -334,14 +334,14 @@ class TestNominations:
         pod = make_pod("p")
         cluster.nominate(pod, "b")
         cluster.add_pod(pod, "a")
-        cluster.withdraw(pod.uid)
-        assert cluster.placed_pod(pod.uid) == (pod, "a")
+        cluster.remove_nomination(pod.uid)
+        assert cluster.assigned_pod(pod.uid) == (pod, "a")
 
     def test_withdrawing_twice(self) -> None:
         cluster = cluster_of("a")
         cluster.nominate(make_pod("p"), "a")
         for _ in range(2):
-            cluster.withdraw(make_pod("p").uid)
+            cluster.remove_nomination(make_pod("p").uid)
         assert cluster.nominated == {}
 
 
@@ -365,7 +365,7 @@ def about(labels: dict[str, str]) -> PodQuery:
 
 def test_what_nobody_carries_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each Job has labels of its own, in months millions; those of templates that are kept are enough."""
-    monkeypatch.setattr(facts, "MOST_TEMPLATES", 20)
+    monkeypatch.setattr(pod_info, "MAX_SIGNATURES", 20)
     cluster = cluster_of("a")
     cluster.add_pod(make_pod("stays", labels={"job": "stays"}, affinity=repels({"job": "stays"})), "a")
     for number in range(500):
@@ -382,9 +382,9 @@ def test_what_nobody_carries_any_more_is_forgotten(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("seed", range(10))
 def test_ids_that_are_given_out_again_confuse_nobody(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """What is counted, carried and found in tables by id follows from the pods that are there."""
-    monkeypatch.setattr(facts, "MOST_TEMPLATES", 2)
-    monkeypatch.setattr(pod_counts, "MOST_QUERIES", 6)
-    monkeypatch.setattr(terms, "MOST_MATCHED", 2)
+    monkeypatch.setattr(pod_info, "MAX_SIGNATURES", 2)
+    monkeypatch.setattr(pod_counts, "MAX_QUERIES", 6)
+    monkeypatch.setattr(terms, "MAX_MATCHED", 2)
     chance = random.Random(seed)
     cluster = cluster_of("a", "b")
     there: dict[int, tuple[Pod, str, list[str]]] = {}

@@ -136,27 +136,27 @@ class TestForgetting:
     """Queries that nobody asks any more are dropped."""
 
     def test_those_asked_last_stay(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "MOST_QUERIES", 4)
+        monkeypatch.setattr(module, "MAX_QUERIES", 4)
         cluster = cluster_of(1)
         cluster.add_pod(web("w"), "n0")
         kept = cluster.count(query(make_selector(WEB)))
         for number in range(20):
             cluster.count(query(make_selector({"app": str(number)})))
-            assert cluster.counts.still_asked(kept)
+            assert cluster.counts.touch(kept)
         assert len(cluster.counts) <= 4
         assert not kept.dropped
         cluster.add_pod(web("v"), "n0")
         assert kept.column.read.tolist() == [2]
 
     def test_who_holds_a_dropped_one_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "MOST_QUERIES", 4)
+        monkeypatch.setattr(module, "MAX_QUERIES", 4)
         cluster = cluster_of(1)
         asked = query(make_selector(WEB))
         old = cluster.count(asked)
         for number in range(20):
             cluster.count(query(make_selector({"app": str(number)})))
         assert old.dropped
-        assert not cluster.counts.still_asked(old)
+        assert not cluster.counts.touch(old)
         cluster.add_pod(web("w"), "n0")
         assert cluster.count(asked) is not old
         assert counts(cluster, asked) == [1]
@@ -164,7 +164,7 @@ class TestForgetting:
         assert counts(cluster, asked) == [0]
 
     def test_their_columns_are_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "MOST_QUERIES", 4)
+        monkeypatch.setattr(module, "MAX_QUERIES", 4)
         cluster = cluster_of(1)
         for number in range(50):
             cluster.count(query(make_selector({"app": str(number)})))

@@ -54,5 +54,5 @@ def test_placed_and_nominated_pods_are_told_apart() -> None:
     cluster = Cluster()
     cluster.add_pod(make_pod("there"), "n")
     cluster.nominate(make_pod("expected"), "n")
-    assert cluster.pods.placed.read.tolist() == [True, False]
+    assert cluster.pods.assigned.read.tolist() == [True, False]
     assert cluster.pods.nominated.read.tolist() == [False, True]

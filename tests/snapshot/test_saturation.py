@@ -82,9 +82,9 @@ def test_sums_over_very_many_pods_saturate() -> None:
     cluster = Cluster()
     cluster.set_node(make_node("a"))
     pod = make_pod("p", memory=LARGE_REQUEST - 1)
-    facts = cluster.templates.facts(pod)
+    info = cluster.pod_infos.of(pod)
     for index in range(2**15 + 1):
-        cluster.add_pod(make_pod(f"p{index}"), "a", facts)
+        cluster.add_pod(make_pod(f"p{index}"), "a", info)
     assert requested(cluster) == [MAX_REQUEST]
     assert NodeColumns(cluster).pod_count.tolist() == [2**15 + 1]
     cluster.remove_pod(make_pod("p0").uid)

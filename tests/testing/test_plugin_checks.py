@@ -12,22 +12,22 @@ import pytest
 
 from bayplan.plugin import (
     Action,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     IntColumn,
     NodeColumns,
     NodeInfo,
     NodePlugin,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     Service,
     Status,
-    Wake,
+    event_with_hint,
     reject,
     unresolvable,
-    wake,
 )
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.testing.builders import make_node, make_pod
@@ -117,7 +117,7 @@ class TooHigh(Plugin):
 
 
 class NormalizesByPlace(Plugin):
-    reads = Reads.of()
+    depends_on = Dependencies.of()
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         return np.zeros(len(nodes), dtype=np.int64)
@@ -132,7 +132,7 @@ class LooksAtNeighbours(Plugin):
 
 
 class NotPlain(Plugin):
-    reads = Reads.of(usage=True)
+    depends_on = Dependencies.of(usage=True)
     elementwise = True
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
@@ -140,7 +140,7 @@ class NotPlain(Plugin):
 
 
 class NotWhole(Plugin):
-    reads = Reads.of(usage=True)
+    depends_on = Dependencies.of(usage=True)
     elementwise = True
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
@@ -150,28 +150,28 @@ class NotWhole(Plugin):
 
 
 class ReadsMoreOfThePod(Plugin):
-    reads = Reads.of("labels")
+    depends_on = Dependencies.of("labels")
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         yield Reject(bool(pod.spec.tolerations), "tolerant")
 
 
 class ReadsUsage(Plugin):
-    reads = Reads.of("labels")
+    depends_on = Dependencies.of("labels")
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         yield Reject(nodes.pod_count > 0, "taken")
 
 
 class ReadsServices(Plugin):
-    reads = Reads.of("labels")
+    depends_on = Dependencies.of("labels")
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         yield Reject(bool(len(nodes.cluster.objects.of(Service))), "served")
 
 
 class ReadsImages(Plugin):
-    reads = Reads.of("labels")
+    depends_on = Dependencies.of("labels")
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         yield Reject(bool(nodes.cluster.nodes.images), "pictures")
@@ -181,7 +181,7 @@ class WakesOddly(Plugin):
     def pre_enqueue(self, pod: Pod) -> None:
         return None
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return ["Pod/Add"]  # type: ignore[list-item]  # the mistake
 
 
@@ -189,8 +189,8 @@ class HintsMaybe(Plugin):
     def pre_enqueue(self, pod: Pod) -> None:
         return None
 
-    def wakes_on(self) -> Sequence[Wake]:
-        return [wake(Resource.NODE, Action.ADD, lambda pod, old, new: len(new.labels))]  # type: ignore[arg-type,return-value]  # the mistake
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return [event_with_hint(Resource.NODE, Action.ADD, lambda pod, old, new: len(new.labels))]  # type: ignore[arg-type,return-value]  # the mistake
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ class HintsMaybe(Plugin):
         (ReadsUsage, "statuses: without the pods that run"),
         (ReadsServices, "statuses: without objects of kind Service"),
         (ReadsImages, "statuses: without images"),
-        (WakesOddly, "wakes_on gave 'Pod/Add', no Wake"),
+        (WakesOddly, "events_to_register gave 'Pod/Add', no ClusterEventWithHint"),
         (HintsMaybe, "the hint for Node ADD answered"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
@@ -233,7 +233,7 @@ class Honest(NodePlugin):
 
 
 class HonestAndKept(Honest):
-    reads = Reads.of(usage=True)
+    depends_on = Dependencies.of(usage=True)
 
 
 @pytest.mark.parametrize("plugin", [Honest, HonestAndKept])
@@ -243,7 +243,7 @@ def test_an_honest_plugin_passes(plugin: type[Plugin]) -> None:
 
 def test_samples_of_ones_own() -> None:
     class Annotated(Plugin):
-        reads = Reads.of()
+        depends_on = Dependencies.of()
 
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
             return [Reject(pod.annotations.get("example.com/skip") == "yes", "skipped")]

@@ -21,8 +21,8 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.facts import PodFacts
 from bayplan.snapshot.nodes import NodeChange
+from bayplan.snapshot.pod_info import PodInfo
 
 _log = logging.getLogger(__name__)
 
@@ -72,12 +72,12 @@ class Cache:
 
     # From the scheduling and binding cycles
 
-    def assume(self, pod: Pod, node_name: str, facts: PodFacts | None = None) -> None:
+    def assume(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> None:
         """Counts the pod on a node before the API server does."""
         uid = _uid(pod)
         if self.knows(uid):
             raise CacheError(f"pod {uid}({pod.key}) is in the cache, so can't be assumed", uid)
-        self.cluster.add_pod(pod, node_name, facts)
+        self.cluster.add_pod(pod, node_name, info)
         self._assumed[uid] = pod
 
     def forget(self, pod: Pod, node_name: str) -> bool:

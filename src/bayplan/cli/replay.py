@@ -28,7 +28,7 @@ def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
     differing = runs = 0
     for file in files:
         for run in _read(file):
-            played = replay(run, keep=not no_cache)
+            played = replay(run, cache=not no_cache)
             runs += 1
             if not check:
                 click.echo(msgspec.json.encode(played).decode())

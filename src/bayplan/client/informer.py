@@ -20,7 +20,7 @@ from bayplan.errors import APIError, GoneError
 from bayplan.framework.cluster_api import Change, ClusterAPI, WatchEvent
 
 FIRST_BACKOFF_SECONDS: Final = 0.8
-LONGEST_BACKOFF_SECONDS: Final = 30.0
+MAX_BACKOFF_SECONDS: Final = 30.0
 BACKOFF_RESET_SECONDS: Final = 120.0
 
 _DELETED: Final = Change.DELETED
@@ -136,7 +136,7 @@ class Informer(Generic[ObjectT]):
             self._backoff = FIRST_BACKOFF_SECONDS
         self._failed_at = now
         seconds = self._backoff * (1 + self._chance.random())
-        self._backoff = min(2 * self._backoff, LONGEST_BACKOFF_SECONDS)
+        self._backoff = min(2 * self._backoff, MAX_BACKOFF_SECONDS)
         await asyncio.sleep(seconds)
 
     def replace(self, items: Sequence[ObjectT], version: str) -> None:

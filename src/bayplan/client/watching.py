@@ -31,7 +31,7 @@ IDLE_SECONDS: Final = 180.0
 """Three bookmarks have been missed by then."""
 
 FIRST_BACKOFF_SECONDS: Final = 0.8
-LONGEST_BACKOFF_SECONDS: Final = 30.0
+MAX_BACKOFF_SECONDS: Final = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -134,4 +134,4 @@ async def open_watch(
                 raise
             complaints.about(f"cannot watch {resource}, trying again: {explained(error)}")
         await asyncio.sleep(backoff * (1 + chance.random()))
-        backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
+        backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)

@@ -51,7 +51,7 @@ class Case:
         self,
         config: KubeSchedulerConfiguration | None = None,
         *,
-        keep: bool = True,
+        cache: bool = True,
         plugins: Sequence[type[Plugin]] = (),
     ) -> SchedulingCore:
         """The cluster, ready to be asked. `config` takes the place of the case's own; `plugins` are added.
@@ -60,7 +60,7 @@ class Case:
             ConfigError: its own configuration makes no sense.
         """
         try:
-            core = SchedulingCore(config or self.config, keep=keep, plugins=(*BUILTIN_PLUGINS, *plugins))
+            core = SchedulingCore(config or self.config, cache=cache, plugins=(*BUILTIN_PLUGINS, *plugins))
         except ConfigError as error:
             if config is not None or not self.place:
                 raise

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import PASS, Verdicts
+from bayplan.framework.node_statuses import PASS, NodeStatuses
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import Point
@@ -106,17 +106,17 @@ def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]
     found = {}
     nodes = NodeColumns(framework.cluster)
     for step in framework.profile.filters:
-        search = framework.begin_anew(pod)
+        search = framework.begin_uncached(pod)
         if step.plugin in framework.profile.pre_filters:
-            state = search.standing.state_of(step) if step.kept else search.state
+            state = search.results.state_of(step) if step.cached else search.state
             answer = calls.pre_filter(step.plugin, state, pod, nodes)
             if not isinstance(answer, NodeNames) and answer.code is not Code.SUCCESS:
                 continue
-        verdicts = framework.filtering.alone(search, step)
+        node_statuses = framework.filtering.alone(search, step)
         rejected = {
             framework.cluster.nodes.name[row]: status
             for row in framework.cluster.order
-            if (status := verdicts.status(int(row))) is not None
+            if (status := node_statuses.status(int(row))) is not None
         }
         if rejected:
             found[step.name] = rejected
@@ -128,35 +128,35 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
     names = framework.cluster.nodes.name
     rejected = framework.pre_filter(search)
     if rejected is not None:
-        result.node_status = dict.fromkeys(result.nodes, rejected.absent)
+        result.node_status = dict.fromkeys(result.nodes, rejected.absent_nodes_status)
         return rejected
-    search.standing.sync()
-    verdicts = framework.filtering.verdicts(search)
+    search.results.sync()
+    node_statuses = framework.filtering.node_statuses(search)
     candidates, absent, by = framework.candidates(search)
     rows = candidates.rows
-    error = framework.first_error(verdicts, rows)
+    error = framework.first_error(node_statuses, rows)
     if error is not None:
         raise error
-    rows = framework.with_nominated_node(search, rows, verdicts)
+    rows = framework.with_nominated_node(search, rows, node_statuses)
     if absent.reasons:
         result.node_status = dict.fromkeys(result.nodes, absent)
     for row in rows:
-        status = verdicts.status(int(row))
+        status = node_statuses.status(int(row))
         result.node_status.pop(names[row], None)
         if status is not None:
             result.node_status[names[row]] = status
-    passing = rows[verdicts.who.take(rows) == PASS]
+    passing = rows[node_statuses.who.take(rows) == PASS]
     result.feasible = tuple(names[row] for row in passing)
     if len(passing):
         return None
-    return _diagnosis(framework, verdicts, rows, absent, by)
+    return _diagnosis(framework, node_statuses, rows, absent, by)
 
 
 def _diagnosis(
-    framework: Framework, verdicts: Verdicts, rows: IdColumn, absent: Status, by: list[str]
+    framework: Framework, node_statuses: NodeStatuses, rows: IdColumn, absent: Status, by: list[str]
 ) -> Diagnosis:
     cluster = framework.cluster
-    return Diagnosis(cluster, cluster.node_count, rows, verdicts, absent, rejecting_plugins=set(by))
+    return Diagnosis(cluster, cluster.node_count, rows, node_statuses, absent, rejecting_plugins=set(by))
 
 
 def _scores(framework: Framework, search: Search, result: Explanation) -> None:
@@ -177,7 +177,7 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
     result.best = tuple(name for name, score in result.total.items() if score == highest)
     nominated = search.pod.status.nominated_node_name
     result.chosen = (
-        nominated if nominated in result.total else result.feasible[pick(total, framework.profile.most_score)]
+        nominated if nominated in result.total else result.feasible[pick(total, framework.profile.max_total)]
     )
 
 

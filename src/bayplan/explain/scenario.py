@@ -31,10 +31,10 @@ _NOT_A_MAPPING: Final = 'expected a scenario, a mapping with "objects" and "pods
 _NOT_A_POD: Final = "only pods can wait to be scheduled"
 
 
-def decide_scenario(scenario: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:
+def decide_scenario(scenario: Mapping[str, Any], *, cache: bool = True) -> dict[str, Any]:
     """The decisions for all waiting pods of a scenario, as JSON-ready values."""
     case = read_scenario(scenario, source=str(scenario.get("name", "")))
-    core = case.core(keep=keep)
+    core = case.core(cache=cache)
     explanations = (explain(core.frameworks[pod.spec.scheduler_name], pod) for pod in case.waiting(core))
     return {"name": case.name, "results": [as_json(explanation) for explanation in explanations]}
 

@@ -14,7 +14,7 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Nomination, PostFilterResult
 from bayplan.framework.status import Code, Status
-from bayplan.preemption.evaluation import least_loss
+from bayplan.preemption.evaluation import pick_eviction
 from bayplan.runtime import calls
 from bayplan.runtime.extender_requests import (
     EXTENDER,
@@ -63,7 +63,7 @@ class CycleExtenders:
             scores = yield PrioritizeRequest(search.pod, names)
             assert isinstance(scores, PrioritizeResponse)
             best = self._best(totals, names, scores)
-        return Found(search, int(left.rows[best]), names[best], len(left), len(filtered.looked_at))
+        return Found(search, int(left.rows[best]), names[best], len(left), len(filtered.evaluated))
 
     def select_victims(self, pod: Pod, answer: PostFilterResult) -> Steps[PostFilterResult]:
         if answer.alternatives is None:
@@ -72,7 +72,7 @@ class CycleExtenders:
         assert isinstance(response, PreemptResponse)
         if response.error:
             return PostFilterResult(Status(Code.ERROR, (f"preemption: {response.error}",)))
-        eviction = least_loss(response.candidates)
+        eviction = pick_eviction(response.candidates)
         if eviction is None:
             # The reasons of earlier plugins come first, as if preemption had been rejected.
             return PostFilterResult(Status(Code.UNSCHEDULABLE, (*answer.earlier, NO_CANDIDATE)))

@@ -1,8 +1,9 @@
-"""Cluster events, and which of them may help a waiting pod.
+"""Cluster events, and which of them may make a rejected pod schedulable.
 
-A plugin that rejected a pod says what has to happen before it is worth asking again: a list of `Wake`, each
-an event and a hint that looks at the very object. Without a hint every such event wakes the pod. The bits are
-upstream's, because "does this event match that registration" is decided on them.
+A plugin that rejects pods registers the events after which they are worth another attempt: a list of
+`ClusterEventWithHint`, each an event and an optional hint function that looks at the object itself. Without a
+hint every such event requeues the pod. The bits are upstream's, because "does this event match that
+registration" is decided on them.
 """
 
 from __future__ import annotations
@@ -110,12 +111,12 @@ Hint = Callable[[Pod, Any, Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
+class ClusterEventWithHint:
     """An event that may make a pod schedulable which this plugin rejected."""
 
     event: ClusterEvent
     hint: Hint | None = None
 
 
-def wake(resource: Resource, action: Action, hint: Hint | None = None) -> Wake:
-    return Wake(ClusterEvent(resource, action), hint)
+def event_with_hint(resource: Resource, action: Action, hint: Hint | None = None) -> ClusterEventWithHint:
+    return ClusterEventWithHint(ClusterEvent(resource, action), hint)

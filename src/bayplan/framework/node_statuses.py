@@ -1,4 +1,4 @@
-"""Verdicts of a chain of filters over many rows, as two integers a row.
+"""NodeStatuses of a chain of filters over many rows, as two integers a row.
 
 `who` is the place of the first plugin that rejects the row (PASS where none does), `why` the number of that
 plugin's reasons (`Reasons`). Texts are made only when somebody asks.
@@ -17,7 +17,7 @@ from bayplan.framework.plugin_api import Reject
 from bayplan.framework.status import Code, Status
 
 PASS: Final = 127
-"""`who` of a row that nobody rejects: larger than any plugin's place, so the smaller of two verdicts wins."""
+"""`who` of a row that passes: larger than the index of any plugin, so the smaller of two values wins."""
 
 Who = NDArray[np.int8]
 Why = NDArray[np.int64]
@@ -38,7 +38,7 @@ class Reasons:
     def __len__(self) -> int:
         return len(self._given)
 
-    def joined(self, before: int, reject: Reject) -> int:
+    def with_reason(self, before: int, reject: Reject) -> int:
         """The number of a combination with one more reason at its end."""
         reason = (reject.reason, reject.code)
         given = self._given[before]
@@ -67,7 +67,7 @@ class Reasons:
         return found
 
 
-class Collected:
+class Rejections:
     """What one plugin rejects: which rows, and (made only when somebody asks) for which reasons."""
 
     __slots__ = ("_parts", "_reasons", "_why", "mask")
@@ -81,7 +81,7 @@ class Collected:
         self._why: Why | None = None
 
     @classmethod
-    def from_numbers(cls, why: Why, reasons: Reasons) -> Collected:
+    def from_numbers(cls, why: Why, reasons: Reasons) -> Rejections:
         """From reasons that are already put together for each row."""
         made = cls(why != 0, reasons, [])
         made._why = why
@@ -98,20 +98,20 @@ class Collected:
     def _join(self, why: Why, mask: NDArray[np.bool_], reject: Reject) -> None:
         before = why[mask]
         if not before.any():
-            why[mask] = self._reasons.joined(0, reject)
+            why[mask] = self._reasons.with_reason(0, reject)
             return
         for number in np.unique(before).tolist():
-            before[before == number] = -self._reasons.joined(number, reject)
+            before[before == number] = -self._reasons.with_reason(number, reject)
         why[mask] = -before
 
-    def among(self, positions: NDArray[np.intp], rows: int) -> Collected:
+    def among(self, positions: NDArray[np.intp], rows: int) -> Rejections:
         """The same for all rows, where only those at `positions` were asked about."""
         why = np.zeros(rows, dtype=np.int64)
         why[positions] = self.why()
-        return Collected.from_numbers(why, self._reasons)
+        return Rejections.from_numbers(why, self._reasons)
 
 
-def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Collected | None:
+def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejections | None:
     """All that one plugin rejects, or None where it rejects nothing."""
     parts: list[tuple[NDArray[np.bool_], Reject]] = []
     rejected: NDArray[np.bool_] | None = None
@@ -133,10 +133,10 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Collected
             rejected = mask if rejected is None else rejected | mask
             if reject.error:
                 reasons.has_errors = True
-    return None if rejected is None else Collected(rejected, reasons, parts)
+    return None if rejected is None else Rejections(rejected, reasons, parts)
 
 
-class Verdicts:
+class NodeStatuses:
     """What the filters say about some rows."""
 
     __slots__ = ("_layers", "_plain", "_reasons", "_who", "_why")
@@ -145,10 +145,10 @@ class Verdicts:
         self._who = who
         self._why = why
         self._reasons = reasons
-        self._layers: list[tuple[int, Collected]] = []
+        self._layers: list[tuple[int, Rejections]] = []
         self._plain = True
 
-    def add(self, index: int, found: Collected) -> None:
+    def add(self, index: int, found: Rejections) -> None:
         """What one more plugin rejects, where nobody before it has spoken."""
         self._layers.append((index, found))
 
@@ -174,7 +174,7 @@ class Verdicts:
             np.copyto(self._why, found.why(), where=first)
         self._layers.clear()
 
-    def overrule(self, rows: NDArray[np.intp], other: Verdicts) -> None:
+    def overrule(self, rows: NDArray[np.intp], other: NodeStatuses) -> None:
         """Where `other` (about these rows) rejects, its word counts."""
         failing = (other.who != PASS).nonzero()[0]
         if len(failing):
@@ -190,9 +190,9 @@ class Verdicts:
             self._plain = False
             self._who, self._why = np.where(failing, who, self.who), np.where(failing, why, self.why)
 
-    def detached(self) -> Verdicts:
+    def detached(self) -> NodeStatuses:
         """A copy that stays as it is when the cluster goes on."""
-        return Verdicts(self.who.copy(), self.why.copy(), dict(self._reasons))
+        return NodeStatuses(self.who.copy(), self.why.copy(), dict(self._reasons))
 
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import Verdicts
+from bayplan.framework.node_statuses import NodeStatuses
 from bayplan.framework.status import Code, Status
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -24,15 +24,15 @@ NO_STATUS: Final = Status(Code.UNRESOLVABLE)
 class Diagnosis:
     """Why no node fits.
 
-    `verdicts` are over all rows of the table, of which `looked_at` (rows, in order) were looked at; the rest
-    have the status `absent`.
+    `node_statuses` covers all rows of the table, `evaluated` lists the evaluated rows, in order; all
+    other nodes have the status `absent_nodes_status`.
     """
 
     cluster: Cluster
     node_count: int
-    looked_at: IdColumn
-    verdicts: Verdicts | None
-    absent: Status = NO_STATUS
+    evaluated: IdColumn
+    node_statuses: NodeStatuses | None
+    absent_nodes_status: Status = NO_STATUS
     pre_filter_message: str = ""
     rejecting_plugins: set[str] = field(default_factory=set)
     pending_plugins: set[str] = field(default_factory=set)
@@ -41,29 +41,29 @@ class Diagnosis:
 
     def status(self, row: int) -> Status:
         """The status of a node: its own, or that of all nodes nobody looked at."""
-        return self.explicit_status(row) or self.absent
+        return self.explicit_status(row) or self.absent_nodes_status
 
     def overrule(self, statuses: dict[int, Status]) -> None:
         """What extenders say of rows comes before what plugins said."""
         self.extender_statuses = dict(statuses)
         if statuses:
-            self.looked_at = self.looked_at[~np.isin(self.looked_at, list(statuses))]
+            self.evaluated = self.evaluated[~np.isin(self.evaluated, list(statuses))]
             self._statuses = None
 
     def explicit_status(self, row: int) -> Status | None:
         if row in self.extender_statuses:
             return self.extender_statuses[row]
-        if self.verdicts is None or not (self.looked_at == row).any():
+        if self.node_statuses is None or not (self.evaluated == row).any():
             return None
-        return self.verdicts.status(row)
+        return self.node_statuses.status(row)
 
     def statuses(self) -> list[tuple[Status, IdColumn]]:
         """Each distinct explicit status with the rows that have it."""
-        if self.verdicts is None:
+        if self.node_statuses is None:
             return []
         if self._statuses is not None:
             return self._statuses
-        found = self.verdicts.statuses(self.looked_at)
+        found = self.node_statuses.statuses(self.evaluated)
         found.extend(
             (status, np.array([row], dtype=np.intp)) for row, status in self.extender_statuses.items()
         )
@@ -76,7 +76,7 @@ class Diagnosis:
         if len(statuses) == 1 and statuses[0][0].code is code and len(statuses[0][1]) == len(order):
             return order
         wanted = np.zeros(self.cluster.nodes.high, dtype=np.bool_)
-        if self.absent.code is code:
+        if self.absent_nodes_status.code is code:
             wanted[order] = True
         for status, rows in statuses:
             wanted[rows] = status.code is code
@@ -94,7 +94,7 @@ def histogram(entries: Iterable[tuple[str, int]]) -> str:
 def fit_error(
     node_count: int,
     statuses: Iterable[tuple[Status, int]],
-    absent: Status = NO_STATUS,
+    absent_nodes_status: Status = NO_STATUS,
     pre_filter_message: str = "",
     post_filter_message: str = "",
 ) -> str:
@@ -109,7 +109,7 @@ def fit_error(
             explicit += times
             entries.extend((reason, times) for reason in status.reasons)
         if explicit < node_count:
-            entries.extend((reason, node_count - explicit) for reason in absent.reasons)
+            entries.extend((reason, node_count - explicit) for reason in absent_nodes_status.reasons)
         counted = histogram(entries)
         if counted:
             text += f" {counted}."
@@ -150,12 +150,12 @@ class PostFilterResult:
 
 
 @dataclass(frozen=True, slots=True)
-class RowByRow:
+class LocalFilters:
     """What follows from a row alone, for a pod of which filters judge that look at the whole cluster."""
 
-    judge: Callable[[Hypothesis], Verdicts]
+    filter_hypothesis: Callable[[Hypothesis], NodeStatuses]
     """What the others say."""
-    indifferent: Callable[[], NDArray[np.bool_]]
+    locally_decided: Callable[[], NDArray[np.bool_]]
     """The rows on which it is for the others to say: those let the pod in, whoever is taken away there."""
 
 
@@ -165,13 +165,13 @@ class FilterOutcome:
 
     cluster: Cluster
     diagnosis: Diagnosis
-    judge: Callable[[Hypothesis], Verdicts]
+    filter_hypothesis: Callable[[Hypothesis], NodeStatuses]
     """What the filters, nominated pods included, say about rows with other pods on them."""
     kept: dict[Any, Any]
     """A place for what may be reused for pods with the same signature."""
     pre_filtered: Set[str]
     """The plugins whose PreFilter was run in this cycle."""
-    row_local: bool
-    """Whether the verdicts on a row follow from that row alone, for this pod."""
-    row_by_row: RowByRow | None = None
+    is_local: bool
+    """Whether the node_statuses on a row follow from that row alone, for this pod."""
+    local_filters: LocalFilters | None = None
     """Where they do not: what does. None: nothing is to be reused."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.framework.events import Wake
+from bayplan.framework.events import ClusterEventWithHint
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.snapshot.node_info import NodeInfo
@@ -60,8 +60,8 @@ class NodeNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
-    """What a plugin's verdicts and raw scores follow from, so that they can be kept.
+class Dependencies:
+    """What a plugin's node_statuses and raw scores follow from, so that they can be kept.
 
     A plugin that declares this promises: its PreFilter, Filter, PreScore and Score depend on these fields of
     the pod, on the row itself and on objects of these kinds, and on nothing else. Its results are then
@@ -81,7 +81,7 @@ class Reads:
     @classmethod
     def of(
         cls, *pod: str, usage: bool = False, kinds: tuple[type[Object], ...] = (), images: bool = False
-    ) -> Reads:
+    ) -> Dependencies:
         return cls(frozenset(pod), usage, kinds, images)
 
 
@@ -92,7 +92,7 @@ class Plugin:
     """Shown in messages and used in the configuration; the class's name where it is empty."""
     args_type: ClassVar[type[msgspec.Struct] | None] = None
     """Its arguments in the configuration file, decoded into this type."""
-    reads: ClassVar[Reads | None] = None
+    depends_on: ClassVar[Dependencies | None] = None
     kinds: ClassVar[tuple[type[Object], ...]] = ()
     """Kinds that it looks up in `cluster.objects`, besides those that every scheduler watches."""
     elementwise: ClassVar[bool] = False
@@ -112,7 +112,7 @@ class Plugin:
         if "name" not in cls.__dict__:
             cls.name = cls.__name__
 
-    def wakes_on(self) -> Sequence[Wake] | None:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint] | None:
         """What may help a pod that this plugin rejected. None: anything may."""
         return None
 
@@ -157,14 +157,16 @@ class FilterPlugin(Protocol):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]: ...
 
 
-class MindsPodsPlugin(Protocol):
+class NodesAffectedByPodsPlugin(Protocol):
     """A shortcut for preemption, for plugins that look at the whole cluster: where pods matter to Filter.
 
     On all other rows Filter says the same whichever of the pods there are taken away. A plugin without this
     is asked about every row again.
     """
 
-    def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]: ...
+    def nodes_affected_by_pods(
+        self, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> NDArray[np.bool_]: ...
 
 
 class PostFilterPlugin(Protocol):

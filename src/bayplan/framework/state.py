@@ -49,7 +49,7 @@ class CycleState:
     def get(self, key: Hashable) -> Any:
         return self._values.get(key)
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value kept for the pod's template under this key, made when first asked for."""
         try:
             found: T = self.kept[key]

@@ -71,7 +71,7 @@ class Status:
 
 SUCCESS = Status(Code.SUCCESS)
 SKIP = Status(Code.SKIP)
-IDLE = Status(Code.SKIP, ("idle",))
+SKIP_FOR_SIGNATURE = Status(Code.SKIP, ("idle",))
 """SKIP for all pods of the template, not to be asked again before `Cluster.rules_version` changes."""
 
 

@@ -36,6 +36,7 @@ from bayplan.plugin import (
     POD_GROUP_LABEL,
     SKIP,
     Action,
+    ClusterEventWithHint,
     Code,
     CycleState,
     FieldError,
@@ -51,12 +52,11 @@ from bayplan.plugin import (
     Resource,
     Status,
     Wait,
-    Wake,
     at,
+    event_with_hint,
     invalid,
     unresolvable,
     unschedulable,
-    wake,
 )
 
 NOT_FOUND: Final = 'pod group "{name}" not found'
@@ -66,7 +66,7 @@ WAITS: Final = 'waiting for more pods of pod group "{name}"'
 LETS_GO: Final = 'rejected because pod group "{name}" cannot be completed now'
 
 FIRST_BACKOFF_SECONDS: Final = 1.0
-LONGEST_BACKOFF_SECONDS: Final = 30.0
+MAX_BACKOFF_SECONDS: Final = 30.0
 
 
 class CoschedulingArgs(PluginArgs, frozen=True):
@@ -123,10 +123,10 @@ class Coscheduling(Plugin):
         super().__init__(args or CoschedulingArgs(), handle)
         self._progress: dict[tuple[str, str], Progress] = {}
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # A new pod of the group is no event here: it comes through PreEnqueue itself, which looks after the
         # others. Asking every waiting pod about every new one would cost their product.
-        return (wake(Resource.POD_GROUP, Action.ADD | Action.UPDATE, self.is_its_group),)
+        return (event_with_hint(Resource.POD_GROUP, Action.ADD | Action.UPDATE, self.is_its_group),)
 
     def is_its_group(self, pod: Pod, old: PodGroup | None, new: PodGroup) -> bool:
         return (
@@ -178,7 +178,7 @@ class Coscheduling(Plugin):
                     break
             self._try_kept_out(handle, progress)
 
-        handle.call_later(LONGEST_BACKOFF_SECONDS, look)
+        handle.call_later(MAX_BACKOFF_SECONDS, look)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         name = pod.labels.get(POD_GROUP_LABEL)
@@ -272,7 +272,7 @@ class Coscheduling(Plugin):
         if progress.holds and progress.placed < group.spec.min_member:
             return wait
         members = [one for one in _members(handle, pod, name) if not one.is_terminating]
-        missing = [one for one in members if handle.cluster.placed_pod(one.uid) is None]
+        missing = [one for one in members if handle.cluster.assigned_pod(one.uid) is None]
         leaving = [one for one in members if one.uid in progress.leaving or _is_leaving(handle, one)]
         progress.placed = len(members) - len(missing) - len(leaving)
         if progress.placed >= group.spec.min_member:
@@ -338,7 +338,7 @@ class Coscheduling(Plugin):
         progress.pauses += 1
         progress.is_paused = True
         doublings = min(max(progress.failures - 1, 0), 10)
-        seconds = min(FIRST_BACKOFF_SECONDS * 2.0**doublings, LONGEST_BACKOFF_SECONDS)
+        seconds = min(FIRST_BACKOFF_SECONDS * 2.0**doublings, MAX_BACKOFF_SECONDS)
         pause = progress.pauses
 
         def over() -> None:
@@ -347,7 +347,7 @@ class Coscheduling(Plugin):
             progress.is_paused = False
             if self._needs(handle, progress, because_of):
                 # They may be deleted, or bound by somebody else. Being told would cost more than looking.
-                handle.call_later(LONGEST_BACKOFF_SECONDS, over)
+                handle.call_later(MAX_BACKOFF_SECONDS, over)
             else:
                 progress.kept_out.update(progress.sent_back)
                 progress.sent_back.clear()
@@ -401,7 +401,7 @@ def _is_leaving(handle: Handle, member: Pod) -> bool:
 
 
 def _waits(handle: Handle, member: Pod) -> bool:
-    return not member.is_terminating and handle.cluster.placed_pod(member.uid) is None
+    return not member.is_terminating and handle.cluster.assigned_pod(member.uid) is None
 
 
 def _possible(members: Collection[Pod], pod: Pod) -> int:

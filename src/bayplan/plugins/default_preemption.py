@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 from bayplan.plugin import (
     SUCCESS,
     Action,
+    ClusterEventWithHint,
     CycleState,
     DefaultPreemptionArgs,
     FilterOutcome,
@@ -26,13 +27,12 @@ from bayplan.plugin import (
     Resource,
     Sampling,
     Status,
-    Wake,
     evaluate,
+    event_with_hint,
     failure,
     preemption_errors,
     unresolvable,
     unschedulable,
-    wake,
     why_not,
 )
 
@@ -49,9 +49,9 @@ class DefaultPreemption(Plugin):
     def __init__(self, args: DefaultPreemptionArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or DefaultPreemptionArgs(), handle)
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # Whether a deleted pod makes room is for the plugin to say that rejected the pod.
-        return (wake(Resource.POD, Action.DELETE, lambda pod, old, new: False),)
+        return (event_with_hint(Resource.POD, Action.DELETE, lambda pod, old, new: False),)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         if self.handle is not None and self.handle.is_preempting(pod.uid):

@@ -19,23 +19,23 @@ import numpy as np
 from bayplan.plugin import (
     SKIP,
     Action,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     FilterOutcome,
     IntColumn,
     NodeColumns,
     Plugin,
     Pod,
     PostFilterResult,
-    Reads,
     Reject,
     Resource,
     Status,
-    Wake,
+    event_with_hint,
     failure,
     normalize_default,
     unresolvable,
     unschedulable,
-    wake,
 )
 
 REASON_NOT_BUILT: Final = "pods with resource claims are not supported by this scheduler yet"
@@ -49,15 +49,17 @@ class DynamicResources(Plugin):
 
     name: ClassVar = "DynamicResources"
     pre_binds_in_parallel: ClassVar = True
-    reads: ClassVar = Reads.of("resource_claims")
+    depends_on: ClassVar = Dependencies.of("resource_claims")
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
-            wake(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE),
-            wake(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self.is_itself),
-            wake(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
-            wake(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
+            event_with_hint(
+                Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
+            ),
+            event_with_hint(Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE),
+            event_with_hint(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self.is_itself),
+            event_with_hint(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
+            event_with_hint(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
         ]
 
     def is_itself(self, pod: Pod, old: Pod | None, new: Pod) -> bool:

@@ -12,7 +12,16 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from bayplan.plugin import MAX_SCORE, CycleState, IntColumn, NodeColumns, Plugin, Pod, Reads, pod_images
+from bayplan.plugin import (
+    MAX_SCORE,
+    CycleState,
+    Dependencies,
+    IntColumn,
+    NodeColumns,
+    Plugin,
+    Pod,
+    pod_images,
+)
 
 MIB: Final = 1024 * 1024
 LEAST_BYTES: Final = 23 * MIB
@@ -25,7 +34,7 @@ class ImageLocality(Plugin):
     """Prefers nodes that have the pod's images."""
 
     name: ClassVar = "ImageLocality"
-    reads: ClassVar = Reads.of("images", images=True)
+    depends_on: ClassVar = Dependencies.of("images", images=True)
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         here = np.zeros(len(nodes), dtype=np.int64)

@@ -17,8 +17,10 @@ from bayplan.plugin import (
     NAME_FIELD,
     SKIP,
     Action,
+    ClusterEventWithHint,
     CompiledTerm,
     CycleState,
+    Dependencies,
     Handle,
     IntColumn,
     Node,
@@ -30,15 +32,14 @@ from bayplan.plugin import (
     Plugin,
     Pod,
     PreferredTerm,
-    Reads,
     Reject,
     RequiredNodeAffinity,
     Resource,
     SelectorError,
     Status,
-    Wake,
     compile_preferred,
     compile_terms_strict,
+    event_with_hint,
     failure,
     normalize_default,
     preference_of_rows,
@@ -47,7 +48,6 @@ from bayplan.plugin import (
     rows_matching_terms,
     terms_match,
     unresolvable,
-    wake,
 )
 
 REASON_POD: Final = "node(s) didn't match Pod's node affinity/selector"
@@ -63,7 +63,7 @@ class NodeAffinity(Plugin):
 
     name: ClassVar = "NodeAffinity"
     args_type: ClassVar = NodeAffinityArgs
-    reads: ClassVar = Reads.of("node_selector", "node_affinity")
+    depends_on: ClassVar = Dependencies.of("node_selector", "node_affinity")
 
     args: NodeAffinityArgs
 
@@ -83,8 +83,8 @@ class NodeAffinity(Plugin):
         added = self.args.added_affinity
         return () if added is None else compile_preferred(added.preferred)
 
-    def wakes_on(self) -> Sequence[Wake]:
-        return [wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, self.node_change_helps)]
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return [event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, self.node_change_helps)]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
         """A node came that matches, or one that did not match the pod does now."""

@@ -14,17 +14,17 @@ from typing import ClassVar, Final
 from bayplan.plugin import (
     SKIP,
     Action,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     Node,
     NodeColumns,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     Status,
-    Wake,
-    wake,
+    event_with_hint,
 )
 
 REASON: Final = "node(s) didn't match Pod's required features"
@@ -37,12 +37,14 @@ class NodeDeclaredFeatures(Plugin):
     """Rejects nodes that lack a feature which the pod makes use of."""
 
     name: ClassVar = "NodeDeclaredFeatures"
-    reads: ClassVar = Reads.of("host", "restart_rules")
+    depends_on: ClassVar = Dependencies.of("host", "restart_rules")
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, self.node_change_helps),
-            wake(Resource.POD, Action.UPDATE, self.pod_change_helps),
+            event_with_hint(
+                Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, self.node_change_helps
+            ),
+            event_with_hint(Resource.POD, Action.UPDATE, self.pod_change_helps),
         ]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:

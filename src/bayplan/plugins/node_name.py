@@ -13,15 +13,15 @@ from typing import ClassVar, Final
 
 from bayplan.plugin import (
     Action,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     NodeColumns,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
-    Wake,
-    wake,
+    event_with_hint,
 )
 
 REASON: Final = "node(s) didn't match the requested node name"
@@ -31,10 +31,10 @@ class NodeName(Plugin):
     """Rejects all nodes but the one that the pod names."""
 
     name: ClassVar = "NodeName"
-    reads: ClassVar = Reads.of("node_name")
+    depends_on: ClassVar = Dependencies.of("node_name")
 
-    def wakes_on(self) -> Sequence[Wake]:
-        return [wake(Resource.NODE, Action.ADD)]
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return [event_with_hint(Resource.NODE, Action.ADD)]
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         if pod.spec.node_name:

@@ -16,19 +16,19 @@ import numpy as np
 from bayplan.plugin import (
     SKIP,
     Action,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     HostPort,
     NodeColumns,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     Status,
-    Wake,
     conflicts,
+    event_with_hint,
     host_ports,
-    wake,
 )
 
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"
@@ -38,12 +38,12 @@ class NodePorts(Plugin):
     """Rejects nodes where a port that the pod wants is taken."""
 
     name: ClassVar = "NodePorts"
-    reads: ClassVar = Reads.of("ports", usage=True)
+    depends_on: ClassVar = Dependencies.of("ports", usage=True)
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.POD, Action.DELETE, self.deleted_pod_helps),
-            wake(Resource.NODE, Action.ADD),
+            event_with_hint(Resource.POD, Action.DELETE, self.deleted_pod_helps),
+            event_with_hint(Resource.NODE, Action.ADD),
         ]
 
     def deleted_pod_helps(self, pod: Pod, old: Pod, new: None) -> bool:

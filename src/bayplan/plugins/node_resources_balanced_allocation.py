@@ -19,12 +19,12 @@ from bayplan.plugin import (
     MAX_SCORE,
     SKIP,
     CycleState,
+    Dependencies,
     Handle,
     NodeColumns,
     NodeResourcesBalancedAllocationArgs,
     Plugin,
     Pod,
-    Reads,
     Status,
     balance_requests,
     is_scalar_resource,
@@ -37,7 +37,7 @@ class NodeResourcesBalancedAllocation(Plugin):
 
     name: ClassVar = "NodeResourcesBalancedAllocation"
     args_type: ClassVar = NodeResourcesBalancedAllocationArgs
-    reads: ClassVar = Reads.of("resources", usage=True)
+    depends_on: ClassVar = Dependencies.of("resources", usage=True)
     elementwise: ClassVar = True
 
     args: NodeResourcesBalancedAllocationArgs

@@ -32,7 +32,9 @@ from bayplan.plugin import (
     MEMORY,
     MOST_ALLOCATED,
     Action,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     Handle,
     Interner,
     Lookup,
@@ -41,11 +43,10 @@ from bayplan.plugin import (
     NodeResourcesFitArgs,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     UtilizationShapePoint,
-    Wake,
+    event_with_hint,
     fit_requests,
     is_extended_resource,
     is_scalar_resource,
@@ -54,7 +55,6 @@ from bayplan.plugin import (
     placed_requests,
     scoring_requests,
     value,
-    wake,
 )
 
 REASON_PODS: Final = "Too many pods"
@@ -92,7 +92,7 @@ class NodeResourcesFit(Plugin):
 
     name: ClassVar = "NodeResourcesFit"
     args_type: ClassVar = NodeResourcesFitArgs
-    reads: ClassVar = Reads.of("resources", usage=True)
+    depends_on: ClassVar = Dependencies.of("resources", usage=True)
     elementwise: ClassVar = True
 
     args: NodeResourcesFitArgs
@@ -100,11 +100,15 @@ class NodeResourcesFit(Plugin):
     def __init__(self, args: NodeResourcesFitArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or NodeResourcesFitArgs(), handle)
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, self.pod_change_helps),
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, self.node_change_helps),
-            wake(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, self.device_class_helps),
+            event_with_hint(
+                Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, self.pod_change_helps
+            ),
+            event_with_hint(
+                Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, self.node_change_helps
+            ),
+            event_with_hint(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE, self.device_class_helps),
         ]
 
     def pod_change_helps(self, pod: Pod, old: Pod, new: Pod | None) -> bool:

@@ -13,18 +13,18 @@ from typing import ClassVar, Final
 
 from bayplan.plugin import (
     Action,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     Node,
     NodeColumns,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     Taint,
-    Wake,
     any_tolerates,
-    wake,
+    event_with_hint,
 )
 
 REASON: Final = "node(s) were unschedulable"
@@ -35,12 +35,12 @@ class NodeUnschedulable(Plugin):
     """Rejects cordoned nodes."""
 
     name: ClassVar = "NodeUnschedulable"
-    reads: ClassVar = Reads.of("tolerations")
+    depends_on: ClassVar = Dependencies.of("tolerations")
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self.node_change_helps),
-            wake(Resource.POD, Action.UPDATE_POD_TOLERATION, self.toleration_helps),
+            event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self.node_change_helps),
+            event_with_hint(Resource.POD, Action.UPDATE_POD_TOLERATION, self.toleration_helps),
         ]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:

@@ -20,9 +20,11 @@ from bayplan.plugin import (
     SKIP,
     Action,
     BoolColumn,
+    ClusterEventWithHint,
     CSINode,
     CSINodes,
     CycleState,
+    Dependencies,
     Hypothesis,
     InlineVolume,
     NodeColumns,
@@ -31,7 +33,6 @@ from bayplan.plugin import (
     PersistentVolumeClaim,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     Status,
@@ -40,11 +41,10 @@ from bayplan.plugin import (
     VolumeId,
     VolumeProblem,
     VolumeUses,
-    Wake,
     derived,
+    event_with_hint,
     in_tree_plugin,
     limited_volumes,
-    wake,
     wanted_volumes,
 )
 
@@ -65,19 +65,19 @@ class NodeVolumeLimits(Plugin):
     """Rejects nodes to which not all of the pod's volumes can be attached."""
 
     name: ClassVar = "NodeVolumeLimits"
-    reads: ClassVar = Reads.of(
+    depends_on: ClassVar = Dependencies.of(
         "volumes",
         usage=True,
         kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, VolumeAttachment),
     )
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.CSI_NODE, Action.ADD),
-            wake(Resource.CSI_NODE, Action.UPDATE, self.csi_node_change_helps),
-            wake(Resource.POD, Action.DELETE, self.deleted_pod_helps),
-            wake(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, self.added_claim_helps),
-            wake(Resource.VOLUME_ATTACHMENT, Action.DELETE, self.deleted_attachment_helps),
+            event_with_hint(Resource.CSI_NODE, Action.ADD),
+            event_with_hint(Resource.CSI_NODE, Action.UPDATE, self.csi_node_change_helps),
+            event_with_hint(Resource.POD, Action.DELETE, self.deleted_pod_helps),
+            event_with_hint(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, self.added_claim_helps),
+            event_with_hint(Resource.VOLUME_ATTACHMENT, Action.DELETE, self.deleted_attachment_helps),
         ]
 
     def csi_node_change_helps(self, pod: Pod, old: CSINode, new: CSINode) -> bool:

@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from bayplan.plugin import Action, Plugin, Pod, Resource, Status, Wake, unresolvable, wake
+from bayplan.plugin import (
+    Action,
+    ClusterEventWithHint,
+    Plugin,
+    Pod,
+    Resource,
+    Status,
+    event_with_hint,
+    unresolvable,
+)
 
 REASON: Final = "waiting for scheduling gates: [{gates}]"
 
@@ -21,8 +30,8 @@ class SchedulingGates(Plugin):
 
     name: ClassVar = "SchedulingGates"
 
-    def wakes_on(self) -> Sequence[Wake]:
-        return [wake(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self.is_itself)]
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return [event_with_hint(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self.is_itself)]
 
     def is_itself(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
         return new.uid == pod.uid

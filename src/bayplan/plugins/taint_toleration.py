@@ -15,22 +15,22 @@ from typing import ClassVar, Final
 from bayplan.plugin import (
     PREFER_NO_SCHEDULE,
     Action,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     IntColumn,
     Lookup,
     Node,
     NodeColumns,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     Taint,
-    Wake,
     count_untolerated_preferences,
+    event_with_hint,
     normalize_default,
     untolerated_taint,
-    wake,
 )
 
 REASON: Final = "node(s) had untolerated taint(s)"
@@ -43,12 +43,12 @@ class TaintToleration(Plugin):
     """Rejects nodes with taints that the pod does not tolerate, and prefers those it has nothing against."""
 
     name: ClassVar = "TaintToleration"
-    reads: ClassVar = Reads.of("tolerations")
+    depends_on: ClassVar = Dependencies.of("tolerations")
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self.node_change_helps),
-            wake(Resource.POD, Action.UPDATE_POD_TOLERATION, self.is_itself),
+            event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self.node_change_helps),
+            event_with_hint(Resource.POD, Action.UPDATE_POD_TOLERATION, self.is_itself),
         ]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
@@ -65,7 +65,7 @@ class TaintToleration(Plugin):
         def keeps_away(taints: tuple[Taint, ...]) -> bool:
             return untolerated_taint(taints, pod.spec.tolerations) is not None
 
-        lookup = state.once(KEEPS_AWAY, lambda: nodes.taint_lookup(keeps_away))
+        lookup = state.memo(KEEPS_AWAY, lambda: nodes.taint_lookup(keeps_away))
         # Evicting pods never takes a taint away.
         yield Reject(nodes.taints(lookup) != 0, REASON, unresolvable=True)
 

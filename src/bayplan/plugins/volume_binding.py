@@ -31,11 +31,13 @@ from bayplan.plugin import (
     Action,
     BindsVolumes,
     BoolColumn,
+    ClusterEventWithHint,
     CSIDriver,
     CSINode,
     CSINodes,
     CSIStorageCapacity,
     CycleState,
+    Dependencies,
     Handle,
     IntColumn,
     LabelSelector,
@@ -49,7 +51,6 @@ from bayplan.plugin import (
     PersistentVolumeClaim,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     SelectorError,
@@ -60,11 +61,11 @@ from bayplan.plugin import (
     VolumeBindingArgs,
     VolumeOffers,
     VolumePlan,
-    Wake,
     assume_object,
     claims_by_size,
     compile_selector,
     derived,
+    event_with_hint,
     expected_claim,
     expected_volume,
     failure,
@@ -79,7 +80,6 @@ from bayplan.plugin import (
     unresolvable,
     value,
     volume_limit,
-    wake,
 )
 
 REASON_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
@@ -115,7 +115,7 @@ class VolumeBinding(Plugin):
     name: ClassVar = "VolumeBinding"
     args_type: ClassVar = VolumeBindingArgs
     pre_binds_in_parallel: ClassVar = True
-    reads: ClassVar = Reads.of(
+    depends_on: ClassVar = Dependencies.of(
         "volumes",
         kinds=(
             PersistentVolumeClaim,
@@ -135,16 +135,16 @@ class VolumeBinding(Plugin):
 
     # What may help
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         added_or_updated = Action.ADD | Action.UPDATE
         return [
-            wake(Resource.STORAGE_CLASS, added_or_updated, self.class_change_helps),
-            wake(Resource.PERSISTENT_VOLUME_CLAIM, added_or_updated, self.claim_change_helps),
-            wake(Resource.PERSISTENT_VOLUME, added_or_updated),
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-            wake(Resource.CSI_NODE, added_or_updated, self.csi_node_change_helps),
-            wake(Resource.CSI_DRIVER, Action.UPDATE, self.driver_change_helps),
-            wake(Resource.CSI_STORAGE_CAPACITY, added_or_updated, self.capacity_change_helps),
+            event_with_hint(Resource.STORAGE_CLASS, added_or_updated, self.class_change_helps),
+            event_with_hint(Resource.PERSISTENT_VOLUME_CLAIM, added_or_updated, self.claim_change_helps),
+            event_with_hint(Resource.PERSISTENT_VOLUME, added_or_updated),
+            event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            event_with_hint(Resource.CSI_NODE, added_or_updated, self.csi_node_change_helps),
+            event_with_hint(Resource.CSI_DRIVER, Action.UPDATE, self.driver_change_helps),
+            event_with_hint(Resource.CSI_STORAGE_CAPACITY, added_or_updated, self.capacity_change_helps),
         ]
 
     def class_change_helps(self, pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:

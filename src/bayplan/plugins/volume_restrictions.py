@@ -16,12 +16,13 @@ from typing import ClassVar, Final
 import numpy as np
 
 from bayplan.plugin import (
-    IDLE,
     READ_WRITE_ONCE_POD,
     SKIP,
+    SKIP_FOR_SIGNATURE,
     Action,
     BoolColumn,
     Cluster,
+    ClusterEventWithHint,
     CycleState,
     Disk,
     DiskUses,
@@ -34,13 +35,12 @@ from bayplan.plugin import (
     Reject,
     Resource,
     Status,
-    Wake,
     derived,
     disks_clash,
     disks_of,
+    event_with_hint,
     not_found,
     unresolvable,
-    wake,
 )
 
 REASON_DISK: Final = "node(s) had no available disk"
@@ -74,11 +74,11 @@ class VolumeRestrictions(Plugin):
 
     name: ClassVar = "VolumeRestrictions"
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.POD, Action.DELETE, self.deleted_pod_helps),
-            wake(Resource.NODE, Action.ADD),
-            wake(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, self.added_claim_helps),
+            event_with_hint(Resource.POD, Action.DELETE, self.deleted_pod_helps),
+            event_with_hint(Resource.NODE, Action.ADD),
+            event_with_hint(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, self.added_claim_helps),
         ]
 
     def deleted_pod_helps(self, pod: Pod, old: Pod, new: None) -> bool:
@@ -94,9 +94,9 @@ class VolumeRestrictions(Plugin):
         return new.namespace == pod.namespace and new.name in _claims_of(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
-        wants = state.once(self.name, lambda: _wants(pod))
+        wants = state.memo(self.name, lambda: _wants(pod))
         if wants is None:
-            return IDLE
+            return SKIP_FOR_SIGNATURE
         claims = nodes.cluster.objects.of(PersistentVolumeClaim)
         exclusive = set()
         for name in wants.claims:
@@ -152,9 +152,9 @@ def _is_used(cluster: Cluster, claim: str) -> bool:
 
 def _claims_on(cluster: Cluster, row: int) -> Iterable[tuple[str, ...]]:
     for slot in cluster.row_pods[row]:
-        facts = cluster.pods.facts[slot]
-        assert facts is not None
-        yield facts.claims
+        info = cluster.pods.info[slot]
+        assert info is not None
+        yield info.claims
 
 
 def _count(exclusive: Exclusive, other: Pod, sign: int) -> None:

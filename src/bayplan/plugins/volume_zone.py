@@ -24,22 +24,22 @@ from bayplan.plugin import (
     ZONE_DELIMITER,
     Action,
     BoolColumn,
+    ClusterEventWithHint,
     CycleState,
+    Dependencies,
     NodeColumns,
     Objects,
     PersistentVolume,
     PersistentVolumeClaim,
     Plugin,
     Pod,
-    Reads,
     Reject,
     Resource,
     Status,
     StorageClass,
-    Wake,
+    event_with_hint,
     not_found,
     unresolvable,
-    wake,
 )
 
 REASON: Final = "node(s) had no available volume zone"
@@ -63,14 +63,18 @@ class VolumeZone(Plugin):
     """Rejects nodes in other zones, or regions, than the pod's volumes."""
 
     name: ClassVar = "VolumeZone"
-    reads: ClassVar = Reads.of("volumes", kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass))
+    depends_on: ClassVar = Dependencies.of(
+        "volumes", kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass)
+    )
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
-            wake(Resource.STORAGE_CLASS, Action.ADD, self.added_class_helps),
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-            wake(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, self.claim_change_helps),
-            wake(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, self.volume_change_helps),
+            event_with_hint(Resource.STORAGE_CLASS, Action.ADD, self.added_class_helps),
+            event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            event_with_hint(
+                Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, self.claim_change_helps
+            ),
+            event_with_hint(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, self.volume_change_helps),
         ]
 
     def added_class_helps(self, pod: Pod, old: None, new: StorageClass) -> bool:

@@ -54,7 +54,7 @@ def eviction_on(cluster: Cluster, found: Candidates, row: int) -> Eviction:
     return Eviction(cluster.nodes.name[row], tuple(victims), int(found.table.violations[row]))
 
 
-def least_loss(evictions: Sequence[Eviction]) -> Eviction | None:
+def pick_eviction(evictions: Sequence[Eviction]) -> Eviction | None:
     """The best of evictions that are given as such (an extender may have changed them)."""
 
     def losses(eviction: Eviction) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def ineligible(pod: Pod, outcome: FilterOutcome) -> str:
     if not nominated:
         return ""
     row = cluster.nodes.row_of.get(nominated)
-    status = outcome.diagnosis.absent if row is None else outcome.diagnosis.status(row)
+    status = outcome.diagnosis.absent_nodes_status if row is None else outcome.diagnosis.status(row)
     if status.code is Code.UNRESOLVABLE or row is None:
         return ""
     for other in cluster.pods_on(row):

@@ -1,6 +1,6 @@
 """Dry runs that are kept: for pods alike, only rows that changed are judged again.
 
-That is right where the filters' verdict on a row follows from the row alone (`FilterOutcome.row_local`).
+That is right where the filters' verdict on a row follows from the row alone (`FilterOutcome.is_local`).
 Pods with affinity or spreading constraints are judged anew on rows where these say no, or where pods are that
 they count; on all others it is for the rest of the filters to say, and that is kept.
 """
@@ -39,17 +39,19 @@ class KeptDryRun:
 
 def judged(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
     """What evicting would take on these rows, from an earlier dry run as far as that still holds."""
-    if outcome.row_local:
-        return Candidates(rows, _brought_up_to_date(pod, outcome, rows, outcome.judge))
+    if outcome.is_local:
+        return Candidates(rows, _brought_up_to_date(pod, outcome, rows, outcome.filter_hypothesis))
     table = VictimTable(outcome.cluster.nodes.high)
-    if outcome.row_by_row is not None:
-        alone = outcome.row_by_row.indifferent()
+    if outcome.local_filters is not None:
+        alone = outcome.local_filters.locally_decided()
         kept_rows, rows_left = rows[alone.take(rows)], rows[~alone.take(rows)]
-        table = _brought_up_to_date(pod, outcome, kept_rows, outcome.row_by_row.judge).overlay()
+        table = _brought_up_to_date(
+            pod, outcome, kept_rows, outcome.local_filters.filter_hypothesis
+        ).overlay()
     else:
         rows_left = rows
     if len(rows_left):
-        table.put(dry_run(outcome.cluster, pod.priority, rows_left, outcome.judge))
+        table.put(dry_run(outcome.cluster, pod.priority, rows_left, outcome.filter_hypothesis))
     return Candidates(rows, table)
 
 

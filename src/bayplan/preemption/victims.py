@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.framework.node_statuses import Verdicts
+from bayplan.framework.node_statuses import NodeStatuses
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.budgets import violating
 from bayplan.snapshot.cluster import Cluster
@@ -26,7 +26,7 @@ NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for 
 PRIORITY_OFFSET: Final = 2**31
 """Added to each victim's priority when priorities are summed, so that more victims never look better."""
 
-Judge = Callable[[Hypothesis], Verdicts]
+Judge = Callable[[Hypothesis], NodeStatuses]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ def dry_run(cluster: Cluster, priority: int, rows: IdColumn, judge: Judge) -> Dr
     status_id = np.zeros(len(rows), dtype=np.int64)
     helped = inhabited = lengths.nonzero()[0]
     if len(inhabited):
-        verdicts = judge(everybody if len(inhabited) == len(rows) else everybody.subset(inhabited))
-        for status, positions in verdicts.statuses():
+        node_statuses = judge(everybody if len(inhabited) == len(rows) else everybody.subset(inhabited))
+        for status, positions in node_statuses.statuses():
             status_id[inhabited.take(positions)] = len(statuses)
             statuses.append(status)
-        helped = inhabited.take(verdicts.passing.nonzero()[0])
+        helped = inhabited.take(node_statuses.passing.nonzero()[0])
         status_id[helped] = -1
     if not len(helped):
         return _in_vain(rows, status_id, statuses)
@@ -172,7 +172,7 @@ def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothes
         return Hypothesis.on_few_rows(cluster, few, gone)
     at = np.full(cluster.nodes.high, -1, dtype=np.intp)
     at[rows] = np.arange(len(rows))
-    slots = (pods.placed.read & (pods.priority.read < priority)).nonzero()[0]
+    slots = (pods.assigned.read & (pods.priority.read < priority)).nonzero()[0]
     where = at.take(pods.row.read.take(slots))
     slots, where = slots[where >= 0], where[where >= 0]
     order = np.lexsort(

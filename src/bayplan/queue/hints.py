@@ -1,7 +1,7 @@
 """Which events are worth trying a pod again for.
 
-Every plugin that can reject a pod says in `wakes_on` what may change its mind. From that follows, for each
-event, who has asked for it and with which hints; it is worked out once for each kind of event. A pod is then
+Every plugin that can reject a pod registers the events that may help (`events_to_register`). So, for each
+event, which plugins registered it and with which hints is worked out once per kind of event. A pod is then
 judged by the hints of the plugins that rejected it, and by no others.
 """
 
@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
+from bayplan.framework.events import (
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    Hint,
+    Resource,
+    event_with_hint,
+)
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.queue.in_flight import Recorded
@@ -33,7 +40,7 @@ CONTRIBUTING_POINTS: Final = frozenset(
 """Where a pod can be rejected. It is the methods a plugin has that count, not where it is enabled."""
 
 ANYTHING: Final = tuple(
-    wake(resource, Action.ALL)
+    event_with_hint(resource, Action.ALL)
     for resource in (
         Resource.POD,
         Resource.NODE,
@@ -49,7 +56,7 @@ ANYTHING: Final = tuple(
 )
 """What a plugin is registered for that does not say, and what extenders are registered for."""
 
-_NODE_TAINTS: Final = wake(Resource.NODE, Action.UPDATE_NODE_TAINT)
+_NODE_TAINTS: Final = event_with_hint(Resource.NODE, Action.UPDATE_NODE_TAINT)
 
 
 class Strategy(Enum):
@@ -89,7 +96,7 @@ class QueueingHints:
     ) -> None:
         self._observer = observer
         self._listeners: dict[ClusterEvent, Listeners | None] = {}
-        self._registered: dict[str, dict[str, tuple[Wake, ...]]] = {}
+        self._registered: dict[str, dict[str, tuple[ClusterEventWithHint, ...]]] = {}
         for profile in profiles:
             found = {
                 plugin.name: registrations(plugin)
@@ -182,13 +189,13 @@ class QueueingHints:
         return helps
 
 
-def registrations(plugin: Plugin) -> tuple[Wake, ...]:
+def registrations(plugin: Plugin) -> tuple[ClusterEventWithHint, ...]:
     """What a plugin is registered for: what it says, or anything, and changed taints with new nodes."""
-    wakes = plugin.wakes_on()
+    wakes = plugin.events_to_register()
     return _with_node_taints(ANYTHING if wakes is None else wakes)
 
 
-def _with_node_taints(wakes: Sequence[Wake]) -> tuple[Wake, ...]:
+def _with_node_taints(wakes: Sequence[ClusterEventWithHint]) -> tuple[ClusterEventWithHint, ...]:
     """Whoever waits for a new node also waits for one to be untainted: new nodes often start tainted."""
     actions = Action(0)
     for each in wakes:

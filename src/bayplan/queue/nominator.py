@@ -25,7 +25,7 @@ class NominatedPods(Protocol):
     def nominate(self, pod: Pod, node_name: str) -> None:
         """The pod is expected on this node, and on no other."""
 
-    def withdraw(self, uid: str) -> None:
+    def remove_nomination(self, uid: str) -> None:
         """The pod is expected nowhere."""
 
 
@@ -93,7 +93,7 @@ class Nominator:
         if not pods:
             del self._pods[node_name]
         if node_name:
-            self._effect.withdraw(uid)
+            self._effect.remove_nomination(uid)
 
     def left_queue(self, pod: Pod) -> None:
         """The pod was popped: until it is back, only its name is known."""

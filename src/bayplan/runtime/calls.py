@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
-from bayplan.framework.node_statuses import Collected, Reasons, collect
+from bayplan.framework.node_statuses import Reasons, Rejections, collect
 from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
@@ -64,7 +64,7 @@ def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reaso
     try:
         for reject in step.plugin.filter(state, pod, node) or ():
             if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
-                why = reasons.joined(why, reject)
+                why = reasons.with_reason(why, reject)
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
     return why
@@ -72,7 +72,7 @@ def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reaso
 
 def filter_rows(
     step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
-) -> Collected | None:
+) -> Rejections | None:
     """What a plugin rejects, or None where it rejects nothing."""
     try:
         return collect(step.plugin.filter(state, pod, nodes) or (), reasons, len(nodes))
@@ -80,14 +80,16 @@ def filter_rows(
         raise filter_error(step.name, describe(error)) from error
 
 
-def minds_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
+def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
     """On which rows it matters to a plugin's Filter which pods are there; on all, unless it says so."""
-    if not hasattr(step.plugin, "minds_pods"):
+    if not hasattr(step.plugin, "nodes_affected_by_pods"):
         return np.ones(len(nodes), dtype=np.bool_)
     try:
-        minded = np.asarray(step.plugin.minds_pods(state, pod, nodes))
+        minded = np.asarray(step.plugin.nodes_affected_by_pods(state, pod, nodes))
         if minded.shape != (len(nodes),) or minded.dtype != np.bool_:
-            raise ValueError(f"minds_pods gave {minded.dtype} {minded.shape} for {len(nodes)} nodes")
+            raise ValueError(
+                f"nodes_affected_by_pods gave {minded.dtype} {minded.shape} for {len(nodes)} nodes"
+            )
         return minded
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.runtime.signature_results import Standing
+from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.ties import heap_rank, pick
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -55,14 +55,14 @@ class Feasible:
     Args:
         candidates: the rows looked at, in order; the search stops once `wanted` of them pass.
         passing: for each row of the table whether it passes.
-        masks: what plugins that are not kept reject; None where that is mixed up with other verdicts.
+        masks: what plugins that are not kept reject; None where that is mixed up with other node_statuses.
         most: a bound for total scores.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        standing: Standing,
+        results: SignatureResults,
         candidates: SearchOrder,
         passing: NDArray[np.bool_],
         masks: Masks | None,
@@ -76,7 +76,7 @@ class Feasible:
         rows = candidates.rows
         fitting = passing.take(rows).nonzero()[0]
         self._complete = len(fitting) <= wanted
-        self.looked_at = rows if self._complete else rows[: fitting[wanted]]
+        self.evaluated = rows if self._complete else rows[: fitting[wanted]]
         """The rows that were looked at until enough were found."""
         self._count = count = min(len(fitting), wanted)
         self._fitting, self._fitting_cell = _room(len(rows))
@@ -92,14 +92,14 @@ class Feasible:
         self._most = most
         shift = len(self._rank).bit_length()
         self._shift = shift if most < 1 << (62 - shift) else 0
-        self._remember(standing, passing, masks)
+        self._remember(results, passing, masks)
 
     def __len__(self) -> int:
         return self._count
 
-    def _remember(self, standing: Standing, passing: NDArray[np.bool_], masks: Masks | None) -> None:
-        self._standing = standing
-        self._version = standing.feasible_version
+    def _remember(self, results: SignatureResults, passing: NDArray[np.bool_], masks: Masks | None) -> None:
+        self._results = results
+        self._version = results.feasible_version
         self._passing = passing
         self._masks = masks
 
@@ -109,16 +109,16 @@ class Feasible:
         """Whether these rows are looked at, and their labels and taints are as they were."""
         return self._candidates is candidates and self._topology == self._cluster.topology_version
 
-    def holds(self, standing: Standing, masks: Masks | None) -> bool:
+    def holds(self, results: SignatureResults, masks: Masks | None) -> bool:
         """Whether nobody has said anything new. Masks are shared until they change: identity will do."""
-        if self._standing is not standing or self._version != standing.feasible_version:
+        if self._results is not results or self._version != results.feasible_version:
             return False
         known = self._masks
         if masks is None or known is None or len(masks) != len(known):
             return False
         return all(mine is given for mine, given in zip(known, masks, strict=True))
 
-    def follow(self, standing: Standing, passing: NDArray[np.bool_], masks: Masks | None) -> bool:
+    def follow(self, results: SignatureResults, passing: NDArray[np.bool_], masks: Masks | None) -> bool:
         """Takes rows in or out, if they are few. False where it is better to begin anew."""
         changed = (passing != self._passing).nonzero()[0]
         if len(changed):
@@ -130,9 +130,9 @@ class Feasible:
                     self._take_in(row, place) if passing[row] else self._take_out(place)
             self._view = None
             self._has_keys = False
-        if self._standing is not standing:
+        if self._results is not results:
             self._usage_cursor = -1
-        self._remember(standing, passing, masks)
+        self._remember(results, passing, masks)
         return True
 
     def _take_in(self, row: int, place: int) -> None:
@@ -140,7 +140,7 @@ class Feasible:
         for column in (self._fitting, self._totals):
             column[at + 1 : end + 1] = column[at:end]
         self._fitting_cell[at] = place
-        self._total_cell[at] = self._standing.total_of(row)
+        self._total_cell[at] = self._results.total_of(row)
         self._count += 1
 
     def _take_out(self, place: int) -> None:
@@ -186,22 +186,22 @@ class Feasible:
         return int(self._candidates.rows[self._fitting_cell[position]])
 
     def _follow_scores(self, pod: Pod) -> None:
-        standing, log = self._standing, self._cluster.usage_log
-        if self._scores_version != standing.scores_version:
+        results, log = self._results, self._cluster.usage_log
+        if self._scores_version != results.scores_version:
             self._read_all(pod)
         elif self._usage_cursor != log.end:
             changed = log.since(self._usage_cursor)
-            if changed is None or len(changed) > FEW_ROWS or standing.normal_follows_usage:
+            if changed is None or len(changed) > FEW_ROWS or results.normal_follows_usage:
                 self._read_all(pod)
             else:
                 for row in changed:
                     self._read_one(row)
-        self._scores_version, self._usage_cursor = standing.scores_version, log.end
+        self._scores_version, self._usage_cursor = results.scores_version, log.end
 
     def _read_all(self, pod: Pod) -> None:
-        rows, standing = self.view.rows, self._standing
-        totals = standing.totals(rows)
-        self._normalized = standing.normalized(pod, rows)
+        rows, results = self.view.rows, self._results
+        totals = results.totals(rows)
+        self._normalized = results.normalized(pod, rows)
         if self._normalized is not None:
             totals += self._normalized
         self._totals[: self._count] = totals
@@ -212,7 +212,7 @@ class Feasible:
         at = self._position(place)
         if at == self._count or self._fitting_cell[at] != place:
             return
-        total = self._standing.total_of(row)
+        total = self._results.total_of(row)
         if self._normalized is not None:
             total += int(self._normalized[at])
         self._total_cell[at] = total

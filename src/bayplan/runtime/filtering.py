@@ -1,8 +1,8 @@
-"""Asking the filters: about the cluster as it is, and about what if.
+"""Runs the Filter plugins, on the cluster as it is and on hypotheses.
 
-Kept plugins have answered for all rows already (`Standing`); here the others are asked, and all of them about
-hypotheses. Pods nominated to a node count as if they were there, if they go first: the pod must fit with them
-and without them.
+Results of cached plugins are in `SignatureResults` already; here the other plugins run, and all of them on
+hypotheses. Nominated pods of higher or equal priority count as if they were on their node: the pod must fit
+with them and without them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import PASS, Collected, Reasons, Verdicts
+from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, Rejections
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime import calls
-from bayplan.runtime.nominated_pods import KeptPromises, joined, with_promised
+from bayplan.runtime.nominated_pods import NominatedResults, joined, with_nominated
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import ADJUST, Caller, timed
@@ -29,7 +29,7 @@ from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.view import NodeColumns
 from bayplan.snapshot.what_if import FEW_ROWS, Hypothesis
 
-MOST_REASONS: Final = 1000
+MAX_REASONS: Final = 1000
 """Combinations of reasons that are remembered of one plugin for pods of one shape."""
 
 Adjust = Callable[[CycleState, Pod, Pod, NodeInfo], Status | None]
@@ -44,153 +44,163 @@ class Filtering:
         self._caller = caller
         self._cluster = cluster
         self._nodes = NodeColumns(cluster)
-        self._asked = tuple(step for step in profile.filters if not step.kept)
-        self._reading_pods = tuple(step for step in profile.filters if step.usage or not step.kept)
+        self._asked = tuple(step for step in profile.filters if not step.cached)
+        self._reading_pods = tuple(step for step in profile.filters if step.usage or not step.cached)
         """Those that may say something else if other pods were there."""
 
     def asked(self, search: Search) -> list[Step]:
         """The plugins that are asked in every cycle and have something to say about this pod."""
-        return [step for step in self._asked if step.name not in search.skipped]
+        return [step for step in self._asked if step.name not in search.skipped_filters]
 
-    def verdicts(self, search: Search) -> Verdicts:
+    def node_statuses(self, search: Search) -> NodeStatuses:
         """What the filters say about every row, pods nominated there included."""
-        standing, asked = search.standing, self.asked(search)
+        results, asked = search.results, self.asked(search)
         for step in asked:
-            if len(standing.reasons[step.index]) > MOST_REASONS:
+            if len(results.reasons[step.index]) > MAX_REASONS:
                 # A plugin that never says the same twice would be remembered for ever.
-                standing.reasons[step.index] = Reasons(step.name)
-        verdicts = Verdicts(standing.who, standing.why, standing.reasons)
-        self._ask(search, asked, self._nodes, verdicts)
+                results.reasons[step.index] = Reasons(step.name)
+        node_statuses = NodeStatuses(results.who, results.why, results.reasons)
+        self._ask(search, asked, self._nodes, node_statuses)
         if self._cluster.nominated:
-            self._mind_promises(search, verdicts, row_local=not asked)
-        return verdicts
+            self._filter_with_nominated(search, node_statuses, is_local=not asked)
+        return node_statuses
 
-    def _mind_promises(self, search: Search, verdicts: Verdicts, *, row_local: bool) -> None:
+    def _filter_with_nominated(self, search: Search, node_statuses: NodeStatuses, *, is_local: bool) -> None:
         """Pods that are expected on a node and go first count as if they were there."""
 
-        def judge(supposed: Hypothesis) -> Verdicts:
-            return self.judge_plainly(search, supposed)
+        def filter_hypothesis(supposed: Hypothesis) -> NodeStatuses:
+            return self.filter_as_given(search, supposed)
 
-        if row_local:
-            key = (KeptPromises, search.pod.priority)
-            kept: KeptPromises | None = search.standing.shared.get(key)
+        if is_local:
+            key = (NominatedResults, search.pod.priority)
+            kept: NominatedResults | None = search.results.shared.get(key)
             if kept is None:
-                kept = search.standing.shared[key] = KeptPromises(self._cluster)
-            kept.renew(search.pod, judge)
-            verdicts.overrule_all(kept.who, kept.why)
+                kept = search.results.shared[key] = NominatedResults(self._cluster)
+            kept.renew(search.pod, filter_hypothesis)
+            node_statuses.overrule_all(kept.who, kept.why)
             return
-        supposed = with_promised(self._cluster, search.pod, None)
+        supposed = with_nominated(self._cluster, search.pod, None)
         if supposed is not None:
-            verdicts.overrule(supposed.rows, judge(supposed))
+            node_statuses.overrule(supposed.rows, filter_hypothesis(supposed))
 
     def fits_row(self, search: Search, row: int) -> bool:
-        """Whether one row passes, pods nominated there included. The Standing must be up to date."""
-        if search.standing.who[row] != PASS:
+        """Whether one row passes, pods nominated there included. The SignatureResults must be up to date."""
+        if search.results.who[row] != PASS:
             return False
         rows = np.array([row], dtype=np.intp)
         asked = self.asked(search)
         if asked:
             view = NodeColumns(self._cluster, rows)
-            verdicts = self._no_verdicts(search, view)
-            self._ask(search, asked, view, verdicts)
-            if verdicts.who[0] != PASS:
+            node_statuses = self._no_verdicts(search, view)
+            self._ask(search, asked, view, node_statuses)
+            if node_statuses.who[0] != PASS:
                 return False
-        supposed = with_promised(self._cluster, search.pod, rows)
-        return supposed is None or bool(self.judge_plainly(search, supposed).passing[0])
+        supposed = with_nominated(self._cluster, search.pod, rows)
+        return supposed is None or bool(self.filter_as_given(search, supposed).passing[0])
 
-    def judge(self, search: Search, hypothesis: Hypothesis, *, kept_only: bool = False) -> Verdicts:
+    def filter_hypothesis(
+        self, search: Search, hypothesis: Hypothesis, *, cached_only: bool = False
+    ) -> NodeStatuses:
         """What the filters would say if other pods were on these rows, pods nominated there included."""
         together = joined(hypothesis, search.pod) if self._cluster.nominated else None
         if together is None:
-            return self.judge_plainly(search, hypothesis, kept_only=kept_only)
+            return self.filter_as_given(search, hypothesis, cached_only=cached_only)
         at, with_them = together
-        verdicts = self._no_verdicts(search, hypothesis)
-        verdicts.overrule(at, self.judge_plainly(search, with_them, kept_only=kept_only))
-        left = verdicts.passing.nonzero()[0]
+        node_statuses = self._no_verdicts(search, hypothesis)
+        node_statuses.overrule(at, self.filter_as_given(search, with_them, cached_only=cached_only))
+        left = node_statuses.passing.nonzero()[0]
         if len(left):
             without = hypothesis.subset(left)
-            verdicts.overrule(left, self.judge_plainly(search, without, kept_only=kept_only))
-        return verdicts
+            node_statuses.overrule(left, self.filter_as_given(search, without, cached_only=cached_only))
+        return node_statuses
 
-    def judge_plainly(self, search: Search, supposed: Hypothesis, *, kept_only: bool = False) -> Verdicts:
+    def filter_as_given(
+        self, search: Search, supposed: Hypothesis, *, cached_only: bool = False
+    ) -> NodeStatuses:
         """What the filters say about these rows with just these pods there."""
-        standing = search.standing
+        results = search.results
         steps = [
             step
             for step in self._reading_pods
-            if not (standing.skips(step.name) if step.kept else kept_only or step.name in search.skipped)
+            if not (
+                results.skips(step.name)
+                if step.cached
+                else cached_only or step.name in search.skipped_filters
+            )
         ]
-        verdicts = Verdicts(*standing.from_nodes_alone(supposed.rows), standing.reasons)
+        node_statuses = NodeStatuses(*results.from_nodes_alone(supposed.rows), results.reasons)
         if len(supposed) <= FEW_ROWS and all(step.elementwise for step in steps):
-            self._ask_in_plain_numbers(search, steps, supposed, verdicts)
+            self._ask_in_plain_numbers(search, steps, supposed, node_statuses)
         else:
-            self._ask(search, steps, supposed, verdicts)
-        return verdicts
+            self._ask(search, steps, supposed, node_statuses)
+        return node_statuses
 
-    def indifferent(self, search: Search) -> NDArray[np.bool_]:
+    def locally_decided(self, search: Search) -> NDArray[np.bool_]:
         """The rows that filters which are not kept leave to the others, whoever is taken away from there.
 
         They let the pod in as it is and with pods that are expected there, and the pods there do not matter.
         """
         asked, pod = self.asked(search), search.pod
-        verdicts = self._no_verdicts(search, self._nodes)
-        self._ask(search, asked, self._nodes, verdicts)
-        indifferent = verdicts.passing
+        node_statuses = self._no_verdicts(search, self._nodes)
+        self._ask(search, asked, self._nodes, node_statuses)
+        locally_decided = node_statuses.passing
         for step in asked:
-            indifferent &= ~calls.minds_pods(step, search.state, pod, self._nodes)
-        supposed = with_promised(self._cluster, pod, None) if self._cluster.nominated else None
+            locally_decided &= ~calls.nodes_affected_by_pods(step, search.state, pod, self._nodes)
+        supposed = with_nominated(self._cluster, pod, None) if self._cluster.nominated else None
         if supposed is not None:
             expected = self._no_verdicts(search, supposed)
             self._ask(search, asked, supposed, expected)
-            indifferent[supposed.rows] &= expected.passing
-        return indifferent
+            locally_decided[supposed.rows] &= expected.passing
+        return locally_decided
 
     def _ask_in_plain_numbers(
-        self, search: Search, steps: Sequence[Step], supposed: Hypothesis, verdicts: Verdicts
+        self, search: Search, steps: Sequence[Step], supposed: Hypothesis, node_statuses: NodeStatuses
     ) -> None:
         for position in range(len(supposed)):
             one = supposed.one(position)
             for step in steps:
-                if step.index > verdicts.who[position]:
+                if step.index > node_statuses.who[position]:
                     break
-                state, reasons = self._state(search, step), search.standing.reasons[step.index]
+                state, reasons = self._state(search, step), search.results.reasons[step.index]
                 why = self._caller.calls.filter_one(step, state, search.pod, one, reasons)
                 if why:
-                    verdicts.who[position], verdicts.why[position] = step.index, why
+                    node_statuses.who[position], node_statuses.why[position] = step.index, why
                     break
 
-    def alone(self, search: Search, step: Step) -> Verdicts:
+    def alone(self, search: Search, step: Step) -> NodeStatuses:
         """What one plugin says about every row, whatever the others say."""
-        verdicts = self._no_verdicts(search, self._nodes)
-        self._ask(search, [step], self._nodes, verdicts)
-        supposed = with_promised(self._cluster, search.pod, None)
+        node_statuses = self._no_verdicts(search, self._nodes)
+        self._ask(search, [step], self._nodes, node_statuses)
+        supposed = with_nominated(self._cluster, search.pod, None)
         if supposed is not None:
             there = self._no_verdicts(search, supposed)
             self._ask(search, [step], supposed, there)
-            verdicts.overrule(supposed.rows, there)
-        return verdicts
+            node_statuses.overrule(supposed.rows, there)
+        return node_statuses
 
     @staticmethod
-    def _no_verdicts(search: Search, view: NodeColumns) -> Verdicts:
+    def _no_verdicts(search: Search, view: NodeColumns) -> NodeStatuses:
         who = np.full(len(view), PASS, dtype=np.int8)
-        return Verdicts(who, np.zeros(len(view), dtype=np.int64), search.standing.reasons)
+        return NodeStatuses(who, np.zeros(len(view), dtype=np.int64), search.results.reasons)
 
-    def _ask(self, search: Search, steps: Sequence[Step], view: NodeColumns, verdicts: Verdicts) -> None:
-        """Adds the verdicts of these plugins."""
+    def _ask(
+        self, search: Search, steps: Sequence[Step], view: NodeColumns, node_statuses: NodeStatuses
+    ) -> None:
+        """Adds the node_statuses of these plugins."""
         for step in steps:
             left: IdColumn | None = None
             if step.one_node_at_a_time:
-                left = (verdicts.who > step.index).nonzero()[0]
+                left = (node_statuses.who > step.index).nonzero()[0]
                 if view is self._nodes:
                     left = left[self._cluster.nodes.exists.read.take(left)]
             found = self._collect(search, step, view, left)
             if found is not None:
-                verdicts.add(step.index, found if left is None else found.among(left, len(view)))
+                node_statuses.add(step.index, found if left is None else found.among(left, len(view)))
 
     def _collect(
         self, search: Search, step: Step, view: NodeColumns, left: IdColumn | None
-    ) -> Collected | None:
-        reasons = search.standing.reasons[step.index]
+    ) -> Rejections | None:
+        reasons = search.results.reasons[step.index]
         state = self._state(search, step)
         if isinstance(view, Hypothesis):
             view = view if left is None else view.subset(left)
@@ -202,11 +212,11 @@ class Filtering:
 
     @staticmethod
     def _state(search: Search, step: Step) -> CycleState:
-        return search.standing.state_of(step) if step.kept else search.state
+        return search.results.state_of(step) if step.cached else search.state
 
-    def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Collected | None:
+    def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Rejections | None:
         """For plugins with AddPod and RemovePod: each row has a state of its own."""
-        reasons = search.standing.reasons[step.index]
+        reasons = search.results.reasons[step.index]
         why = np.zeros(len(view), dtype=np.int64)
         for position in range(len(view)):
             state = self._state(search, step).clone()
@@ -220,7 +230,7 @@ class Filtering:
                     self._adjust(verb, method, step, state, search.pod, other, node)
             row = view.subset(np.array([position], dtype=np.intp))
             why[position] = self._caller.calls.filter_one(step, state, search.pod, row, reasons)
-        return Collected.from_numbers(why, reasons) if why.any() else None
+        return Rejections.from_numbers(why, reasons) if why.any() else None
 
     def _adjust(
         self, verb: str, method: Adjust, step: Step, state: CycleState, pod: Pod, other: Pod, node: NodeInfo

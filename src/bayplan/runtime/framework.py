@@ -1,7 +1,7 @@
 """One pod, all nodes: PreFilter, Filter, PreScore, Score, and which node is best.
 
 `Framework.find` is a plain function of cluster and pod: what is asked in which order. Plugins that declare
-what they read have answered already, in the pod's `Standing`; the others are asked in every cycle
+what they read have answered already, in the pod's `SignatureResults`; the others are asked in every cycle
 (`prefiltering.py`, `filtering.py`, `scoring.py`). Which rows fit, and which is best: `feasible.py`.
 """
 
@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import Verdicts
-from bayplan.framework.outcome import NO_STATUS, Diagnosis, RowByRow
+from bayplan.framework.node_statuses import NodeStatuses
+from bayplan.framework.outcome import NO_STATUS, Diagnosis, LocalFilters
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
@@ -25,7 +25,7 @@ from bayplan.runtime.pre_filtering import PreFiltering
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.scoring import Scoring
 from bayplan.runtime.search import ExtenderSteps, Filtered, Found, NotFound, Search, SearchStart
-from bayplan.runtime.signature_cache import Shapes
+from bayplan.runtime.signature_cache import SignatureCache
 from bayplan.runtime.ties import pick
 from bayplan.runtime.timing import Caller, PointObserver
 from bayplan.snapshot.cluster import Cluster
@@ -44,13 +44,13 @@ class Framework:
         profile: Profile,
         cluster: Cluster,
         *,
-        keep: bool = True,
+        cache: bool = True,
         percentage_of_nodes_to_score: int = 0,
         start: SearchStart | None = None,
     ) -> None:
         self.profile = profile
         self.cluster = cluster
-        self._keep = keep
+        self._cache = cache
         own = profile.percentage_of_nodes_to_score
         self._percentage = percentage_of_nodes_to_score if own is None else own
         self._start = SearchStart() if start is None else start
@@ -59,7 +59,7 @@ class Framework:
         self.caller = Caller()
         self.extenders: ExtenderSteps | None = None
         """Asked in the middle of a cycle, where the configuration names extenders."""
-        self._shapes = Shapes(profile, cluster, self.caller)
+        self._shapes = SignatureCache(profile, cluster, self.caller)
         self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
         self.scoring = Scoring(profile, cluster, self.caller)
@@ -73,15 +73,15 @@ class Framework:
     # Search
 
     def begin(self, pod: Pod) -> Search:
-        if not self._keep:
-            return self.begin_anew(pod)
-        facts = self.cluster.templates.facts(pod)
-        standing, kept = self._shapes.of(pod, facts)
-        return Search(pod, facts, CycleState(kept), standing)
+        if not self._cache:
+            return self.begin_uncached(pod)
+        info = self.cluster.pod_infos.of(pod)
+        results, kept = self._shapes.of(pod, info)
+        return Search(pod, info, CycleState(kept), results)
 
-    def begin_anew(self, pod: Pod) -> Search:
+    def begin_uncached(self, pod: Pod) -> Search:
         """A search that uses nothing of what is kept."""
-        return Search(pod, self.cluster.templates.facts(pod), CycleState(), self._shapes.anew(pod))
+        return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), self._shapes.anew(pod))
 
     def find(self, pod: Pod) -> Found | NotFound:
         """`search` without extenders."""
@@ -93,27 +93,29 @@ class Framework:
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
-        search.standing.sync()
-        nominated = self.nominated_first(search)
+        search.results.sync()
+        nominated = self.try_nominated_node(search)
         if nominated is not None and (extenders is None or (yield from extenders.accepts(nominated))):
             return nominated
-        filtered = self.filtered(search, self.filtering.verdicts(search))
+        filtered = self.filtered(search, self.filtering.node_statuses(search))
         if extenders is not None:
             return (yield from extenders.choose(search, filtered))
         return self.choose(search, filtered)
 
-    def is_row_local(self, search: Search) -> bool:
+    def is_local(self, search: Search) -> bool:
         """Whether the filters' verdict on a row follows from that row alone, for this pod."""
-        return self._keep and not self.filtering.asked(search)
+        return self._cache and not self.filtering.asked(search)
 
-    def row_by_row(self, search: Search) -> RowByRow | None:
+    def local_filters(self, search: Search) -> LocalFilters | None:
         """What can be said for each row alone, where not all can."""
-        if not self._keep or not self.filtering.asked(search):
+        if not self._cache or not self.filtering.asked(search):
             return None
         filtering = self.filtering
-        return RowByRow(
-            judge=lambda hypothesis: filtering.judge(search, hypothesis, kept_only=True),
-            indifferent=lambda: filtering.indifferent(search),
+        return LocalFilters(
+            filter_hypothesis=lambda hypothesis: filtering.filter_hypothesis(
+                search, hypothesis, cached_only=True
+            ),
+            locally_decided=lambda: filtering.locally_decided(search),
         )
 
     # PreFilter
@@ -123,12 +125,14 @@ class Framework:
         if self.observer is not None:
             self.caller.use(self.observer.sample())
         rejected = self._pre_filtering.run(search)
-        self.caller.passed(Point.PRE_FILTER, Code.SUCCESS if rejected is None else rejected.absent.code)
+        self.caller.passed(
+            Point.PRE_FILTER, Code.SUCCESS if rejected is None else rejected.absent_nodes_status.code
+        )
         return rejected
 
     # The nominated node first
 
-    def nominated_first(self, search: Search) -> Found | None:
+    def try_nominated_node(self, search: Search) -> Found | None:
         """A pod that was promised a node gets it if it fits there, and no other node is looked at."""
         name = search.pod.status.nominated_node_name
         if not name:
@@ -144,13 +148,15 @@ class Framework:
         self.caller.passed(Point.FILTER)
         return Found(search, row, name, 1, 1) if fits else None
 
-    def with_nominated_node(self, search: Search, looked_at: IdColumn, verdicts: Verdicts) -> IdColumn:
+    def with_nominated_node(
+        self, search: Search, evaluated: IdColumn, node_statuses: NodeStatuses
+    ) -> IdColumn:
         """The rows looked at, with that of the nominated node, which was looked at first and did not fit."""
         row = self.cluster.nodes.row_of.get(search.pod.status.nominated_node_name, -1)
-        if row < 0 or not self.cluster.nodes.exists.cell[row] or row in looked_at:
-            return looked_at
-        status = verdicts.status(row)
-        return looked_at if status is None or not status.is_rejection else np.append(looked_at, row)
+        if row < 0 or not self.cluster.nodes.exists.cell[row] or row in evaluated:
+            return evaluated
+        status = node_statuses.status(row)
+        return evaluated if status is None or not status.is_rejection else np.append(evaluated, row)
 
     # Choosing
 
@@ -160,49 +166,49 @@ class Framework:
         if len(feasible) == 0:
             return self.not_found(search, filtered)
         row = feasible.row_at(0) if len(feasible) == 1 else self._best(search, feasible)
-        return Found(search, row, self.cluster.nodes.name[row], len(feasible), len(filtered.looked_at))
+        return Found(search, row, self.cluster.nodes.name[row], len(feasible), len(filtered.evaluated))
 
-    def filtered(self, search: Search, verdicts: Verdicts) -> Filtered:
+    def filtered(self, search: Search, node_statuses: NodeStatuses) -> Filtered:
         """Which nodes are looked at, and which of them fit. Moves on where the next search begins."""
         candidates, absent, by = self.candidates(search)
-        feasible = self._feasible(search, candidates, verdicts)
-        looked_at = feasible.looked_at
-        error = self.first_error(verdicts, looked_at)
-        looked_at = self.with_nominated_node(search, looked_at, verdicts)
+        feasible = self._feasible(search, candidates, node_statuses)
+        evaluated = feasible.evaluated
+        error = self.first_error(node_statuses, evaluated)
+        evaluated = self.with_nominated_node(search, evaluated, node_statuses)
         total = self.cluster.node_count
-        self._start.index = (self._start.index + len(looked_at)) % total if total else 0
+        self._start.index = (self._start.index + len(evaluated)) % total if total else 0
         if error is not None:
             raise error
         self.caller.passed(Point.FILTER)
-        return Filtered(looked_at, feasible, verdicts, absent, tuple(by))
+        return Filtered(evaluated, feasible, node_statuses, absent, tuple(by))
 
     def not_found(self, search: Search, filtered: Filtered) -> NotFound:
         diagnosis = Diagnosis(
             cluster=self.cluster,
             node_count=self.cluster.node_count,
-            looked_at=filtered.looked_at,
-            verdicts=filtered.verdicts.detached(),
-            absent=filtered.absent,
+            evaluated=filtered.evaluated,
+            node_statuses=filtered.node_statuses.detached(),
+            absent_nodes_status=filtered.absent_nodes_status,
         )
-        diagnosis.rejecting_plugins.update(filtered.narrowed_by)
+        diagnosis.rejecting_plugins.update(filtered.pre_filter_plugins)
         diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
         return NotFound(search, diagnosis)
 
     def candidates(self, search: Search) -> tuple[SearchOrder, Status, list[str]]:
         """The rows to look at, in order, and what holds for all others."""
-        if search.node_set is None:
-            return self._rotated(), NO_STATUS, search.node_set_by
+        if search.pre_filter_nodes is None:
+            return self._rotated(), NO_STATUS, search.pre_filter_plugins
         cluster, start = self.cluster, self._first_index()
-        names = sorted(search.node_set_by)
+        names = sorted(search.pre_filter_plugins)
         absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
         row_of, exists = cluster.nodes.row_of, cluster.nodes.exists.cell
-        named = {row_of[name] for name in search.node_set if name in row_of}
+        named = {row_of[name] for name in search.pre_filter_nodes if name in row_of}
         wanted = np.zeros(cluster.nodes.high, dtype=np.bool_)
         wanted[[row for row in named if exists[row]]] = True
         order = cluster.order[wanted.take(cluster.order)]
         if len(order):
             order = np.roll(order, -(start % len(order)))
-        return SearchOrder(order, cluster.nodes.high), absent, search.node_set_by
+        return SearchOrder(order, cluster.nodes.high), absent, search.pre_filter_plugins
 
     def _first_index(self) -> int:
         """Where in the node list this search begins; the list may have become shorter."""
@@ -219,31 +225,31 @@ class Framework:
             self._rotation = (key, SearchOrder(order, cluster.nodes.high))
         return self._rotation[1]
 
-    def _feasible(self, search: Search, candidates: SearchOrder, verdicts: Verdicts) -> Feasible:
+    def _feasible(self, search: Search, candidates: SearchOrder, node_statuses: NodeStatuses) -> Feasible:
         """The rows that fit: those that fitted the pod before, if they still do."""
-        standing, masks = search.standing, verdicts.masks
-        last: Feasible | None = search.state.kept.get(Feasible) if masks != () else standing.feasible
+        results, masks = search.results, node_statuses.masks
+        last: Feasible | None = search.state.kept.get(Feasible) if masks != () else results.feasible
         if last is not None and last.is_about(candidates):
-            if last.holds(standing, masks):
+            if last.holds(results, masks):
                 return last
-            passing = verdicts.passing
-            if last.follow(standing, passing, masks):
+            passing = node_statuses.passing
+            if last.follow(results, passing, masks):
                 return last
         else:
-            passing = verdicts.passing
+            passing = node_statuses.passing
         made = Feasible(
             self.cluster,
-            standing,
+            results,
             candidates,
             passing,
             masks,
             wanted=self._nodes_to_find(len(candidates.rows)),
-            most=self.profile.most_score,
+            most=self.profile.max_total,
         )
         if masks != ():
             search.state.kept[Feasible] = made
         else:
-            standing.feasible = made
+            results.feasible = made
         return made
 
     def _nodes_to_find(self, count: int) -> int:
@@ -255,11 +261,11 @@ class Framework:
         return max(MIN_FEASIBLE, count * self._percentage // 100)
 
     @staticmethod
-    def first_error(verdicts: Verdicts, looked_at: IdColumn) -> calls.AttemptError | None:
-        if not verdicts.may_have_errors:
+    def first_error(node_statuses: NodeStatuses, evaluated: IdColumn) -> calls.AttemptError | None:
+        if not node_statuses.may_have_errors:
             return None
-        for row in looked_at:
-            status = verdicts.status(int(row))
+        for row in evaluated:
+            status = node_statuses.status(int(row))
             if status is not None and status.code is Code.ERROR:
                 return calls.filter_error(status.plugin, status.message)
         return None
@@ -270,7 +276,7 @@ class Framework:
         """The best of several rows."""
         if not self.profile.scores:
             return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1))
-        search.standing.prepare_scores()
+        search.results.prepare_scores()
         asked = self.scoring.asked(search, lambda: feasible.view)
         self.caller.passed(Point.PRE_SCORE)
         added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
@@ -282,7 +288,7 @@ class Framework:
         """Total scores of feasible rows, for comparing them with one another."""
         if not self.profile.scores:
             return np.ones(len(view), dtype=np.int64)
-        search.standing.prepare_scores()
+        search.results.prepare_scores()
         asked = self.scoring.asked(search, lambda: view)
         self.caller.passed(Point.PRE_SCORE)
         totals = self.scoring.totals(search, view, asked)

@@ -13,14 +13,14 @@ from collections.abc import Callable
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import PASS, Verdicts, Who, Why
+from bayplan.framework.node_statuses import PASS, NodeStatuses, Who, Why
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.following import RowFollower
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
 
 
-class KeptPromises:
+class NominatedResults:
     """For pods of one signature and priority: the rows that are refused because of who is expected there."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -36,7 +36,7 @@ class KeptPromises:
         """Who refuses a row with those pods there; PASS where nobody does, and where nobody is expected."""
         self.why: Why = np.zeros(rows, dtype=np.int64)
 
-    def renew(self, pod: Pod, judge: Callable[[Hypothesis], Verdicts]) -> None:
+    def renew(self, pod: Pod, judge: Callable[[Hypothesis], NodeStatuses]) -> None:
         """Judges the rows that changed, and the one where the pod is expected itself."""
         own = self._cluster.nominated_row(pod.uid)
         changed = self._follower.changed()
@@ -49,7 +49,7 @@ class KeptPromises:
                 self._outdated.add(own)
             rows = np.fromiter(self._outdated, dtype=np.intp, count=len(self._outdated))
             self.who[rows] = PASS
-        supposed = with_promised(self._cluster, pod, rows)
+        supposed = with_nominated(self._cluster, pod, rows)
         if supposed is not None:
             found = judge(supposed)
             self.who[supposed.rows] = found.who
@@ -58,7 +58,7 @@ class KeptPromises:
         self._outdated = {own} if own >= 0 else set()
 
 
-def with_promised(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothesis | None:
+def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothesis | None:
     """The rows where pods are expected that go before this one, with those pods there. None: there are none.
 
     `rows` says which rows are meant; None: all.
@@ -85,7 +85,7 @@ def joined(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | None:
     Returns the places in `base` of these rows, too. None: there are none.
     """
     cluster = base.cluster
-    promised = with_promised(cluster, pod, base.rows)
+    promised = with_nominated(cluster, pod, base.rows)
     if promised is None:
         return None
     at = _places(base.rows, promised.rows)

@@ -1,11 +1,11 @@
-"""What one plugin answered for pods that are alike to it, row by row, brought up to date by what changed.
+"""The results of one plugin for identical pods, row by row, brought up to date by what changed.
 
-A plugin that declares what it reads (`Reads`) is asked once for all pods with equal values of those fields.
-Pods of different shapes often share: fifty applications with five sizes keep five columns of
-NodeResourcesFit, not fifty. When a pod comes, only rows that changed since are asked about again:
+A plugin that declares its `Dependencies` runs once for all pods with equal values of those fields. Pods with
+different signatures often share: fifty applications of five sizes have five columns of NodeResourcesFit, not
+fifty. When a pod comes, only rows that changed since are computed again:
 
     node_log   → the Node object changed
-    usage_log  → pods came or went (only for plugins that read usage)
+    usage_log  → pods came or went (only for plugins that depend on usage)
 
 A few changed rows are evaluated with plain numbers (`OneNode`), where the plugin allows it.
 """
@@ -25,7 +25,7 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
-from bayplan.runtime.signature import SignatureOf
+from bayplan.runtime.signature import PodSigner
 from bayplan.runtime.timing import Caller
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -39,7 +39,7 @@ FEW_ROWS: Final = 12
 Signature = tuple[bytes, ...]
 
 
-class KeptColumn:
+class PluginColumn:
     """One number for each row, kept in step with the cluster."""
 
     __slots__ = (
@@ -131,7 +131,7 @@ class KeptColumn:
             self.values[where] = self._many(NodeColumns(self._cluster, where))
 
 
-class KeptPlugin:
+class PluginResults:
     """One plugin's answers for all pods that it cannot tell apart. `pod` is any of them."""
 
     def __init__(self, plugin: Any, pod: Pod, cluster: Cluster, caller: Caller) -> None:
@@ -150,15 +150,15 @@ class KeptPlugin:
         self._versions: tuple[int, ...] = ()
         self._images_version = -1
         self._scores: bool | None = None
-        usage = plugin.reads.usage
+        usage = plugin.depends_on.usage
         one = plugin.elementwise
-        self.verdicts = KeptColumn(cluster, self._judge, self._judge_one if one else None, usage)
-        self.raw_scores = KeptColumn(cluster, self._score, self._score_one if one else None, usage)
+        self.node_statuses = PluginColumn(cluster, self._judge, self._judge_one if one else None, usage)
+        self.raw_scores = PluginColumn(cluster, self._score, self._score_one if one else None, usage)
         self._step = Step.alone(plugin)
 
     def pre_filter(self, nodes: NodeColumns) -> Status | NodeNames:
         """PreFilter's answer: the one from before, unless objects that it read have changed."""
-        versions = self._cluster.objects.versions(self.plugin.reads.kinds)
+        versions = self._cluster.objects.versions(self.plugin.depends_on.kinds)
         if self._answer is not None and self._versions == versions:
             return self._answer
         before, self._versions = self._answer, versions
@@ -172,14 +172,14 @@ class KeptPlugin:
 
     def follow_objects(self) -> None:
         """For a plugin without PreFilter: all is new once objects that it reads have changed."""
-        versions = self._cluster.objects.versions(self.plugin.reads.kinds)
+        versions = self._cluster.objects.versions(self.plugin.depends_on.kinds)
         if self._versions != versions:
             self._versions = versions
             self._start_over()
 
     def _start_over(self) -> None:
         self.generation += 1
-        self.verdicts.start_over()
+        self.node_statuses.start_over()
         self.raw_scores.start_over()
         self._scores = None
 
@@ -198,24 +198,24 @@ class KeptPlugin:
             )
         return self._scores
 
-    def verdict_column(self) -> KeptColumn:
+    def verdict_column(self) -> PluginColumn:
         """The number of the reasons against each row; 0 where there are none."""
         self._follow_images()
-        return self.verdicts
+        return self.node_statuses
 
-    def score_column(self) -> KeptColumn:
+    def score_column(self) -> PluginColumn:
         """The raw scores."""
         self._follow_images()
         return self.raw_scores
 
     def _follow_images(self) -> None:
         """Starts over where it matters which nodes have which images, and that has changed."""
-        if self.plugin.reads.images and self._images_version != self._cluster.images_version:
+        if self.plugin.depends_on.images and self._images_version != self._cluster.images_version:
             self._images_version = self._cluster.images_version
-            self.verdicts.start_over()
+            self.node_statuses.start_over()
             self.raw_scores.start_over()
             if hasattr(self.plugin, "filter"):
-                # Others keep what follows from its verdicts.
+                # Others keep what follows from its node_statuses.
                 self.generation += 1
 
     def _judge(self, view: NodeColumns) -> NDArray[np.int64]:
@@ -253,15 +253,15 @@ class KeptPlugin:
         return self._caller.calls.score_one(self._step, self.state, self._pod, one)
 
 
-class KeptPlugins:
+class ResultCache:
     """All that is kept for one profile, by plugin and by what the plugin reads of a pod."""
 
     def __init__(self, plugins: Iterable[Any], cluster: Cluster, caller: Caller) -> None:
         self._cluster = cluster
         self._caller = caller
-        self._plugins = tuple(plugin for plugin in plugins if plugin.reads is not None)
-        self._signature_of = tuple(SignatureOf(plugin.reads.pod) for plugin in self._plugins)
-        self._kept: dict[tuple[str, bytes], KeptPlugin] = {}
+        self._plugins = tuple(plugin for plugin in plugins if plugin.depends_on is not None)
+        self._signature_of = tuple(PodSigner(plugin.depends_on.pod) for plugin in self._plugins)
+        self._kept: dict[tuple[str, bytes], PluginResults] = {}
         self.per_pod = any(signature.per_pod for signature in self._signature_of)
         """Whether pods of one template may differ in what these plugins read."""
 
@@ -269,24 +269,26 @@ class KeptPlugins:
         """Equal for pods that none of the plugins can tell apart."""
         return tuple(signature_of(pod) for signature_of in self._signature_of)
 
-    def of(self, pod: Pod, signature: Signature) -> dict[str, KeptPlugin]:
+    def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:
         """What is kept for the pod, by plugin."""
         found = {}
         for plugin, mine in zip(self._plugins, signature, strict=True):
             key = (plugin.name, mine)
             if key not in self._kept:
-                self._kept[key] = KeptPlugin(plugin, pod, self._cluster, self._caller)
+                self._kept[key] = PluginResults(plugin, pod, self._cluster, self._caller)
             found[plugin.name] = self._kept[key]
         return found
 
-    def forget_all_but(self, used: Iterable[KeptPlugin]) -> None:
+    def forget_all_but(self, used: Iterable[PluginResults]) -> None:
         """Forgets the answers that nobody puts together any more."""
         left = set(map(id, used))
         self._kept = {key: kept for key, kept in self._kept.items() if id(kept) in left}
 
-    def anew(self, pod: Pod) -> dict[str, KeptPlugin]:
+    def anew(self, pod: Pod) -> dict[str, PluginResults]:
         """The same with nothing kept."""
-        return {plugin.name: KeptPlugin(plugin, pod, self._cluster, self._caller) for plugin in self._plugins}
+        return {
+            plugin.name: PluginResults(plugin, pod, self._cluster, self._caller) for plugin in self._plugins
+        }
 
 
 def distinct(rows: Iterable[int]) -> IdColumn:

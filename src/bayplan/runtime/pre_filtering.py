@@ -1,7 +1,7 @@
-"""Asking the PreFilter plugins, which may rule nodes out by name, or end the search.
+"""Runs the PreFilter plugins, which may restrict the search to some nodes, or end it.
 
-What kept plugins answered holds until objects that they read have changed (`Standing.settled`); plugins that
-have nothing to do for pods of a shape (`Idle`) are not asked again before the cluster's rules change.
+Answers of cached plugins hold until objects that they depend on have changed (`SignatureResults.settled`);
+plugins that answered SKIP_FOR_SIGNATURE do not run again before the cluster's rules change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
-from bayplan.framework.status import IDLE, Code, Status
+from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code, Status
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import Caller
@@ -26,33 +26,33 @@ class PreFiltering:
         self._caller = caller
         self._nodes = NodeColumns(cluster)
         self._all = profile.pre_filters
-        self._asked = tuple(plugin for plugin in self._all if plugin.reads is None)
+        self._asked = tuple(plugin for plugin in self._all if plugin.depends_on is None)
         self._names = tuple(plugin.name for plugin in self._all)
         self._all_names = frozenset(self._names)
 
     def run(self, search: Search) -> Diagnosis | None:
         """Asks the plugins. A Diagnosis means that no node has to be looked at."""
-        standing, pod = search.standing, search.pod
-        plugins = self._asked if standing.settled else self._all
+        results, pod = search.results, search.pod
+        plugins = self._asked if results.settled else self._all
         remembered: Status | None = None
-        search.node_set = None
-        if not standing.settled:
-            standing.follow_objects()
+        search.pre_filter_nodes = None
+        if not results.settled:
+            results.follow_objects()
         idle = search.idle(self._cluster.rules_version).filters
         if idle:
-            search.skipped |= idle
+            search.skipped_filters |= idle
             search.pre_filtered |= idle
         for plugin in plugins:
             if plugin.name in idle:
                 continue
-            if plugin.reads is None:
+            if plugin.depends_on is None:
                 answer = self._caller.calls.pre_filter(plugin, search.state, pod, self._nodes)
                 if isinstance(answer, Status) and answer.code is Code.SKIP:
-                    search.skipped.add(plugin.name)
-                    if answer is IDLE:
+                    search.skipped_filters.add(plugin.name)
+                    if answer is SKIP_FOR_SIGNATURE:
                         idle.add(plugin.name)
             else:
-                answer = standing.pre_filter(plugin, self._nodes)
+                answer = results.pre_filter(plugin, self._nodes)
             if isinstance(answer, NodeNames):
                 rejected = self._narrow(search, plugin.name, answer)
                 if rejected is not None:
@@ -65,9 +65,9 @@ class PreFiltering:
                 remembered = answer
         search.pre_filtered = self._all_names
         if remembered is not None:
-            return self._rejected(remembered, {remembered.plugin, *search.node_set_by})
-        if search.node_set is None:
-            standing.settle()
+            return self._rejected(remembered, {remembered.plugin, *search.pre_filter_plugins})
+        if search.pre_filter_nodes is None:
+            results.settle()
         return None
 
     def _up_to(self, name: str) -> frozenset[str]:
@@ -75,11 +75,13 @@ class PreFiltering:
         return frozenset(self._names[: self._names.index(name) + 1])
 
     def _narrow(self, search: Search, plugin: str, answer: NodeNames) -> Diagnosis | None:
-        search.node_set_by.append(plugin)
-        search.node_set = answer.names if search.node_set is None else search.node_set & answer.names
-        if search.node_set:
+        search.pre_filter_plugins.append(plugin)
+        search.pre_filter_nodes = (
+            answer.names if search.pre_filter_nodes is None else search.pre_filter_nodes & answer.names
+        )
+        if search.pre_filter_nodes:
             return None
-        names = sorted(search.node_set_by)
+        names = sorted(search.pre_filter_plugins)
         reason = (
             f"node(s) didn't satisfy plugin {names[0]}"
             if len(names) == 1
@@ -91,9 +93,9 @@ class PreFiltering:
         return Diagnosis(
             cluster=self._cluster,
             node_count=self._cluster.node_count,
-            looked_at=np.zeros(0, dtype=np.intp),
-            verdicts=None,
-            absent=status,
+            evaluated=np.zeros(0, dtype=np.intp),
+            node_statuses=None,
+            absent_nodes_status=status,
             pre_filter_message=status.message,
             rejecting_plugins={plugin for plugin in plugins if plugin},
         )

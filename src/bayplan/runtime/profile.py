@@ -43,7 +43,7 @@ class Step:
     """Its place among the steps of its point: the lower one speaks first."""
     plugin: Any
     name: str
-    kept: bool
+    cached: bool
     """Its results follow from pod and row, so they are kept and brought up to date."""
     usage: bool
     """They follow from what runs on the row, too."""
@@ -65,8 +65,8 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         index=index,
         plugin=plugin,
         name=plugin.name,
-        kept=plugin.reads is not None,
-        usage=plugin.reads is not None and plugin.reads.usage,
+        cached=plugin.depends_on is not None,
+        usage=plugin.depends_on is not None and plugin.depends_on.usage,
         one_node_at_a_time=isinstance(plugin, NodePlugin),
         elementwise=plugin.elementwise and not hasattr(plugin, "add_pod"),
         weight=weight,
@@ -95,7 +95,7 @@ class Profile:
             _step(i, plugin, weights.get(plugin.name) or 1)
             for i, plugin in enumerate(self.plugins[Point.SCORE])
         )
-        self.most_score = 1 + sum(MAX_SCORE * step.weight for step in self.scores)
+        self.max_total = 1 + sum(MAX_SCORE * step.weight for step in self.scores)
         """No node's total is higher."""
         self.pre_filters = self.plugins[Point.PRE_FILTER]
         self.pre_scores = self.plugins[Point.PRE_SCORE]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bayplan.framework.status import IDLE, Code
+from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import Caller
@@ -22,8 +22,8 @@ class Scoring:
     def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._cluster = cluster
         self._caller = caller
-        self._pre_scores = tuple(plugin for plugin in profile.pre_scores if plugin.reads is None)
-        self._scores = tuple(step for step in profile.scores if not step.kept)
+        self._pre_scores = tuple(plugin for plugin in profile.pre_scores if plugin.depends_on is None)
+        self._scores = tuple(step for step in profile.scores if not step.cached)
 
     def asked(self, search: Search, view: Callable[[], NodeColumns]) -> list[Step]:
         """The plugins whose scores are not kept and that have something to say about this pod.
@@ -31,21 +31,21 @@ class Scoring:
         As a rule there are none, and then nobody needs to see the rows that fit.
         """
         idle = search.idle(self._cluster.rules_version).scores
-        silent = search.silent = set(idle)
+        silent = search.skipped_scores = set(idle)
         for plugin in self._pre_scores:
             if plugin.name not in idle:
                 answer = self._caller.calls.pre_score(plugin, search.state, search.pod, view())
                 if answer.code is Code.SKIP:
                     silent.add(plugin.name)
-                    if answer is IDLE:
+                    if answer is SKIP_FOR_SIGNATURE:
                         idle.add(plugin.name)
         return [step for step in self._scores if step.name not in silent]
 
     def totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
         """Total scores of these (feasible) rows."""
-        standing = search.standing
-        totals = standing.totals(view.rows)
-        for part in (standing.normalized(search.pod, view.rows), self.added(search, view, asked, 1)):
+        results = search.results
+        totals = results.totals(view.rows)
+        for part in (results.normalized(search.pod, view.rows), self.added(search, view, asked, 1)):
             if part is not None:
                 totals += part
         return totals
@@ -75,12 +75,12 @@ class Scoring:
 
     def table(self, search: Search, rows: IdColumn) -> list[tuple[Step, IntColumn, IntColumn]]:
         """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""
-        search.standing.prepare_scores()
+        search.results.prepare_scores()
         view = NodeColumns(self._cluster, rows)
-        steps = (*search.standing.scorers(), *self.asked(search, lambda: view))
+        steps = (*search.results.scorers(), *self.asked(search, lambda: view))
         table = []
         for step in sorted(steps, key=lambda step: step.index):
-            state = search.standing.state_of(step) if step.kept else search.state
+            state = search.results.state_of(step) if step.cached else search.state
             raw = self._caller.calls.score_rows(step, state, search.pod, view)
             table.append((step, raw, self._caller.calls.normalized(step, state, search.pod, view, raw)))
         return table

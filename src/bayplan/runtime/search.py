@@ -8,15 +8,15 @@ from typing import Protocol
 import msgspec
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import Verdicts
+from bayplan.framework.node_statuses import NodeStatuses
 from bayplan.framework.outcome import Diagnosis, PostFilterResult
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.extender_requests import Steps
 from bayplan.runtime.feasible import Feasible
-from bayplan.runtime.signature_results import Standing
-from bayplan.snapshot.facts import PodFacts
+from bayplan.runtime.signature_results import SignatureResults
 from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.pod_info import PodInfo
 from bayplan.snapshot.view import NodeColumns
 
 
@@ -40,16 +40,16 @@ class Search(msgspec.Struct):
     """One pod's search in one cycle: what later steps of the cycle need to know of it."""
 
     pod: Pod
-    facts: PodFacts
+    pod_info: PodInfo
     state: CycleState
-    standing: Standing
-    skipped: set[str] = msgspec.field(default_factory=set)
-    """Plugins without Filter for this pod, besides those that the Standing skips."""
-    node_set: frozenset[str] | None = None
-    node_set_by: list[str] = msgspec.field(default_factory=list)
+    results: SignatureResults
+    skipped_filters: set[str] = msgspec.field(default_factory=set)
+    """Plugins without Filter for this pod, besides those that the SignatureResults skips."""
+    pre_filter_nodes: frozenset[str] | None = None
+    pre_filter_plugins: list[str] = msgspec.field(default_factory=list)
     pre_filtered: frozenset[str] = frozenset()
     """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
-    silent: set[str] | None = None
+    skipped_scores: set[str] | None = None
     """Plugins without Score for this pod, besides kept ones; None where nothing was scored."""
 
     def idle(self, rules_version: int) -> Idle:
@@ -81,14 +81,14 @@ class NotFound:
 class Filtered(msgspec.Struct, frozen=True):
     """What filtering left.
 
-    `absent` is what holds for nodes that were not looked at, because the plugins in `narrowed_by` said so.
+    `absent_nodes_status` is the status of the nodes that `pre_filter_plugins` excluded.
     """
 
-    looked_at: IdColumn
+    evaluated: IdColumn
     feasible: Feasible
-    verdicts: Verdicts
-    absent: Status
-    narrowed_by: tuple[str, ...] = ()
+    node_statuses: NodeStatuses
+    absent_nodes_status: Status
+    pre_filter_plugins: tuple[str, ...] = ()
 
     @property
     def view(self) -> NodeColumns:

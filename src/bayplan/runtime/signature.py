@@ -1,7 +1,7 @@
-"""Which pods are alike: the fields of a pod that kept results depend on.
+"""Pod signatures: the fields of a pod that cached results depend on.
 
-A plugin that wants its results kept names the fields it reads (`Reads.pod`); the values of all fields that
-the plugins of a profile name are a pod's signature. Pods with equal signatures share verdicts and scores.
+A plugin that wants its results cached names the fields it depends on (`Dependencies.pod`); their values are
+the plugin's fragment of the signature. Pods with equal fragments share that plugin's results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from bayplan.api.images import pod_images
 from bayplan.api.pod import Pod
-from bayplan.snapshot.facts import relevant_volumes
+from bayplan.snapshot.pod_info import relevant_volumes
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -75,10 +75,10 @@ POD_FIELDS: Final[dict[str, Callable[[Pod], Any]]] = {
 """The fields a plugin can name, and what of the pod each stands for."""
 
 NOT_IN_TEMPLATE: Final = frozenset({"annotations", "name", "node_name"})
-"""Fields by which pods of one template (`snapshot.facts.template_key`) can differ."""
+"""Fields by which pods of one template (`snapshot.pod_info.pod_signature`) can differ."""
 
 
-class SignatureOf:
+class PodSigner:
     """Computes signatures for one profile's set of fields."""
 
     __slots__ = ("_fields", "per_pod")

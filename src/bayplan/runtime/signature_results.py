@@ -1,7 +1,7 @@
-"""How all rows stand for pods of one signature: who may take them, and what they are worth.
+"""Combined filter results and total scores for one class of identical pods.
 
-A `Standing` puts together what the kept plugins (`kept.py`) answered. Like theirs, its columns follow the
-logs: after one placement one row is put together again. Which row is best is found in `feasible.py`.
+`SignatureResults` combines the results of the cached plugins (`plugin_results.py`). Like theirs, its columns
+follow the logs: after one placement one row is combined again. `feasible.py` finds the best row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime import calls
-from bayplan.runtime.plugin_results import KeptColumn, KeptPlugin, distinct
+from bayplan.runtime.plugin_results import PluginColumn, PluginResults, distinct
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.timing import Caller
 from bayplan.snapshot.cluster import Cluster
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
 FEW_ROWS: Final = 32
 """Up to so many changed rows are put together one by one."""
 
-Filters = list[tuple[int, KeptPlugin]]
+Filters = list[tuple[int, PluginResults]]
 """Kept plugins with a say in filtering, each with its place."""
 
-Scorers = list[tuple[Step, KeptPlugin]]
+Scorers = list[tuple[Step, PluginResults]]
 
 
-class Standing:
-    """Verdicts and scores of all rows for one signature."""
+class SignatureResults:
+    """NodeStatuses and scores of all rows for one signature."""
 
     def __init__(
-        self, profile: Profile, cluster: Cluster, kept: Mapping[str, KeptPlugin], caller: Caller
+        self, profile: Profile, cluster: Cluster, kept: Mapping[str, PluginResults], caller: Caller
     ) -> None:
         self._profile = profile
         self._caller = caller
         self._cluster = cluster
         self._kept = kept
         self.reasons = {
-            step.index: kept[step.name].reasons if step.kept else Reasons(step.name)
+            step.index: kept[step.name].reasons if step.cached else Reasons(step.name)
             for step in profile.filters
         }
         self.rows_computed = 0
         """Rows that were brought up to date, over all attempts."""
         self.used = 0
-        """When it was last asked for, by the clock of `Shapes`."""
+        """When it was last asked for, by the clock of `SignatureCache`."""
         self.tallies: dict[Any, Any] = {}
         """A place for whoever counts who had a say; emptied when others have."""
         self.feasible: Feasible | None = None
@@ -74,7 +74,7 @@ class Standing:
         self._cursors = (0, 0)
         self._epochs = 0
         self._usage_epochs = 0
-        self._usage_columns: list[KeptColumn] = []
+        self._usage_columns: list[PluginColumn] = []
         self._filters: Filters = []
         self._usage_filters: Filters = []
         self._plain: Scorers = []
@@ -119,7 +119,7 @@ class Standing:
         """Whether a kept plugin's Filter is left out for these pods."""
         return plugin in self._kept and self._kept[plugin].skips
 
-    def kept_plugins(self) -> Iterable[KeptPlugin]:
+    def kept_plugins(self) -> Iterable[PluginResults]:
         return self._kept.values()
 
     def scorers(self) -> list[Step]:
@@ -156,7 +156,7 @@ class Standing:
     # Filter
 
     def sync(self) -> None:
-        """Brings verdicts (and scores, once somebody has asked for them) up to date."""
+        """Brings node_statuses (and scores, once somebody has asked for them) up to date."""
         cluster = self._cluster
         if self._asked_again:
             self._choose_plugins()
@@ -214,7 +214,7 @@ class Standing:
         self.sync()
         return self._static_who.take(rows), self._static_why.take(rows)
 
-    def _columns(self) -> list[KeptColumn]:
+    def _columns(self) -> list[PluginColumn]:
         """All kept columns that take part, brought up to date with what they depend on besides rows."""
         columns = [kept.verdict_column() for _, kept in self._filters]
         if self._scored:
@@ -243,9 +243,9 @@ class Standing:
         self._filters = [
             (step.index, self._kept[step.name])
             for step in self._profile.filters
-            if step.kept and not self._kept[step.name].skips
+            if step.cached and not self._kept[step.name].skips
         ]
-        self._usage_filters = [(i, kept) for i, kept in self._filters if kept.plugin.reads.usage]
+        self._usage_filters = [(i, kept) for i, kept in self._filters if kept.plugin.depends_on.usage]
         self._scored = False
         self._epochs = 0
 
@@ -255,7 +255,7 @@ class Standing:
         count = self._cluster.nodes.high if rows is None else len(rows)
         self.rows_computed += count
         if with_static:
-            static = [(i, kept) for i, kept in self._filters if not kept.plugin.reads.usage]
+            static = [(i, kept) for i, kept in self._filters if not kept.plugin.depends_on.usage]
             self._static_who[where], self._static_why[where] = _first(static, where, count)
         who, why = self._static_who[where], self._static_why[where]
         if self._usage_filters:
@@ -275,7 +275,7 @@ class Standing:
         self.rows_computed += 1
         who, why = self._static_who_cell[row], self._static_why_cell[row]
         for index, kept in self._usage_filters:
-            against = kept.verdicts.cell[row]
+            against = kept.node_statuses.cell[row]
             if against and index < who:
                 who, why = index, against
         self._who_cell[row] = who
@@ -306,7 +306,7 @@ class Standing:
         active = [
             (step, self._kept[step.name])
             for step in self._profile.scores
-            if step.kept and self._kept[step.name].has_score(view, step.name in with_pre_score)
+            if step.cached and self._kept[step.name].has_score(view, step.name in with_pre_score)
         ]
         for _, kept in active:
             kept.score_column().sync()
@@ -360,7 +360,7 @@ def _first(filters: Filters, where: Any, count: int) -> tuple[Who, Why]:
     who = np.full(count, PASS, dtype=np.int8)
     why = np.zeros(count, dtype=np.int64)
     for index, kept in reversed(filters):
-        against = kept.verdicts.values[where]
+        against = kept.node_statuses.values[where]
         rejected = against != 0
         if rejected.any():
             np.copyto(who, index, where=rejected)

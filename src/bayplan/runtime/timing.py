@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import Collected, Reasons
+from bayplan.framework.node_statuses import Reasons, Rejections
 from bayplan.framework.outcome import PostFilterResult
 from bayplan.framework.plugin_api import NodeNames, Wait
 from bayplan.framework.points import Point
@@ -79,7 +79,7 @@ class Calls(Protocol):
 
     def filter_rows(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
-    ) -> Collected | None: ...
+    ) -> Rejections | None: ...
 
     def pre_score(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status: ...
 
@@ -110,7 +110,7 @@ class TimedCalls:
 
     def filter_rows(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
-    ) -> Collected | None:
+    ) -> Rejections | None:
         call = timed(self._timer, step.name, Point.FILTER, calls.filter_rows)
         return call(step, state, pod, nodes, reasons)
 

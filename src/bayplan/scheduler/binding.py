@@ -72,7 +72,7 @@ class Bindings:
         """Assumes the pod, asks Reserve and Permit, and starts the binding."""
         context, pod = self._context, attempt.pod
         try:
-            context.cache.assume(pod, attempt.node_name, attempt.search.facts)
+            context.cache.assume(pod, attempt.node_name, attempt.search.pod_info)
         except CacheError as error:
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
             return

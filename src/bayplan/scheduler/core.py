@@ -96,7 +96,7 @@ class SchedulingCore:
         config: KubeSchedulerConfiguration | None = None,
         *,
         cluster: Cluster | None = None,
-        keep: bool = True,
+        cache: bool = True,
         plugins: Iterable[type[Plugin]] = BUILTIN_PLUGINS,
         handle: Handle | None = None,
     ) -> None:
@@ -108,7 +108,7 @@ class SchedulingCore:
         start = SearchStart()
         self.frameworks = {
             plan.scheduler_name: Framework(
-                make_profile(plan, classes, self.handle), self.cluster, keep=keep, start=start
+                make_profile(plan, classes, self.handle), self.cluster, cache=cache, start=start
             )
             for plan in build_profiles(config, catalog_with(given))
         }
@@ -130,8 +130,8 @@ class SchedulingCore:
     def assume(self, decision: Decision) -> None:
         """Counts the pod as running where the decision put it."""
         assert decision.found is not None
-        self.cluster.withdraw(decision.pod.uid)
-        self.cluster.add_pod(decision.pod, decision.node_name, decision.found.search.facts)
+        self.cluster.remove_nomination(decision.pod.uid)
+        self.cluster.add_pod(decision.pod, decision.node_name, decision.found.search.pod_info)
         self.cluster.trim_logs()
 
     @property

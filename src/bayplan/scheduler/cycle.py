@@ -107,7 +107,7 @@ def diagnosis_message(diagnosis: Diagnosis, post_filter_message: str = "") -> st
     return fit_error(
         diagnosis.node_count,
         [(status, len(rows)) for status, rows in diagnosis.statuses()],
-        diagnosis.absent,
+        diagnosis.absent_nodes_status,
         diagnosis.pre_filter_message,
         post_filter_message,
     )
@@ -119,11 +119,11 @@ def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
     return FilterOutcome(
         cluster=framework.cluster,
         diagnosis=result.diagnosis,
-        judge=lambda hypothesis: framework.filtering.judge(search, hypothesis),
-        kept=search.standing.shared,
+        filter_hypothesis=lambda hypothesis: framework.filtering.filter_hypothesis(search, hypothesis),
+        kept=search.results.shared,
         pre_filtered=search.pre_filtered,
-        row_local=framework.is_row_local(search),
-        row_by_row=framework.row_by_row(search),
+        is_local=framework.is_local(search),
+        local_filters=framework.local_filters(search),
     )
 
 

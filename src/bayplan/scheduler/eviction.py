@@ -81,7 +81,7 @@ class Evictions:
         return waiting is not None and waiting.gating_plugin in self._preempting_plugins
 
     def _stands_on(self, node_name: str, victim: Pod) -> bool:
-        placed = self._context.cluster.placed_pod(victim.uid)
+        placed = self._context.cluster.assigned_pod(victim.uid)
         return placed is not None and placed[1] == node_name
 
     async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:

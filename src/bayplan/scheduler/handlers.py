@@ -155,7 +155,7 @@ class PodHandler:
         """A pod whose binding is under way, with the node that it was given."""
         if not self._context.cache.is_assumed(uid):
             return None
-        placed = self._context.cluster.placed_pod(uid)
+        placed = self._context.cluster.assigned_pod(uid)
         assert placed is not None
         # Hints look at where the pod stands, and what was assumed does not say.
         pod, node_name = placed

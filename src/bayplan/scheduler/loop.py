@@ -121,7 +121,7 @@ class Scheduler:
         plugins: Iterable[type[Plugin]] = (),
         metrics: Metrics = NULL_METRICS,
         seed: int = 0,
-        keep: bool = True,
+        cache: bool = True,
         eager: bool = True,
         kinds: Sequence[type[Object]] = (),
         on_decision: Callable[[Decision], None] | None = None,
@@ -136,7 +136,7 @@ class Scheduler:
         cluster = Cluster()
         handle = SchedulerHandle(api, cluster, now, seed)
         self.core = SchedulingCore(
-            config, cluster=cluster, keep=keep, plugins=(*BUILTIN_PLUGINS, *plugins), handle=handle
+            config, cluster=cluster, cache=cache, plugins=(*BUILTIN_PLUGINS, *plugins), handle=handle
         )
         self._frameworks = self.core.frameworks
         self._extenders = (

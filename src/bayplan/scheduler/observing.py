@@ -120,7 +120,7 @@ class ExtensionPointMetrics:
     def ended(self, result: Found | NotFound) -> None:
         """Counts each plugin that was evaluated once."""
         search = result.search
-        if isinstance(result, NotFound) and result.diagnosis.verdicts is None:
+        if isinstance(result, NotFound) and result.diagnosis.node_statuses is None:
             name = self._profile.scheduler_name
             self._metrics.evaluations(name, self._pre_filtered(search)).value += 1
         else:
@@ -128,44 +128,47 @@ class ExtensionPointMetrics:
 
     def _tally(self, search: Search) -> Counter:
         """A counter for all plugins that had a say. For pods that are alike it is mostly the same ones."""
-        tallies = search.standing.tallies
+        tallies = search.results.tallies
         last = tallies.get("last")
-        if last is not None and last[0] == search.skipped and last[1] == search.silent:
+        if last is not None and last[0] == search.skipped_filters and last[1] == search.skipped_scores:
             tally: Counter = last[2]
             return tally
-        key = (frozenset(search.skipped), None if search.silent is None else frozenset(search.silent))
+        key = (
+            frozenset(search.skipped_filters),
+            None if search.skipped_scores is None else frozenset(search.skipped_scores),
+        )
         found: Counter | None = tallies.get(key)
         if found is None:
             found = self._metrics.evaluations(self._profile.scheduler_name, self._asked(search))
             tallies[key] = found
-        tallies["last"] = (search.skipped, search.silent, found)
+        tallies["last"] = (search.skipped_filters, search.skipped_scores, found)
         return found
 
     def _pre_filtered(self, search: Search) -> dict[Point, list[str]]:
-        standing = search.standing
+        results = search.results
         return {
             Point.PRE_FILTER: [
                 plugin.name
                 for plugin in self._profile.pre_filters
                 if plugin.name in search.pre_filtered
-                and not (plugin.name in search.skipped or standing.skips(plugin.name))
+                and not (plugin.name in search.skipped_filters or results.skips(plugin.name))
             ]
         }
 
     def _asked(self, search: Search) -> dict[Point, list[str]]:
-        standing = search.standing
+        results = search.results
         asked = self._pre_filtered(search)
         asked[Point.FILTER] = [
             step.name
             for step in self._profile.filters
-            if not (step.name in search.skipped or standing.skips(step.name))
+            if not (step.name in search.skipped_filters or results.skips(step.name))
         ]
-        if search.silent is not None:
-            kept = {step.name for step in standing.scorers()}
+        if search.skipped_scores is not None:
+            kept = {step.name for step in results.scorers()}
             asked[Point.SCORE] = scoring = [
                 step.name
                 for step in self._profile.scores
-                if (step.name in kept if step.kept else step.name not in search.silent)
+                if (step.name in kept if step.cached else step.name not in search.skipped_scores)
             ]
             asked[Point.PRE_SCORE] = [p.name for p in self._profile.pre_scores if p.name in scoring]
         return asked

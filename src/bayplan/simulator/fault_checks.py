@@ -221,11 +221,11 @@ def fresh_core(scheduler: Scheduler, store: MemoryStore) -> SchedulingCore:
     Nominations are those the scheduler acts on. What the pods' statuses say may be older: a status that could
     not be written is not written again before the pod is tried again.
     """
-    core = SchedulingCore(keep=False)
+    core = SchedulingCore(cache=False)
     core.load([*store.list(Node), *store.list(PodDisruptionBudget), *store.list(Pod)])
     for pod in store.list(Pod):
         if is_ours(scheduler, pod) and not pod.spec.node_name:
-            core.cluster.withdraw(pod.uid)
+            core.cluster.remove_nomination(pod.uid)
             node_name = scheduler.context.queue.nominator.node_of(pod.uid)
             if node_name:
                 core.cluster.nominate(pod, node_name)

@@ -201,7 +201,7 @@ class _Run:
         client = LastingClient(
             self._faulty, self._store, random.Random(chance.getrandbits(32)), chance.choice((0.0, 0.5))
         )
-        seed, eager, keep = chance.getrandbits(32), chance.random() < 0.7, chance.random() < 0.7
+        seed, eager, cache = chance.getrandbits(32), chance.random() < 0.7, chance.random() < 0.7
         self._extender = None
         if self._extender_rate is not None:
             # There are no sockets in virtual time, so that no configuration could name it.
@@ -211,7 +211,7 @@ class _Run:
             plugins=[self._hazard, Coscheduling],
             seed=seed,
             eager=eager,
-            keep=keep,
+            cache=cache,
             on_decision=self._decided,
             hostname="here",
             extenders=self._extender,

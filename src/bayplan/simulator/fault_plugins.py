@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
 from bayplan.extender.chain import ExtenderChain
-from bayplan.framework.events import Action, Resource, wake
+from bayplan.framework.events import Action, Resource, event_with_hint
 from bayplan.framework.handle import Handle
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState
@@ -127,8 +127,8 @@ def wake_on_anything(scheduler: Scheduler) -> None:
         for name in plugins:
             if name != Coscheduling.name:
                 plugins[name] = (
-                    wake(Resource.POD, Action.ALL & ~Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
-                    wake(Resource.NODE, Action.ALL),
+                    event_with_hint(Resource.POD, Action.ALL & ~Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
+                    event_with_hint(Resource.NODE, Action.ALL),
                 )
 
 

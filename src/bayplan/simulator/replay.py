@@ -39,14 +39,14 @@ RECORDED: Final = ("node", "unschedulable", "reason", "nominated", "message", "v
 """What is recorded of a pod, and collected here."""
 
 
-def replay(run: Mapping[str, Any], *, keep: bool = True) -> dict[str, Any]:
+def replay(run: Mapping[str, Any], *, cache: bool = True) -> dict[str, Any]:
     """Plays one run and returns what happened, pod by pod."""
     if run.get("extenders"):
-        return asyncio.run(_play(run, keep))
-    return run_virtual(_play(run, keep))
+        return asyncio.run(_play(run, cache))
+    return run_virtual(_play(run, cache))
 
 
-async def _play(run: Mapping[str, Any], keep: bool) -> dict[str, Any]:
+async def _play(run: Mapping[str, Any], cache: bool) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     store = MemoryStore(clock=wall_clock(loop))
     async with AsyncExitStack() as stack:
@@ -55,7 +55,7 @@ async def _play(run: Mapping[str, Any], keep: bool) -> dict[str, Any]:
             extenders = await stack.enter_async_context(ChecksumExtenders(run["extenders"], _binder(store)))
         config = _config(run, extenders)
         player = Player(store, extenders)
-        scheduler = Scheduler(MemoryCluster(store), config, keep=keep, on_decision=player.decided)
+        scheduler = Scheduler(MemoryCluster(store), config, cache=cache, on_decision=player.decided)
         running = asyncio.ensure_future(scheduler.run())
         try:
             for name, labels in run.get("namespaces", {}).items():

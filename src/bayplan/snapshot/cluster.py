@@ -6,7 +6,7 @@ step by the four verbs below, each of which costs what it changes.
 
     set_node / remove_node     a Node object came, changed or went
     add_pod  / remove_pod      a pod stands on a node, or no longer does
-    nominate / withdraw        a pod is expected on a node, once its victims are gone
+    nominate / remove_nomination   a pod is expected on a node, once its victims are gone
     objects.put / .remove      anything else a rule looks up
 
 Three logs say which rows changed: `usage_log` (pods came or went), `node_log` (the Node object changed) and
@@ -24,13 +24,13 @@ from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.snapshot.changes import ChangeLog
-from bayplan.snapshot.facts import PodFacts, Templates, same_template
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import LabelSets, PodQuery
 from bayplan.snapshot.nodes import CPU, MEMORY, NodeChange, NodeTable
 from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.order import NodeTree
 from bayplan.snapshot.pod_counts import PodCount, PodCounts
+from bayplan.snapshot.pod_info import PodInfo, PodInfos, same_signature
 from bayplan.snapshot.pods import PodTable, start_nanos
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import CarriedTerms, TermSets
@@ -46,7 +46,7 @@ class Cluster:
         self.pods = PodTable()
         self.label_sets = LabelSets()
         self.term_sets = TermSets()
-        self.templates = Templates(self.label_sets, self.term_sets, self._request_columns)
+        self.pod_infos = PodInfos(self.label_sets, self.term_sets, self._request_columns)
         self.counts = PodCounts(self.nodes, self.pods, self.label_sets)
         self.terms = CarriedTerms(self.nodes)
         self.objects = Objects()
@@ -144,21 +144,21 @@ class Cluster:
 
     # Pods
 
-    def add_pod(self, pod: Pod, node_name: str, facts: PodFacts | None = None) -> int:
+    def add_pod(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> int:
         """A pod stands on a node, known or not. Returns its slot."""
-        if facts is None:
-            facts = self.templates.facts(pod)
+        if info is None:
+            info = self.pod_infos.of(pod)
         row = self.nodes.row_of.get(node_name)
         if row is None:
             row = self._row_for_pod(node_name)
         here = self.row_pods[row]
-        slot = self.pods.add(pod, facts, row, True, len(here))
+        slot = self.pods.add(pod, info, row, True, len(here))
         here.append(slot)
         self._slot_of[pod.metadata.uid] = slot
-        self._count(facts, pod.is_terminating, row, 1)
-        if facts.host_ports:
-            self._use_ports(facts.host_ports, row)
-        for claim in facts.claims:
+        self._count(info, pod.is_terminating, row, 1)
+        if info.host_ports:
+            self._use_ports(info.host_ports, row)
+        for claim in info.claims:
             self.claim_uses[claim] = self.claim_uses.get(claim, 0) + 1
         self.usage_log.append(row)
         return slot
@@ -167,19 +167,19 @@ class Cluster:
         """The pod no longer stands where it did."""
         slot = self._slot_of.pop(uid)
         pods = self.pods
-        pod, facts, row = pods.pod[slot], pods.facts[slot], pods.row.cell[slot]
+        pod, info, row = pods.pod[slot], pods.info[slot], pods.row.cell[slot]
         assert pod is not None
-        assert facts is not None
+        assert info is not None
         here = self.row_pods[row]
         position, last = pods.position.cell[slot], here.pop()
         if last != slot:
             # The last pod takes the place of the one that left, as upstream does it.
             here[position] = last
             pods.position.cell[last] = position
-        self._count(facts, pod.is_terminating, row, -1)
-        if facts.host_ports:
-            self._free_ports(facts.host_ports, row)
-        for claim in facts.claims:
+        self._count(info, pod.is_terminating, row, -1)
+        if info.host_ports:
+            self._free_ports(info.host_ports, row)
+        for claim in info.claims:
             self.claim_uses[claim] -= 1
             if not self.claim_uses[claim]:
                 del self.claim_uses[claim]
@@ -191,19 +191,19 @@ class Cluster:
         """A pod on a node changed. Where nothing that rules read did, only the object is replaced."""
         slot = self._slot_of[pod.metadata.uid]
         pods = self.pods
-        old, known, row = pods.pod[slot], pods.facts[slot], pods.row.cell[slot]
+        old, known, row = pods.pod[slot], pods.info[slot], pods.row.cell[slot]
         assert old is not None
         # Most updates are of the status, or the confirmation of what was assumed.
-        facts = known if same_template(old, pod) else self.templates.facts(pod)
+        info = known if same_signature(old, pod) else self.pod_infos.of(pod)
         same = (
-            facts is known
+            info is known
             and old.is_terminating == pod.is_terminating
             and start_nanos(pod) == pods.start.cell[slot]
         )
         if not same:
             node_name = self.nodes.name[row]
             self.remove_pod(pod.uid)
-            self.add_pod(pod, node_name, facts)
+            self.add_pod(pod, node_name, info)
             return
         pods.pod[slot] = pod
         here = self.row_pods[row]
@@ -223,7 +223,7 @@ class Cluster:
         slot = self._slot_of.get(uid)
         return "" if slot is None else self.nodes.name[self.pods.row.cell[slot]]
 
-    def placed_pod(self, uid: str) -> tuple[Pod, str] | None:
+    def assigned_pod(self, uid: str) -> tuple[Pod, str] | None:
         """A pod that stands on a node, and the node's name."""
         slot = self._slot_of.get(uid)
         if slot is None:
@@ -246,32 +246,32 @@ class Cluster:
             self.topology_version += 1
         return row
 
-    def _count(self, facts: PodFacts, terminating: bool, row: int, change: int) -> None:
+    def _count(self, info: PodInfo, terminating: bool, row: int, change: int) -> None:
         """Adds a pod to the sums of its row (change 1) or takes it out (-1). `row_pods` is up to date."""
-        if facts.is_large or row in self.recounted_rows:
+        if info.is_large or row in self.recounted_rows:
             self._recount(row)
         else:
             try:
-                self._add_requests(facts, row, change)
+                self._add_requests(info, row, change)
             except ValueError:  # a sum over tens of thousands of pods does not fit into its column
                 self._recount(row)
-        self.counts.add(facts.label_set, terminating, row, change)
-        if facts.terms.carried:
-            self.terms.add(facts.terms, row, change)
+        self.counts.add(info.label_set, terminating, row, change)
+        if info.terms.carried:
+            self.terms.add(info.terms, row, change)
 
-    def _add_requests(self, facts: PodFacts, row: int, change: int) -> None:
+    def _add_requests(self, info: PodInfo, row: int, change: int) -> None:
         nodes = self.nodes
         nodes.pod_count.cell[row] += change
-        nodes.nonzero_cpu_milli.cell[row] += change * facts.nonzero_cpu_milli
-        nodes.nonzero_memory_bytes.cell[row] += change * facts.nonzero_memory_bytes
-        for requested, _, amount in facts.counted:
+        nodes.nonzero_cpu_milli.cell[row] += change * info.nonzero_cpu_milli
+        nodes.nonzero_memory_bytes.cell[row] += change * info.nonzero_memory_bytes
+        for requested, _, amount in info.counted:
             requested.cell[row] += change * amount
 
     def _recount(self, row: int) -> None:
         """Adds up the pods of a row: taking a pod out of a saturated sum would leave a wrong one."""
-        pods = [self.pods.facts_of(slot) for slot in self.row_pods[row]]
+        pods = [self.pods.info_of(slot) for slot in self.row_pods[row]]
         fits = self.nodes.recount(row, pods)
-        if fits and not any(facts.is_large for facts in pods):
+        if fits and not any(info.is_large for info in pods):
             self.recounted_rows.discard(row)
         else:
             self.recounted_rows.add(row)
@@ -299,15 +299,15 @@ class Cluster:
 
     def nominate(self, pod: Pod, node_name: str) -> None:
         """The pod is expected on a node. An earlier nomination of it is withdrawn."""
-        self.withdraw(pod.uid)
+        self.remove_nomination(pod.uid)
         row = self._row_for_pod(node_name)
-        facts = self.templates.facts(pod)
-        slot = self.pods.add(pod, facts, row, False, 0)
+        info = self.pod_infos.of(pod)
+        slot = self.pods.add(pod, info, row, False, 0)
         self.nominated.setdefault(row, []).append(slot)
         self._nominated_slot[pod.uid] = slot
         self.nomination_log.append(row)
 
-    def withdraw(self, uid: str) -> None:
+    def remove_nomination(self, uid: str) -> None:
         slot = self._nominated_slot.pop(uid, None)
         if slot is None:
             return

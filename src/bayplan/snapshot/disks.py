@@ -107,10 +107,10 @@ class DiskUses:
 
 def _placed_disks(cluster: Cluster, row: int) -> Iterable[Disk]:
     for slot in cluster.row_pods[row]:
-        pod, facts = cluster.pods.pod[slot], cluster.pods.facts[slot]
+        pod, info = cluster.pods.pod[slot], cluster.pods.info[slot]
         assert pod is not None
-        assert facts is not None
-        disks = facts.kept.get(DiskUses)
+        assert info is not None
+        disks = info.kept.get(DiskUses)
         if disks is None:
-            disks = facts.kept[DiskUses] = disks_of(pod)
+            disks = info.kept[DiskUses] = disks_of(pod)
         yield from disks

@@ -56,7 +56,7 @@ class NodeInfo:
 
     def requested(self, resource: str) -> int:
         """What the pods on the node ask for."""
-        return sum(self._cluster.templates.facts(pod).requests.get(resource, 0) for pod in self.pods)
+        return sum(self._cluster.pod_infos.of(pod).requests.get(resource, 0) for pod in self.pods)
 
     def free(self, resource: str) -> int:
         return self.allocatable(resource) - self.requested(resource)

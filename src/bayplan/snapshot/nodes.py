@@ -19,7 +19,7 @@ from bayplan.snapshot.interning import ABSENT, Interner
 from bayplan.snapshot.table import Table
 
 if TYPE_CHECKING:
-    from bayplan.snapshot.facts import PodFacts
+    from bayplan.snapshot.pod_info import PodInfo
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -193,14 +193,14 @@ class NodeTable(Table):
         ):
             column.cell[row] = column.fill
 
-    def recount(self, row: int, pods: Sequence[PodFacts]) -> bool:
+    def recount(self, row: int, pods: Sequence[PodInfo]) -> bool:
         """Writes what the pods of a row request together. False where a sum had to be saturated."""
         sums: dict[str, int] = dict.fromkeys(self._resources, 0)
-        for facts in pods:
-            for resource, amount in facts.requests.items():
+        for info in pods:
+            for resource, amount in info.requests.items():
                 sums[resource] += amount
-        cpu_milli = sum(facts.nonzero_cpu_milli for facts in pods)
-        memory_bytes = sum(facts.nonzero_memory_bytes for facts in pods)
+        cpu_milli = sum(info.nonzero_cpu_milli for info in pods)
+        memory_bytes = sum(info.nonzero_memory_bytes for info in pods)
         self.pod_count.cell[row] = len(pods)
         self.nonzero_cpu_milli.cell[row] = saturated_request(cpu_milli)
         self.nonzero_memory_bytes.cell[row] = saturated_request(memory_bytes)

@@ -84,13 +84,13 @@ class OneSupposed(OneNode):
 
     @property
     def nonzero_cpu_milli(self) -> Any:
-        facts_of = self.cluster.pods.facts_of
-        return self._supposed(super().nonzero_cpu_milli, lambda slot: facts_of(slot).nonzero_cpu_milli)
+        info_of = self.cluster.pods.info_of
+        return self._supposed(super().nonzero_cpu_milli, lambda slot: info_of(slot).nonzero_cpu_milli)
 
     @property
     def nonzero_memory_bytes(self) -> Any:
-        facts_of = self.cluster.pods.facts_of
-        return self._supposed(super().nonzero_memory_bytes, lambda slot: facts_of(slot).nonzero_memory_bytes)
+        info_of = self.cluster.pods.info_of
+        return self._supposed(super().nonzero_memory_bytes, lambda slot: info_of(slot).nonzero_memory_bytes)
 
     def _supposed(self, total: Any, amount: Callable[[int], int]) -> Any:
         """A sum over the pods of the row with these changes. The sum of the column may be saturated."""

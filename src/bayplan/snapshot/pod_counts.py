@@ -16,7 +16,7 @@ from bayplan.snapshot.label_sets import LabelSet, LabelSets, PodQuery, SelectorI
 from bayplan.snapshot.pods import PodTable
 from bayplan.snapshot.table import Column, Table
 
-MOST_QUERIES: Final = 2048
+MAX_QUERIES: Final = 2048
 """Columns kept at most; the half that was not asked for longest goes when there are more."""
 
 
@@ -73,10 +73,10 @@ class PodCounts:
         found = self._counts.get(query)
         if found is None:
             found = self._start(query)
-        self.still_asked(found)
+        self.touch(found)
         return found
 
-    def still_asked(self, count: PodCount) -> bool:
+    def touch(self, count: PodCount) -> bool:
         """Notes that somebody who holds a count still uses it. False where it was dropped."""
         self._clock += 1
         count.asked = self._clock
@@ -111,7 +111,7 @@ class PodCounts:
         self._fresh.clear()
 
     def _start(self, query: PodQuery) -> PodCount:
-        if len(self._counts) >= MOST_QUERIES:
+        if len(self._counts) >= MAX_QUERIES:
             self._forget_unasked()
         count = PodCount(query, self._nodes.column(np.int64))
         selector = narrowest(query)
@@ -127,14 +127,14 @@ class PodCounts:
 
     def _fill(self, count: PodCount) -> None:
         pods = self._pods
-        counted = pods.placed.read & count.matches_set(len(self._label_sets)).take(pods.label_set.read)
+        counted = pods.assigned.read & count.matches_set(len(self._label_sets)).take(pods.label_set.read)
         if count.query.alive:
             counted &= ~pods.terminating.read
         rows = pods.row.read[counted]
         count.column.array[: self._nodes.high] = np.bincount(rows, minlength=self._nodes.high)
 
     def _forget_unasked(self) -> None:
-        oldest = sorted(self._counts.values(), key=lambda count: count.asked)[: MOST_QUERIES // 2]
+        oldest = sorted(self._counts.values(), key=lambda count: count.asked)[: MAX_QUERIES // 2]
         for count in oldest:
             count.dropped = True
             del self._counts[count.query]

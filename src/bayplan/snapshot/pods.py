@@ -1,7 +1,7 @@
 """Pods as columns: one slot for each pod that is on a node or nominated to one.
 
 What preemption and other what-if questions need of many pods at once stands in columns; everything else is
-read from the pod itself. A nominated pod has a slot too (`placed` is False), so that a hypothesis is always
+read from the pod itself. A nominated pod has a slot too (`assigned` is False), so that a hypothesis is always
 "these slots gone, those there".
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.api.saturation import MAX_NANOS, saturated_nanos
-from bayplan.snapshot.facts import PodFacts
+from bayplan.snapshot.pod_info import PodInfo
 from bayplan.snapshot.table import Column, Table
 
 NOT_STARTED: Final = MAX_NANOS + 1
@@ -31,7 +31,7 @@ class PodTable(Table):
 
     | column | unit | meaning |
     |---|---|---|
-    | placed | bool | on its row |
+    | assigned | bool | on its row |
     | nominated | bool | expected on its row, and not there yet |
     | row | node row | where it is, or would be |
     | position | index | its place in the row's list of pods |
@@ -45,7 +45,7 @@ class PodTable(Table):
 
     def __init__(self) -> None:
         super().__init__()
-        self.placed = self.column(np.bool_, False)
+        self.assigned = self.column(np.bool_, False)
         self.nominated = self.column(np.bool_, False)
         self.row = self.column(np.intp, 0)
         self.position = self.column(np.int64, 0)
@@ -55,7 +55,7 @@ class PodTable(Table):
         self.terms = self.column(np.intp, 0)
         self.terminating = self.column(np.bool_, False)
         self.pod: list[Pod | None] = []
-        self.facts: list[PodFacts | None] = []
+        self.info: list[PodInfo | None] = []
         self.large: set[int] = set()
         """Slots of pods with a large request: sums in which they take part may not fit into a column."""
         self._requests: dict[str, Column] = {}
@@ -68,19 +68,19 @@ class PodTable(Table):
             column = self._requests[resource] = self.column(np.int64, 0)
         return column
 
-    def add(self, pod: Pod, facts: PodFacts, row: int, placed: bool, position: int) -> int:
+    def add(self, pod: Pod, info: PodInfo, row: int, assigned: bool, position: int) -> int:
         slot = self.take_row()
         if slot == len(self.pod):
             self.pod.append(pod)
-            self.facts.append(facts)
+            self.info.append(info)
         else:
             self.pod[slot] = pod
-            self.facts[slot] = facts
-        (self.placed if placed else self.nominated).cell[slot] = True
+            self.info[slot] = info
+        (self.assigned if assigned else self.nominated).cell[slot] = True
         self.row.cell[slot] = row
         self.position.cell[slot] = position
-        self.label_set.cell[slot] = facts.label_set.id
-        self.terms.cell[slot] = facts.terms.id
+        self.label_set.cell[slot] = info.label_set.id
+        self.terms.cell[slot] = info.terms.id
         # A free slot says of all else what is true of most new pods.
         if pod.spec.priority:
             self.priority.cell[slot] = pod.spec.priority
@@ -88,20 +88,20 @@ class PodTable(Table):
             self.start.cell[slot] = start_nanos(pod)
         if pod.is_terminating:
             self.terminating.cell[slot] = True
-        for _, requests, amount in facts.counted:
+        for _, requests, amount in info.counted:
             requests.cell[slot] = amount
-        if facts.is_large:
+        if info.is_large:
             self.large.add(slot)
         return slot
 
-    def facts_of(self, slot: int) -> PodFacts:
+    def info_of(self, slot: int) -> PodInfo:
         """What scheduling reads of the pod in a slot that is taken."""
-        facts = self.facts[slot]
-        assert facts is not None
-        return facts
+        info = self.info[slot]
+        assert info is not None
+        return info
 
     def remove(self, slot: int) -> None:
         self.pod[slot] = None
-        self.facts[slot] = None
+        self.info[slot] = None
         self.large.discard(slot)
         self.free_row(slot)

@@ -24,7 +24,7 @@ from bayplan.snapshot.interning import SharedIds
 from bayplan.snapshot.label_sets import LabelSet, SelectorIndex
 from bayplan.snapshot.table import Column, Table
 
-MOST_MATCHED: Final = 10_000
+MAX_MATCHED: Final = 10_000
 """Sets of labels for which the terms that mean them are remembered (some more where there are many terms),
 and sets of terms whose columns are."""
 
@@ -205,7 +205,7 @@ class CarriedTerms:
         known = self._of_terms.get(terms)
         if known is not None and known[0] == self.version:
             return known[1]
-        if len(self._of_terms) >= MOST_MATCHED:
+        if len(self._of_terms) >= MAX_MATCHED:
             self._of_terms.clear()
         found = []
         for carried in terms.carried:
@@ -232,7 +232,7 @@ class CarriedTerms:
         known = self._matching.get(label_set)
         if known is not None and known[0] == self.version and known[1] == namespace_labels:
             return known[2]
-        if len(self._matching) >= MOST_MATCHED + 2 * len(self._carriers):
+        if len(self._matching) >= MAX_MATCHED + 2 * len(self._carriers):
             self._matching.clear()
         found: dict[TermKind, list[TermCarriers]] = {kind: [] for kind in TermKind}
         for carried in self._index.candidates(label_set.labels):

@@ -26,7 +26,7 @@ from bayplan.snapshot.terms import CarriedTerm
 
 FEW_DOMAINS: Final = 64
 """Tables up to this length are compared with what was spread over the rows before."""
-MOST_SPREAD: Final = 8
+MAX_SPREAD: Final = 8
 
 BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
@@ -148,7 +148,7 @@ class NodeColumns:
         """
         if len(table) > FEW_DOMAINS:
             return table.take(self.label(key).ids)
-        if self._spread_for != self.cluster.topology_version or len(self._spread) > MOST_SPREAD:
+        if self._spread_for != self.cluster.topology_version or len(self._spread) > MAX_SPREAD:
             self._spread.clear()
             self._spread_for = self.cluster.topology_version
         place = (key, table.dtype.char, table.tobytes())

@@ -185,13 +185,13 @@ def _volume_name(attachment: VolumeAttachment) -> str:
 
 def _volumes_in(cluster: Cluster, slot: int) -> PodVolumes:
     """The volumes of a placed pod that may count, found once for all pods of its template."""
-    facts = cluster.pods.facts[slot]
-    assert facts is not None
-    found: PodVolumes | None = facts.kept.get(VolumeUses)
+    info = cluster.pods.info[slot]
+    assert info is not None
+    found: PodVolumes | None = info.kept.get(VolumeUses)
     if found is None:
         pod = cluster.pods.pod[slot]
         assert pod is not None
-        found = facts.kept[VolumeUses] = limited_volumes(pod)
+        found = info.kept[VolumeUses] = limited_volumes(pod)
     return found
 
 

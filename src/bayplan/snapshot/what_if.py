@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from bayplan.api.host_ports import HostPort
 from bayplan.api.pod import Pod
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.facts import PodFacts
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import PodQuery
 from bayplan.snapshot.one_node import OneSupposed
+from bayplan.snapshot.pod_info import PodInfo
 from bayplan.snapshot.terms import CarriedTerm
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
@@ -116,12 +116,12 @@ class Hypothesis(NodeColumns):
 
     @property
     def nonzero_cpu_milli(self) -> IntColumn:
-        total = super().nonzero_cpu_milli + self._change_of(lambda facts: facts.nonzero_cpu_milli)
+        total = super().nonzero_cpu_milli + self._change_of(lambda info: info.nonzero_cpu_milli)
         return self._exact(total, lambda one: one.nonzero_cpu_milli)
 
     @property
     def nonzero_memory_bytes(self) -> IntColumn:
-        total = super().nonzero_memory_bytes + self._change_of(lambda facts: facts.nonzero_memory_bytes)
+        total = super().nonzero_memory_bytes + self._change_of(lambda info: info.nonzero_memory_bytes)
         return self._exact(total, lambda one: one.nonzero_memory_bytes)
 
     def _exact(self, total: IntColumn, of: Callable[[OneSupposed], int]) -> IntColumn:
@@ -134,9 +134,9 @@ class Hypothesis(NodeColumns):
                     total[position] = of(self.one(position))
         return total
 
-    def _change_of(self, amount: Callable[[PodFacts], int]) -> IntColumn:
+    def _change_of(self, amount: Callable[[PodInfo], int]) -> IntColumn:
         """The change of what stands in no column; filters seldom ask."""
-        amounts = (amount(self.cluster.pods.facts_of(slot)) for slot in self.slots.tolist())
+        amounts = (amount(self.cluster.pods.info_of(slot)) for slot in self.slots.tolist())
         return self.change(np.fromiter(amounts, dtype=np.int64, count=len(self.slots)))
 
     def pods_on(self, position: int) -> list[Pod]:
@@ -150,8 +150,8 @@ class Hypothesis(NodeColumns):
         Ports are a set there, so a port that two pods share goes with the first of them.
         """
         used = set(super().used_ports(position))
-        facts_of = self.cluster.pods.facts_of
-        ports = [(sign, facts_of(slot).host_ports) for slot, sign in self.changes(position)]
+        info_of = self.cluster.pods.info_of
+        ports = [(sign, info_of(slot).host_ports) for slot, sign in self.changes(position)]
         for sign, theirs in ports:
             if sign <= 0:
                 used.difference_update(theirs)
@@ -164,7 +164,7 @@ class Hypothesis(NodeColumns):
         users = set(super().positions_using_port(protocol, port).tolist())
         for position in range(len(self)):
             _, added = self.changed_pods(position)
-            if any(self.cluster.templates.facts(pod).host_ports for pod in added):
+            if any(self.cluster.pod_infos.of(pod).host_ports for pod in added):
                 users.add(position)
         return np.array(sorted(users), dtype=np.intp)
 

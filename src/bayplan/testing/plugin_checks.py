@@ -5,7 +5,7 @@
     answers a few rows as it does all     the rows handed in may be all, a few, or hypothetical ones
     keeps scores between 0 and 100        after normalising, which leaves equal ones equal
     wakes pods by events that exist       and its hints answer yes or no
-    reads what it says it reads           results that are kept (`Reads`) follow from nothing else
+    reads what it says it reads           results that are kept (`Dependencies`) follow from nothing else
     computes plain numbers as columns     where it says that it is `elementwise`
 
 Checks run on sample clusters (`bayplan.testing.samples`). A plugin that looks at something which those do not
@@ -26,14 +26,14 @@ import numpy as np
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.framework.events import Action, Resource, Wake
+from bayplan.framework.events import Action, ClusterEventWithHint, Resource
 from bayplan.framework.node_statuses import Reasons
 from bayplan.framework.plugin_api import NodeNames, Plugin
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import IDLE, SUCCESS, Code, Status
+from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step, points_of
-from bayplan.runtime.signature import SignatureOf
+from bayplan.runtime.signature import PodSigner
 from bayplan.scheduler.core import CoreHandle
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
@@ -216,7 +216,7 @@ def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
     """Where all raw scores of a kept plugin are equal, nobody asks it to normalise them."""
     cluster = samples.cluster()
     plugin = make(cluster)
-    if plugin.reads is None or not hasattr(plugin, "normalize"):
+    if plugin.depends_on is None or not hasattr(plugin, "normalize"):
         return
     for pod in samples.pods:
         asked = Asked(plugin, pod, cluster)
@@ -245,13 +245,13 @@ def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None
 
 
 def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
-    """IDLE is an answer for all pods of the template, whatever other pods come."""
+    """SKIP_FOR_SIGNATURE is an answer for all pods of the template, whatever other pods come."""
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods:
         before = Asked(plugin, pod, cluster)
         rules_version = cluster.rules_version
-        if before.pre_filter is not IDLE:
+        if before.pre_filter is not SKIP_FOR_SIGNATURE:
             continue
         for number, other in enumerate(samples.pods):
             uid = f"{other.uid}-beside-{number}"
@@ -261,10 +261,10 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
             )
             after = Asked(plugin, pod, cluster).pre_filter
             _require(
-                cluster.rules_version != rules_version or after is IDLE,
+                cluster.rules_version != rules_version or after is SKIP_FOR_SIGNATURE,
                 plugin,
                 pod,
-                f"PreFilter gave IDLE, and {after} when pod {other.key} had come",
+                f"PreFilter gave SKIP_FOR_SIGNATURE, and {after} when pod {other.key} had come",
             )
             cluster.remove_pod(uid)
 
@@ -285,7 +285,7 @@ def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
                 cluster, rows, rows[:0], np.zeros(len(rows) + 1, dtype=np.intp), np.zeros(0, dtype=np.int64)
             )
             _same(plugin, pod, found, asked.statuses(as_it_is), "Filter on a hypothesis that changes nothing")
-            if asked.scores and plugin.reads is not None:
+            if asked.scores and plugin.depends_on is not None:
                 scores = asked.raw(asked.there)
                 _same(plugin, pod, [scores[place] for place in places], asked.raw(view), "Score on some rows")
 
@@ -330,10 +330,10 @@ def check_reads_what_it_says(make: MakePlugin, samples: Samples) -> None:
     """Kept results depend on the pod's declared fields, the row, and objects of the declared kinds alone."""
     cluster = samples.cluster()
     plugin = make(cluster)
-    reads = plugin.reads
-    if reads is None:
+    depends_on = plugin.depends_on
+    if depends_on is None:
         return
-    signature_of = SignatureOf(reads.pod)
+    signature_of = PodSigner(depends_on.pod)
     alike: dict[bytes, tuple[Pod, Answers]] = {}
     others = _without_what_it_does_not_read(plugin, samples)
     for pod in samples.pods:
@@ -350,14 +350,14 @@ def _kept_part(answers: Answers) -> Answers:
 
 
 def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tuple[str, Samples]]:
-    reads = plugin.reads
-    assert reads is not None
+    depends_on = plugin.depends_on
+    assert depends_on is not None
     found = []
-    if not reads.usage:
+    if not depends_on.usage:
         found.append(("the pods that run", samples.without(Pod)))
-    kinds = {type(item) for item in samples.objects} - {Node, Pod} - set(reads.kinds)
+    kinds = {type(item) for item in samples.objects} - {Node, Pod} - set(depends_on.kinds)
     found.extend((f"objects of kind {kind.__name__}", samples.without(kind)) for kind in kinds)
-    if not reads.images:
+    if not depends_on.images:
         plain: list[Object] = [
             msgspec.structs.replace(item, status=msgspec.structs.replace(item.status, images=()))
             if isinstance(item, Node)
@@ -371,12 +371,14 @@ def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tup
 def check_wakes_by_events_that_exist(make: MakePlugin, samples: Samples) -> None:
     """Whoever can reject a pod says what may help it, and hints answer yes or no to any such event."""
     plugin = make(samples.cluster())
-    registered = plugin.wakes_on()
+    registered = plugin.events_to_register()
     if registered is None:
         return
     for registration in registered:
-        if not isinstance(registration, Wake):
-            raise PluginCheckError(f"plugin {plugin.name}: wakes_on gave {registration!r}, no Wake")
+        if not isinstance(registration, ClusterEventWithHint):
+            raise PluginCheckError(
+                f"plugin {plugin.name}: events_to_register gave {registration!r}, no ClusterEventWithHint"
+            )
         hint, event = registration.hint, registration.event
         if hint is None:
             continue

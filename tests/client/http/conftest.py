@@ -15,4 +15,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(volume_binder, "LOOK_SECONDS", 0.02)
     for module in (informer, watching):
         monkeypatch.setattr(module, "FIRST_BACKOFF_SECONDS", 0.005)
-        monkeypatch.setattr(module, "LONGEST_BACKOFF_SECONDS", 0.02)
+        monkeypatch.setattr(module, "MAX_BACKOFF_SECONDS", 0.02)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bayplan.api.pod import Pod
-from bayplan.framework.events import Action, Hint, Resource, Wake, wake
+from bayplan.framework.events import Action, ClusterEventWithHint, Hint, Resource, event_with_hint
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
@@ -20,7 +20,7 @@ from bayplan.testing.builders import make_pod
 
 PROFILE = "default-scheduler"
 
-NODE_ADDED = (wake(Resource.NODE, Action.ADD),)
+NODE_ADDED = (event_with_hint(Resource.NODE, Action.ADD),)
 """What the plugins of these tests wait for unless they are told otherwise."""
 
 
@@ -43,7 +43,7 @@ class Columns:
     def nominate(self, pod: Pod, node_name: str) -> None:
         self.nominated[pod.uid] = pod, node_name
 
-    def withdraw(self, uid: str) -> None:
+    def remove_nomination(self, uid: str) -> None:
         del self.nominated[uid]
 
     def nodes(self) -> dict[str, str]:
@@ -51,11 +51,11 @@ class Columns:
         return {pod.name: node for pod, node in self.nominated.values()}
 
 
-def make_filter(name: str, wakes: Sequence[Wake] | None = NODE_ADDED) -> Plugin:
+def make_filter(name: str, wakes: Sequence[ClusterEventWithHint] | None = NODE_ADDED) -> Plugin:
     """A plugin that may reject pods and wakes them on these events."""
 
     class Filter(Plugin):
-        def wakes_on(self) -> Sequence[Wake] | None:
+        def events_to_register(self) -> Sequence[ClusterEventWithHint] | None:
             return wakes
 
         def filter(self, state: Any, pod: Pod, nodes: Any) -> Iterable[Any]:
@@ -69,7 +69,10 @@ class Gate(Plugin):
     """A PreEnqueue plugin that keeps out the pods it is told to, by name."""
 
     def __init__(
-        self, closed: Iterable[str] = (), code: Code = Code.UNRESOLVABLE, wakes: Sequence[Wake] = NODE_ADDED
+        self,
+        closed: Iterable[str] = (),
+        code: Code = Code.UNRESOLVABLE,
+        wakes: Sequence[ClusterEventWithHint] = NODE_ADDED,
     ) -> None:
         super().__init__()
         self.closed = set(closed)
@@ -77,7 +80,7 @@ class Gate(Plugin):
         self._code = code
         self._wakes = wakes
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return self._wakes
 
     def pre_enqueue(self, pod: Pod) -> Status | None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from bayplan.framework.events import Action, ClusterEvent, Resource, wake
+from bayplan.framework.events import Action, ClusterEvent, Resource, event_with_hint
 from bayplan.framework.outcome import Nomination
 from bayplan.queue.object_events import ASSIGNED_POD_ADD, NODE_ADD, NODE_DELETE, UNSCHEDULABLE_TIMEOUT
 from bayplan.queue.timing import QueueSettings
@@ -14,7 +14,7 @@ from bayplan.testing.builders import make_pod
 
 from .queues import Gate, World, make_filter
 
-PLUGINS = make_filter("Fit"), make_filter("Pending", [wake(Resource.POD, Action.ADD)])
+PLUGINS = make_filter("Fit"), make_filter("Pending", [event_with_hint(Resource.POD, Action.ADD)])
 
 
 @pytest.mark.parametrize(

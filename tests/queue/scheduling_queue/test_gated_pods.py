@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.framework.events import Action, ClusterEvent, Resource, wake
+from bayplan.framework.events import Action, ClusterEvent, Resource, event_with_hint
 from bayplan.queue.object_events import ASSIGNED_POD_ADD, NODE_ADD, UNSCHEDULABLE_TIMEOUT
 from bayplan.queue.parts import PendingPods
 from bayplan.queue.timing import QueueSettings
@@ -47,7 +47,7 @@ def test_what_opens_a_gate(event: ClusterEvent, opened: bool) -> None:
 
 def test_hints_of_all_rejectors_are_asked_once_the_event_is_the_gates() -> None:
     """The gate's hint says no, but the event also helps the plugin that rejected the pod before."""
-    gate = Gate(wakes=[wake(Resource.NODE, Action.ADD, lambda pod, old, new: False)])
+    gate = Gate(wakes=[event_with_hint(Resource.NODE, Action.ADD, lambda pod, old, new: False)])
     world = World(gate, make_filter("Fit"))
     world.add()
     world.pop()
@@ -72,7 +72,7 @@ def test_a_gate_that_stays_closed_keeps_the_pod() -> None:
 
 
 def test_another_gate_may_close_when_the_first_opens() -> None:
-    first, second = Gate({"p"}), OtherGate({"p"}, wakes=[wake(Resource.POD, Action.ADD)])
+    first, second = Gate({"p"}), OtherGate({"p"}, wakes=[event_with_hint(Resource.POD, Action.ADD)])
     world = World(first, second)
     world.add()
     first.closed.clear()

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import Pod
-from bayplan.framework.events import Action, ClusterEvent, Hint, Resource, Wake, wake
+from bayplan.framework.events import (
+    Action,
+    ClusterEvent,
+    ClusterEventWithHint,
+    Hint,
+    Resource,
+    event_with_hint,
+)
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.queue.hints import ANYTHING, EXTENDER, QueueingHints, Strategy, registrations
@@ -65,29 +72,38 @@ def broken(pod: Pod, old: Any, new: Any) -> bool:
 )  # fmt: skip
 def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_go(name: str) -> None:
     plugin = next(plugin for plugin in BUILTIN_PLUGINS if plugin.name == name)
-    assert registrations(plugin())[-1] == Wake(NODE_TAINT)
+    assert registrations(plugin())[-1] == ClusterEventWithHint(NODE_TAINT)
 
 
 @pytest.mark.parametrize(
     ("wakes", "implicit"),
     [
-        pytest.param([wake(Resource.NODE, Action.ADD)], True, id="nodes added, and nothing about taints"),
         pytest.param(
-            [wake(Resource.NODE, Action.ADD | Action.DELETE, no)], True, id="whatever the hint says"
+            [event_with_hint(Resource.NODE, Action.ADD)], True, id="nodes added, and nothing about taints"
         ),
         pytest.param(
-            [wake(Resource.NODE, Action.ADD), wake(Resource.NODE, Action.UPDATE_NODE_TAINT, no)],
+            [event_with_hint(Resource.NODE, Action.ADD | Action.DELETE, no)],
+            True,
+            id="whatever the hint says",
+        ),
+        pytest.param(
+            [
+                event_with_hint(Resource.NODE, Action.ADD),
+                event_with_hint(Resource.NODE, Action.UPDATE_NODE_TAINT, no),
+            ],
             False,
             id="not where taints are asked for elsewhere",
         ),
-        pytest.param([wake(Resource.NODE, Action.UPDATE_NODE_LABEL)], False, id="not without added nodes"),
-        pytest.param([wake(Resource.POD, Action.ADD)], False, id="not for pods added"),
-        pytest.param([wake(Resource.ANY, Action.ADD)], False, id="not for anything added"),
+        pytest.param(
+            [event_with_hint(Resource.NODE, Action.UPDATE_NODE_LABEL)], False, id="not without added nodes"
+        ),
+        pytest.param([event_with_hint(Resource.POD, Action.ADD)], False, id="not for pods added"),
+        pytest.param([event_with_hint(Resource.ANY, Action.ADD)], False, id="not for anything added"),
         pytest.param([], False, id="not for a plugin that waits for nothing"),
     ],
 )
-def test_the_implicit_registration(wakes: list[Wake], implicit: bool) -> None:
-    expected = (*wakes, Wake(NODE_TAINT)) if implicit else tuple(wakes)
+def test_the_implicit_registration(wakes: list[ClusterEventWithHint], implicit: bool) -> None:
+    expected = (*wakes, ClusterEventWithHint(NODE_TAINT)) if implicit else tuple(wakes)
     assert registrations(make_filter("F", wakes)) == expected
 
 
@@ -109,8 +125,8 @@ def test_a_plugin_that_does_not_say_waits_for_nearly_anything() -> None:
 
 
 class Scorer(Plugin):
-    def wakes_on(self) -> Sequence[Wake]:
-        return [wake(Resource.NODE, Action.ADD)]
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return [event_with_hint(Resource.NODE, Action.ADD)]
 
     def score(self, state: Any, pod: Pod, nodes: Any) -> Any:
         return 0
@@ -169,7 +185,7 @@ def test_extenders_are_registered(extenders: bool, expected: tuple[ClusterEvent,
 
 def test_a_plugin_that_fails_to_register_stops_the_start() -> None:
     class Failing(Plugin):
-        def wakes_on(self) -> Sequence[Wake]:
+        def events_to_register(self) -> Sequence[ClusterEventWithHint]:
             raise RuntimeError("no idea")
 
         def filter(self, state: Any, pod: Pod, nodes: Any) -> Any:
@@ -213,7 +229,7 @@ def test_a_plugin_that_fails_to_register_stops_the_start() -> None:
     ],
 )
 def test_matching(resource: Resource, action: Action, incoming: ClusterEvent, expected: bool) -> None:
-    plugin = make_filter("F", [wake(resource, action)])
+    plugin = make_filter("F", [event_with_hint(resource, action)])
     assert (QueueingHints([make_profile(plugin)]).listeners(incoming) is not None) is expected
 
 
@@ -242,7 +258,9 @@ def test_a_wildcard_concerns_everybody_even_where_nobody_is_registered() -> None
     ],
 )
 def test_worth_requeuing(info: QueuedPod, hint: Hint | None, expected: Strategy) -> None:
-    hints = QueueingHints([make_profile(make_filter("F", [wake(Resource.NODE, Action.ADD, hint)]))])
+    hints = QueueingHints(
+        [make_profile(make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, hint)]))]
+    )
     assert hints.worth_requeuing(info, NODE_ADD, None, None) is expected
 
 
@@ -255,7 +273,7 @@ def test_worth_requeuing(info: QueuedPod, hint: Hint | None, expected: Strategy)
     ],
 )
 def test_events(event: ClusterEvent, expected: Strategy) -> None:
-    plugins = make_filter("F", [wake(Resource.NODE, Action.ADD, no)]), make_filter("G", None)
+    plugins = make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, no)]), make_filter("G", None)
     assert QueueingHints([make_profile(*plugins)]).worth_requeuing(rejected("F"), event, 1, 2) is expected
 
 
@@ -266,15 +284,17 @@ def test_a_later_pending_plugin_still_brings_the_pod_back_at_once() -> None:
 
 
 def test_any_of_several_hints_of_a_plugin_will_do() -> None:
-    plugin = make_filter("F", [wake(Resource.NODE, Action.ADD, no), wake(Resource.NODE, Action.ALL, yes)])
+    plugin = make_filter(
+        "F", [event_with_hint(Resource.NODE, Action.ADD, no), event_with_hint(Resource.NODE, Action.ALL, yes)]
+    )
     assert (
         QueueingHints([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, 1, 2) is AFTER_BACKOFF
     )
 
 
 def test_hints_are_those_of_the_pods_own_profile() -> None:
-    ours = make_profile(make_filter("F", [wake(Resource.NODE, Action.ADD, no)]))
-    theirs = make_profile(make_filter("F", [wake(Resource.NODE, Action.ADD, yes)]), name="other")
+    ours = make_profile(make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, no)]))
+    theirs = make_profile(make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, yes)]), name="other")
     hints = QueueingHints([ours, theirs])
     answers = [
         hints.worth_requeuing(rejected("F", profile=name), NODE_ADD, 1, 2) for name in (PROFILE, "other")
@@ -289,7 +309,7 @@ def test_a_hint_sees_the_waiting_pod_and_both_objects() -> None:
         seen.append((pod.name, old, new))
         return False
 
-    plugin = make_filter("F", [wake(Resource.NODE, Action.ADD, look)])
+    plugin = make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, look)])
     QueueingHints([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, "old", "new")
     assert seen == [("p", "old", "new")]
 
@@ -324,7 +344,7 @@ def test_wildcards(new: Pod | None, info: QueuedPod, expected: Strategy) -> None
 )
 def test_strategy_after_an_attempt(info: QueuedPod, events: list[ClusterEvent], expected: Strategy) -> None:
     hints = QueueingHints(
-        [make_profile(make_filter("F"), make_filter("G", [wake(Resource.POD, Action.ADD)]))]
+        [make_profile(make_filter("F"), make_filter("G", [event_with_hint(Resource.POD, Action.ADD)]))]
     )
     assert hints.strategy_after(info, [Recorded(event, None, None) for event in events]) is expected
 
@@ -338,7 +358,7 @@ def test_an_observer_is_told_of_each_hint_and_a_broken_one_is_logged(
         def hint(self, plugin: str, event: str, outcome: str, seconds: float) -> None:
             told.append((plugin, event, outcome))
 
-    wakes = [wake(Resource.NODE, Action.ADD, hint) for hint in (no, broken)]
+    wakes = [event_with_hint(Resource.NODE, Action.ADD, hint) for hint in (no, broken)]
     hints = QueueingHints([make_profile(make_filter("F", wakes))], observer=Listening())
     with caplog.at_level(logging.ERROR):
         hints.worth_requeuing(rejected("F"), NODE_ADD, None, None)

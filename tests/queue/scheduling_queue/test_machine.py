@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bayplan.api.pod import Pod
-from bayplan.framework.events import Action, ClusterEvent, Resource, wake
+from bayplan.framework.events import Action, ClusterEvent, Resource, event_with_hint
 from bayplan.queue.hints import Strategy
 from bayplan.queue.object_events import (
     ASSIGNED_POD_ADD,
@@ -53,12 +53,12 @@ class Life:
     """One of the two queues, with its own gates so that both are asked alike."""
 
     def __init__(self, pop_from_backoff: bool) -> None:
-        self.gates = Gate(), OtherGate(wakes=[wake(Resource.POD, Action.DELETE)])
+        self.gates = Gate(), OtherGate(wakes=[event_with_hint(Resource.POD, Action.DELETE)])
         self.world = World(
             *self.gates,
             make_filter("Fit"),
-            make_filter("Picky", [wake(Resource.POD, Action.ADD | Action.DELETE, vowels_only)]),
-            make_filter("Own", [wake(Resource.POD, Action.UPDATE, is_itself)]),
+            make_filter("Picky", [event_with_hint(Resource.POD, Action.ADD | Action.DELETE, vowels_only)]),
+            make_filter("Own", [event_with_hint(Resource.POD, Action.UPDATE, is_itself)]),
             make_filter("Stubborn", []),
             settings=QueueSettings(pop_from_backoff=pop_from_backoff),
         )

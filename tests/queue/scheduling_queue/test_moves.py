@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import Pod
-from bayplan.framework.events import Action, Resource, wake
+from bayplan.framework.events import Action, Resource, event_with_hint
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import Status
 from bayplan.queue.object_events import (
@@ -24,7 +24,9 @@ from .queues import World, hint_of, make_filter, make_profile
 
 def test_only_pods_that_the_event_helps_are_moved() -> None:
     hint = hint_of({"a": True, "b": False, "c": True})
-    world = World(make_filter("Fit", [wake(Resource.NODE, Action.ADD, hint)]), make_filter("Other", []))
+    world = World(
+        make_filter("Fit", [event_with_hint(Resource.NODE, Action.ADD, hint)]), make_filter("Other", [])
+    )
     world.reject("a")
     world.reject("b")
     world.reject("c", "Other")
@@ -103,7 +105,7 @@ def test_hints_are_asked_only_about_pods_that_the_event_may_concern() -> None:
         asked.append(pod.name)
         return False
 
-    deleted = wake(Resource.POD, Action.DELETE, note)
+    deleted = event_with_hint(Resource.POD, Action.DELETE, note)
     world = World(make_filter("Fit", [deleted]), make_filter("Ports", [deleted]), make_filter("Name"))
     for name, plugin in (("a", "Fit"), ("b", "Name"), ("c", "Ports"), ("d", "Fit")):
         world.reject(name, plugin)
@@ -123,7 +125,7 @@ def test_pods_rejected_by_extenders_are_moved_by_anything() -> None:
 
 def test_each_profile_has_its_own_registrations() -> None:
     ours = make_profile(make_filter("Fit"))
-    theirs = make_profile(make_filter("Fit", [wake(Resource.POD, Action.ADD)]), name="other")
+    theirs = make_profile(make_filter("Fit", [event_with_hint(Resource.POD, Action.ADD)]), name="other")
     world = World(profiles=[ours, theirs])
     world.reject("ours")
     world.reject("theirs", scheduler_name="other")

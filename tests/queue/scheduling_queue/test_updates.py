@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import Pod
-from bayplan.framework.events import Action, Resource, wake
+from bayplan.framework.events import Action, Resource, event_with_hint
 from bayplan.framework.outcome import Nomination
 from bayplan.plugins.scheduling_gates import SchedulingGates
 from bayplan.queue.object_events import NODE_ADD
@@ -20,8 +20,8 @@ def is_itself(pod: Pod, old: Any, new: Any) -> bool:
     return bool(new.uid == pod.uid)
 
 
-LABELS = make_filter("Labels", [wake(Resource.POD, Action.UPDATE_POD_LABEL, is_itself)])
-ANY_UPDATE = make_filter("AnyUpdate", [wake(Resource.POD, Action.UPDATE, is_itself)])
+LABELS = make_filter("Labels", [event_with_hint(Resource.POD, Action.UPDATE_POD_LABEL, is_itself)])
+ANY_UPDATE = make_filter("AnyUpdate", [event_with_hint(Resource.POD, Action.UPDATE, is_itself)])
 PLUGINS = LABELS, ANY_UPDATE, make_filter("Fit")
 
 
@@ -124,7 +124,7 @@ def test_an_event_that_meets_a_closed_gate_leaves_it_to_the_next(later: float) -
 
 
 def test_other_waiting_pods_never_see_an_update() -> None:
-    world = World(make_filter("Labels", [wake(Resource.POD, Action.UPDATE_POD_LABEL)]))
+    world = World(make_filter("Labels", [event_with_hint(Resource.POD, Action.UPDATE_POD_LABEL)]))
     world.reject("other", "Labels")
     world.reject("p", "Labels")
     world.update("p", labels={"a": "b"})
@@ -160,7 +160,7 @@ def test_an_update_is_judged_by_all_rejectors_of_a_gated_pod() -> None:
 
 
 def test_an_update_that_helps_but_meets_a_closed_gate_changes_nothing() -> None:
-    gate = Gate({"p"}, wakes=[wake(Resource.POD, Action.UPDATE)])
+    gate = Gate({"p"}, wakes=[event_with_hint(Resource.POD, Action.UPDATE)])
     world = World(gate)
     world.add()
     world.update(labels={"a": "b"})
@@ -171,7 +171,7 @@ def test_an_update_that_helps_but_meets_a_closed_gate_changes_nothing() -> None:
 
 
 def test_a_pod_that_an_update_takes_to_the_next_gate_is_found_by_that_gates_events() -> None:
-    first, second = Gate({"p"}, wakes=[wake(Resource.POD, Action.UPDATE)]), OtherGate({"p"})
+    first, second = Gate({"p"}, wakes=[event_with_hint(Resource.POD, Action.UPDATE)]), OtherGate({"p"})
     world = World(first, second)
     world.add()
     first.closed.clear()
@@ -203,7 +203,9 @@ def test_an_update_of_a_pod_in_flight_counts_when_it_comes_back(
 
 def test_others_in_flight_see_the_update_too() -> None:
     """Their hints compare uids; a registration without a hint takes it."""
-    world = World(make_filter("Labels", [wake(Resource.POD, Action.UPDATE_POD_LABEL)]), *PLUGINS[1:])
+    world = World(
+        make_filter("Labels", [event_with_hint(Resource.POD, Action.UPDATE_POD_LABEL)]), *PLUGINS[1:]
+    )
     for name in "pq":
         world.add(name)
         world.pop()

@@ -224,7 +224,7 @@ async def running(
     metrics: Metrics = NULL_METRICS,
     kubelet: Kubelet | None = None,
     eager: bool = True,
-    keep: bool = True,
+    cache: bool = True,
     kind_of_cluster: type[Cluster] = Cluster,
 ) -> AsyncIterator[World]:
     """A scheduler on a cluster with these objects, which has done all that there is to do at once."""
@@ -241,7 +241,7 @@ async def running(
         plugins=plugins,
         metrics=metrics,
         eager=eager,
-        keep=keep,
+        cache=cache,
         on_decision=decisions.append,
         hostname="here",
     )

@@ -450,7 +450,7 @@ def activates(point: str, slow: bool) -> list[type[Plugin]]:
     class X(Plugin):
         arrived = False
 
-        def wakes_on(self) -> list[Any]:
+        def events_to_register(self) -> list[Any]:
             return []
 
         def pre_filter(self, state: Any, pod: Pod, nodes: Any) -> Status | None:

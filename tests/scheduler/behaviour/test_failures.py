@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bayplan.api.meta import Object
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
 from bayplan.framework.cluster_api import Change
-from bayplan.framework.events import Action, Resource, wake
+from bayplan.framework.events import Action, Resource, event_with_hint
 from bayplan.framework.outcome import Nomination, PostFilterResult
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.status import failure, unresolvable, unschedulable
@@ -34,7 +34,7 @@ def answers(*, nominates: str | None = None, status: Any = None) -> type[Plugin]
 
 def at(point: str, answer: Any) -> type[Plugin]:
     """A plugin that fails at one point."""
-    methods: dict[str, Any] = {point: lambda *_: answer, "wakes_on": list}
+    methods: dict[str, Any] = {point: lambda *_: answer, "events_to_register": list}
     if point == "reserve":
         methods["unreserve"] = lambda *_: None
     return plugin("X", **methods)
@@ -179,7 +179,9 @@ async def test_a_pod_that_was_replaced_by_a_namesake_is_not_heard_of_again() -> 
 
 @virtual
 async def test_a_pod_comes_back_as_it_is_now() -> None:
-    x = plugin("X", permit=lambda state, pod, node: Wait(5) if not pod.labels else None, wakes_on=list)
+    x = plugin(
+        "X", permit=lambda state, pod, node: Wait(5) if not pod.labels else None, events_to_register=list
+    )
     async with running(make_node("n"), make_pod("p"), plugins=[x]) as world:
         await world.update("p", lambda pod: replace(pod, metadata=replace(pod.metadata, labels={"a": "b"})))
         await world.after(5)
@@ -195,7 +197,7 @@ async def test_what_happened_during_an_attempt_brings_a_pod_back_at_once() -> No
     x = plugin(
         "X",
         permit=lambda state, pod, node: Wait(5) if node == "n" else None,
-        wakes_on=lambda: [wake(Resource.NODE, Action.ADD)],
+        events_to_register=lambda: [event_with_hint(Resource.NODE, Action.ADD)],
     )
     async with running(make_node("n", cpu="1"), make_pod("p", cpu="1"), plugins=[x]) as world:
         await world.create(make_node("m", cpu="64"))

@@ -277,7 +277,7 @@ async def test_whose_nomination_goes_frees_the_place_for_its_equals(
     change: Callable[[Pod], Any], woken: bool
 ) -> None:
     """Only those of at most its priority could have been kept out by it."""
-    never = plugin("Never", pre_filter=_turns_away("p"), wakes_on=list)
+    never = plugin("Never", pre_filter=_turns_away("p"), events_to_register=list)
     async with running(make_node("n", cpu="4"), plugins=[never]) as world:
         await world.create(make_pod("p", cpu="4", priority=5, nominated_node="n"))
         await world.update("p", lambda pod: replace(pod, status=replace(pod.status, nominated_node_name="n")))
@@ -293,7 +293,7 @@ def _turns_away(name: str) -> Callable[..., Any]:
 
 @virtual
 async def test_a_nominated_pod_that_is_deleted_frees_the_place() -> None:
-    never = plugin("Never", pre_filter=_turns_away("p"), wakes_on=list)
+    never = plugin("Never", pre_filter=_turns_away("p"), events_to_register=list)
     async with running(make_node("n", cpu="4"), plugins=[never]) as world:
         await world.create(make_pod("p", cpu="4", priority=5))
         await world.update("p", lambda pod: replace(pod, status=replace(pod.status, nominated_node_name="n")))
@@ -320,7 +320,7 @@ async def test_changes_of_a_pod_that_is_being_bound_are_ignored() -> None:
 
 @virtual
 async def test_a_pod_that_starts_to_go_while_it_waits_for_a_permit_is_turned_away() -> None:
-    x = plugin("X", permit=lambda *_: Wait(60), wakes_on=list)
+    x = plugin("X", permit=lambda *_: Wait(60), events_to_register=list)
     async with running(NODE, make_pod("p"), plugins=[x]) as world:
         pod = world.pod("p")
         meta = replace(pod.metadata, deletion_timestamp=MIDNIGHT, resource_version="999")

@@ -52,8 +52,8 @@ def trip(state: Any, pod: Any, nodes: Any) -> Any:
     return ()
 
 
-HOLD = plugin("Hold", permit=hold, wakes_on=lambda: ())
-TRIP = plugin("Trip", filter=trip, wakes_on=lambda: ())
+HOLD = plugin("Hold", permit=hold, events_to_register=lambda: ())
+TRIP = plugin("Trip", filter=trip, events_to_register=lambda: ())
 
 
 Story = Callable[[World], Awaitable[None]]

@@ -44,9 +44,9 @@ def wanting(zone: str, name: str = "p", **fields: Any) -> Pod:
 @BOTH
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "anew"])
 @virtual
-async def test_pods_land_in_the_zone_that_they_name(name: str, keep: bool) -> None:
+async def test_pods_land_in_the_zone_that_they_name(name: str, cache: bool) -> None:
     pods = [wanting(zone, f"p-{zone}-{i}") for i in range(3) for zone in "cab"]
-    async with running(*zones(), *pods, plugins=[example(name)], keep=keep) as world:
+    async with running(*zones(), *pods, plugins=[example(name)], cache=cache) as world:
         assert {pod: world.node_of(pod) for pod in world.names()} == {
             f"p-{zone}-{i}": f"n-{zone}" for zone in "abc" for i in range(3)
         }
@@ -158,7 +158,7 @@ class Crowd(Plugin):
     args_type = CrowdArgs
     args: CrowdArgs
 
-    def wakes_on(self) -> list[Any]:
+    def events_to_register(self) -> list[Any]:
         return []
 
     def filter(self, state: Any, pod: Pod, nodes: Any) -> Iterator[Reject]:

@@ -8,19 +8,19 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.errors import ConflictError
-from bayplan.framework.events import Action, Resource, wake
+from bayplan.framework.events import Action, Resource, event_with_hint
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.status import Status, failure, unresolvable, unschedulable
 from bayplan.testing.builders import make_node, make_pod
 
 from .running import Answer, World, plugin, running, virtual
 
-NODE_ADDED = [wake(Resource.NODE, Action.ADD)]
+NODE_ADDED = [event_with_hint(Resource.NODE, Action.ADD)]
 
 
 def waits(name: str, seconds: float = 60.0) -> type[Plugin]:
     """A plugin that has every pod wait, and lets none go by itself."""
-    return plugin(name, permit=lambda *_: Wait(seconds), wakes_on=lambda: NODE_ADDED)
+    return plugin(name, permit=lambda *_: Wait(seconds), events_to_register=lambda: NODE_ADDED)
 
 
 def allow(world: World, name: str, *plugins: str) -> None:
@@ -54,7 +54,7 @@ class Log:
         def unreserve(state: Any, pod: Pod, node_name: str) -> None:
             self.lines.append(f"-{name}")
 
-        return plugin(name, reserve=reserve, unreserve=unreserve, wakes_on=list)
+        return plugin(name, reserve=reserve, unreserve=unreserve, events_to_register=list)
 
 
 UNDONE = ["-C", "-B", "-A"]
@@ -210,7 +210,7 @@ async def test_a_plugin_that_did_not_ask_to_wait_cannot_let_the_pod_go() -> None
 
 @virtual
 async def test_a_rejection_at_permit_is_final_although_others_asked_to_wait() -> None:
-    x = plugin("X", permit=lambda *_: unschedulable("not you"), wakes_on=lambda: NODE_ADDED)
+    x = plugin("X", permit=lambda *_: unschedulable("not you"), events_to_register=lambda: NODE_ADDED)
     async with running(make_node("n"), make_pod("p"), plugins=[waits("W"), x, waits("Y")]) as world:
         text = "0/1 nodes are available: 1 not you."
         assert world.condition("p") == ("False", "Unschedulable", text)
@@ -226,7 +226,7 @@ async def test_a_waiting_pod_that_is_rejected_waits_for_events_of_the_plugin_tha
     x = plugin(
         "X",
         permit=lambda state, pod, node: None if turned_away else Wait(60),
-        wakes_on=lambda: NODE_ADDED,
+        events_to_register=lambda: NODE_ADDED,
     )
     async with running(make_node("n"), make_pod("p"), plugins=[x]) as world:
         assert reject(world, "p", "X", "the band broke up")
@@ -283,7 +283,9 @@ async def test_a_plugin_that_has_allowed_the_pod_lets_no_time_run_out() -> None:
 
 @virtual
 async def test_the_room_of_a_pod_that_waited_in_vain_is_given_to_others() -> None:
-    x = plugin("X", permit=lambda state, pod, node: Wait(30) if pod.name == "p" else None, wakes_on=list)
+    x = plugin(
+        "X", permit=lambda state, pod, node: Wait(30) if pod.name == "p" else None, events_to_register=list
+    )
     async with running(make_node("n", cpu="4"), make_pod("p", cpu="3"), plugins=[x]) as world:
         await world.create(make_pod("q", cpu="2"))
         await world.after(29)
@@ -295,7 +297,9 @@ async def test_the_room_of_a_pod_that_waited_in_vain_is_given_to_others() -> Non
 
 @virtual
 async def test_a_waiting_pod_that_is_deleted_makes_room_and_is_heard_of_no_more() -> None:
-    x = plugin("X", permit=lambda state, pod, node: Wait(60) if pod.name == "p" else None, wakes_on=list)
+    x = plugin(
+        "X", permit=lambda state, pod, node: Wait(60) if pod.name == "p" else None, events_to_register=list
+    )
     async with running(make_node("n", cpu="4"), make_pod("p", cpu="3"), plugins=[x]) as world:
         await world.create(make_pod("q", cpu="2"))
         await world.delete("p")

@@ -18,13 +18,14 @@ from typing import Any, ClassVar, Final, TypeVar
 import numpy as np
 
 from bayplan.plugin import (
-    IDLE,
     MAX_SCORE,
     SKIP,
+    SKIP_FOR_SIGNATURE,
     Action,
     BoolColumn,
     CarriedTerm,
     Cluster,
+    ClusterEventWithHint,
     CycleState,
     DomainSums,
     Handle,
@@ -39,10 +40,9 @@ from bayplan.plugin import (
     Resource,
     Status,
     TermKind,
-    Wake,
+    event_with_hint,
     failure,
     unresolvable,
-    wake,
 )
 from bayplan.plugins.inter_pod_affinity.hints import node_may_help, pod_may_help
 from bayplan.plugins.inter_pod_affinity.own_terms import NO_TERMS, PREFERENCES, OwnTerms, own_terms
@@ -63,11 +63,11 @@ class InterPodAffinity(Plugin):
     def __init__(self, args: InterPodAffinityArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or InterPodAffinityArgs(), handle)
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
         return (
-            wake(Resource.POD, pods, pod_may_help),
-            wake(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_may_help),
+            event_with_hint(Resource.POD, pods, pod_may_help),
+            event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_may_help),
         )
 
     # Filtering
@@ -79,7 +79,7 @@ class InterPodAffinity(Plugin):
             return unresolvable(f"parsing pod: {own.problem}")
         demands = self._kept(state, cluster, Demands, lambda: self._demands(own, state, pod, cluster))
         if demands is None:
-            return IDLE
+            return SKIP_FOR_SIGNATURE
         if not demands.exist:
             return SKIP
         state.write(self.name, demands)
@@ -116,7 +116,7 @@ class InterPodAffinity(Plugin):
         if kept_away is not None:
             yield Reject(kept_away if refused is None else kept_away & ~refused, EXISTING_ANTI_AFFINITY)
 
-    def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+    def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that the pod's terms mean, or whose terms mean the pod."""
         demands: Demands = state.read(self.name)
         minded = np.zeros(len(nodes), dtype=np.bool_)
@@ -200,12 +200,12 @@ class InterPodAffinity(Plugin):
         cluster = nodes.cluster
         own = self._own_terms(state, pod, cluster)
         if self.args.ignore_preferred_terms_of_existing_pods and not own.preferred:
-            return IDLE
+            return SKIP_FOR_SIGNATURE
         if own.problem:
             return failure(own.problem)
         pulls = self._kept(state, cluster, Pulls, lambda: self._pulls(own, state, pod, cluster))
         if pulls is None:
-            return IDLE
+            return SKIP_FOR_SIGNATURE
         tables: dict[str, IntColumn] = {}
         for weight, pull in pulls.all:
             if pull.sums is not None and pull.sums.total:
@@ -288,7 +288,7 @@ class InterPodAffinity(Plugin):
 
     def _carried(self, state: CycleState, pod: Pod, cluster: Cluster) -> MatchingTerms:
         """Terms of pods already there that mean the incoming pod."""
-        label_set = state.once(
+        label_set = state.memo(
             (self.name, "labels"), lambda: cluster.label_sets.intern(pod.namespace, pod.labels)
         )
         return cluster.terms.matching(label_set, cluster.namespace_labels(pod.namespace))

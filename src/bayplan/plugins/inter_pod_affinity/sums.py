@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 from bayplan.plugin import CarriedTerm, Cluster, DomainSums, PodCount, PodQuery, TermCarriers
 
-MOST_SUMS: Final = 512
+MAX_SUMS: Final = 512
 """Sums kept for a template at most. Terms and namespaces come and go; what is asked for is made again."""
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class Sums:
         known = self._by_query.get((id(query), key))
         if known is None or not refreshed(known, cluster):
             count = cluster.count(query)
-            if len(self._by_query) >= MOST_SUMS:
+            if len(self._by_query) >= MAX_SUMS:
                 self._by_query.clear()
             sums = DomainSums(cluster.nodes, cluster.usage_log, count.column, cluster.nodes.label(key))
             known = self._by_query[id(query), key] = Near(key, query, count, sums)
@@ -104,7 +104,7 @@ class Sums:
     def of_carriers(self, carriers: TermCarriers) -> Carried:
         known = self._by_carriers.get(carriers)
         if known is None:
-            if len(self._by_carriers) >= MOST_SUMS:
+            if len(self._by_carriers) >= MAX_SUMS:
                 self._by_carriers.clear()
             cluster, key = self._cluster, carriers.carried.term.topology_key
             sums = DomainSums(cluster.nodes, cluster.usage_log, carriers.column, cluster.nodes.label(key))
@@ -115,7 +115,7 @@ class Sums:
 
 def refreshed(part: Near | Carried, cluster: Cluster) -> bool:
     """Brings sums up to date. False where their counts were dropped, and have to be asked for again."""
-    if isinstance(part, Near) and not cluster.counts.still_asked(part.count):
+    if isinstance(part, Near) and not cluster.counts.touch(part.count):
         return False
     if part.sums is not None:
         part.sums.refresh()

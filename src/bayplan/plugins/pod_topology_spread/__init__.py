@@ -22,15 +22,16 @@ from numpy.typing import NDArray
 
 from bayplan.plugin import (
     DO_NOT_SCHEDULE,
-    IDLE,
     MAX_SCORE,
     OWNER_KINDS,
     SCHEDULE_ANYWAY,
     SKIP,
+    SKIP_FOR_SIGNATURE,
     SYSTEM_DEFAULTS,
     Action,
     BoolColumn,
     Cluster,
+    ClusterEventWithHint,
     CycleState,
     DomainSums,
     Handle,
@@ -44,14 +45,13 @@ from bayplan.plugin import (
     Resource,
     SpreadConstraint,
     Status,
-    Wake,
     default_constraints,
+    event_with_hint,
     own_constraints,
     owner_selector,
     required_node_affinity,
     rows_matching,
     untolerated_taint,
-    wake,
     whole_share,
 )
 from bayplan.plugins.pod_topology_spread.counts import (
@@ -78,12 +78,12 @@ class PodTopologySpread(Plugin):
         self._system_defaults = self.args.defaulting_type == "System"
         self._defaults = SYSTEM_DEFAULTS if self._system_defaults else self.args.default_constraints
 
-    def wakes_on(self) -> Sequence[Wake]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE
         nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
         return (
-            wake(Resource.POD, pods, self.pod_may_help),
-            wake(Resource.NODE, nodes, self.node_may_help),
+            event_with_hint(Resource.POD, pods, self.pod_may_help),
+            event_with_hint(Resource.NODE, nodes, self.node_may_help),
         )
 
     # Filtering
@@ -91,7 +91,7 @@ class PodTopologySpread(Plugin):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         counts = self._counts(state, pod, nodes, DO_NOT_SCHEDULE)
         if counts is None:
-            return IDLE
+            return SKIP_FOR_SIGNATURE
         if counts.limits is None:
             counts.limits = tuple(self._limit(pod, domains, nodes.cluster) for domains in counts.domains)
         for limit in counts.limits:
@@ -122,7 +122,7 @@ class PodTopologySpread(Plugin):
                     yield Reject(first, reason, unresolvable=mask is missing)
                     refused = mask if refused is None else refused | mask
 
-    def minds_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+    def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that are counted."""
         minded = np.zeros(len(nodes), dtype=np.bool_)
         for limit in state.read(self.name):
@@ -166,7 +166,7 @@ class PodTopologySpread(Plugin):
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         counts = self._counts(state, pod, nodes, SCHEDULE_ANYWAY)
         if counts is None:
-            return IDLE
+            return SKIP_FOR_SIGNATURE
         if not len(nodes):
             return SKIP
         scoring = counts.scoring

@@ -70,7 +70,7 @@ class Counts:
     def hold(self, cluster: Cluster) -> bool:
         """Whether they still do: nothing they depend on has changed, and no column was dropped."""
         return self.topology_version == cluster.topology_version and all(
-            domains.count is None or cluster.counts.still_asked(domains.count) for domains in self.domains
+            domains.count is None or cluster.counts.touch(domains.count) for domains in self.domains
         )
 
 

@@ -1,7 +1,7 @@
 """What a pod means to the node it is on: computed once for all pods made from one template.
 
-Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `template_key` encodes what
-it does read; pods with equal keys share one `PodFacts`, and the framework keeps its own results by the same
+Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `pod_signature` encodes what
+it does read; pods with equal keys share one `PodInfo`, and the framework keeps its own results by the same
 key (`runtime/signature.py`).
 """
 
@@ -21,14 +21,14 @@ from bayplan.snapshot.label_sets import LabelSet, LabelSets
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import TermSet, TermSets, carried_terms
 
-MOST_TEMPLATES: Final = 50_000
-"""Templates kept at most; the older half goes when there are more."""
+MAX_SIGNATURES: Final = 50_000
+"""PodInfos kept at most; the older half goes when there are more."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
 @dataclass(slots=True)
-class PodFacts:
+class PodInfo:
     """What is known of every pod with the same template."""
 
     key: bytes
@@ -59,7 +59,7 @@ def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
     return tuple(volume for volume in pod.spec.volumes if volume != Volume(name=volume.name))
 
 
-def template_key(pod: Pod) -> bytes:
+def pod_signature(pod: Pod) -> bytes:
     """Equal for pods that scheduling cannot tell apart, wherever they run."""
     spec = pod.spec
     if spec.node_name or spec.volumes:
@@ -86,8 +86,8 @@ def template_key(pod: Pod) -> bytes:
     return _encoder.encode(parts)
 
 
-def same_template(old: Pod, new: Pod) -> bool:
-    """Whether two versions of a pod are alike in all that `template_key` is made of, which is quickly seen.
+def same_signature(old: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod are alike in all that `pod_signature` is made of, which is quickly seen.
 
     False only means that the keys have to be compared.
     """
@@ -103,8 +103,8 @@ def same_template(old: Pod, new: Pod) -> bool:
     )
 
 
-class Templates:
-    """The facts of every template in use."""
+class PodInfos:
+    """The info of every template in use."""
 
     def __init__(
         self, label_sets: LabelSets, term_sets: TermSets, columns: Callable[[str], tuple[Column, Column]]
@@ -112,22 +112,22 @@ class Templates:
         self._label_sets = label_sets
         self._term_sets = term_sets
         self._columns = columns
-        self._facts: dict[bytes, PodFacts] = {}
+        self._infos: dict[bytes, PodInfo] = {}
 
-    def facts(self, pod: Pod) -> PodFacts:
-        key = template_key(pod)
-        found = self._facts.get(key)
+    def of(self, pod: Pod) -> PodInfo:
+        key = pod_signature(pod)
+        found = self._infos.get(key)
         if found is None:
-            if len(self._facts) >= MOST_TEMPLATES:
-                for old in list(self._facts)[: MOST_TEMPLATES // 2]:
-                    del self._facts[old]
-            found = self._facts[key] = self._make(key, pod)
+            if len(self._infos) >= MAX_SIGNATURES:
+                for old in list(self._infos)[: MAX_SIGNATURES // 2]:
+                    del self._infos[old]
+            found = self._infos[key] = self._make(key, pod)
         return found
 
-    def _make(self, key: bytes, pod: Pod) -> PodFacts:
+    def _make(self, key: bytes, pod: Pod) -> PodInfo:
         cpu_milli, memory_bytes = nonzero_requests(pod)
         requests = placed_requests(pod)
-        return PodFacts(
+        return PodInfo(
             key=key,
             requests=requests,
             counted=tuple((*self._columns(resource), amount) for resource, amount in requests.items()),
