@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -197,3 +198,92 @@ def test_what_was_there_before_belongs_to_somebody() -> None:
     with pytest.raises(ClashError, match=r'conflict with "before-first-apply" using v1: \.data\.a'):
         applied(api, "one", a="2")
     assert applied(api, "one", a="1", b="2")["data"] == {"a": "1", "b": "2"}
+
+
+# Limits
+
+
+def test_copies_are_limited_in_all() -> None:
+    """22 copies of a list into itself would make four million lists of it."""
+    doubling = [{"op": "copy", "from": "/a", "path": "/a/-"} for _ in range(22)]
+    with pytest.raises(RefusalError) as caught:
+        json_patch(doubling)({"a": ["x" * 1000]})
+    assert caught.value.code == 422
+    assert json_patch(doubling[:10])({"a": ["x" * 1000]})["a"][0] == "x" * 1000
+
+
+def test_operations_are_limited_in_number() -> None:
+    operation = {"op": "test", "path": "/a", "value": 1}
+    assert json_patch([operation] * 10_000)({"a": 1}) == {"a": 1}
+    with pytest.raises(
+        RefusalError, match="maximum operations in a JSON patch is 10000, got 10001"
+    ) as caught:
+        json_patch([operation] * 10_001)
+    assert caught.value.code == 413
+
+
+def test_insertions_into_long_lists_are_limited() -> None:
+    operations = [{"op": "add", "path": "/a/0", "value": 1}] * 10_000
+    with pytest.raises(RefusalError) as caught:
+        json_patch(operations)({"a": [0] * 100_000})
+    assert caught.value.code == 422
+
+
+def test_a_patch_cannot_nest_without_end() -> None:
+    operations = []
+    for depth in range(5):
+        value: Any = {}
+        for _ in range(100):
+            value = {"a": value}
+        operations.append({"op": "add", "path": "/a" * (100 * depth + 1), "value": value})
+    with pytest.raises(RefusalError) as caught:
+        json_patch(operations)({})
+    assert caught.value.code == 422
+
+
+class Compared(str):
+    """A text that counts how often it is compared with others."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize(
+    "make_patch",
+    [
+        pytest.param(lambda keys: {"containers": [{"name": key, "tty": True} for key in keys]}, id="merged"),
+        pytest.param(
+            lambda keys: {"$setElementOrder/containers": [{"name": key} for key in reversed(keys)]},
+            id="ordered",
+        ),
+        pytest.param(
+            lambda keys: {"containers": [{"name": key, "$patch": "delete"} for key in keys]}, id="deleted"
+        ),
+        pytest.param(
+            lambda keys: {"containers": [{"name": f"new-{key}"} for key in keys]}, id="added to others"
+        ),
+    ],
+)
+def test_work_grows_with_the_length_of_lists_and_not_with_its_square(
+    make_patch: Callable[[list[str]], Content],
+) -> None:
+    keys = [Compared(f"c{number}") for number in range(2000)]
+    patch = {"spec": make_patch(list(map(Compared, keys)))}
+    before = {"spec": {"containers": [{"name": key} for key in keys]}}
+    Compared.comparisons = 0
+    strategic_merge_patch(patch, type_of(PODS))(before)
+    assert Compared.comparisons < 20 * len(keys)
+
+
+@pytest.mark.parametrize("patch", [{"finalizers": ["c"]}, {"$deleteFromPrimitiveList/finalizers": ["b"]}])
+def test_lists_of_plain_values_are_compared_by_hash(patch: Content) -> None:
+    names = [Compared(f"f{number}") for number in range(2000)]
+    patch = {name: [Compared(f"f{number}") for number in range(1000, 3000)] for name in patch}
+    Compared.comparisons = 0
+    strategic_merge_patch({"metadata": patch}, type_of(PODS))({"metadata": {"finalizers": names}})
+    assert Compared.comparisons < 20 * len(names)

@@ -29,6 +29,10 @@ Content = dict[str, Any]
 HISTORY: Final = 10_000
 """Changes that are remembered for each resource, at least; a watcher further behind has to list again."""
 
+MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
+"""Of an object's JSON: more than the body of a request, so that patches make nothing grow without end. etcd's
+limit is 1.5 MiB of protobuf."""
+
 ObjectT = TypeVar("ObjectT", bound=Object)
 
 _encode = msgspec.json.Encoder().encode
@@ -240,9 +244,13 @@ class DocumentStore:
                 await self._journal.wait(version)
 
     def _versioned(self, key: str, content: Content) -> Document:
-        self.version += 1
-        content["metadata"]["resourceVersion"] = str(self.version)
-        return Document(key, self.version, _encode(content))
+        version = self.version + 1
+        content["metadata"]["resourceVersion"] = str(version)
+        body = _encode(content)
+        if len(body) > MAX_OBJECT_BYTES:
+            raise statuses.too_large("etcdserver: request is too large")
+        self.version = version
+        return Document(key, version, body)
 
     def _tell(self, table: Table, entry: Entry) -> None:
         if self._journal is not None:

@@ -15,6 +15,8 @@ from bayplan.server.kinds import Resource
 
 Details = Mapping[str, Any]
 
+MAX_PROBLEMS: Final = 100
+"""Of one object that are named in an answer; a hundred thousand wrong entries would fill gigabytes."""
 _CHANGED_SINCE: Final = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
@@ -206,6 +208,12 @@ def failed_precondition(resource: Resource, name: str, field: str, wanted: str, 
     )
 
 
+def too_large(why: str) -> RefusalError:
+    """413."""
+    message = f"Request entity too large: {why}"
+    return RefusalError(message, 413, reason="RequestEntityTooLarge", details={})
+
+
 def bad_request(message: str) -> RefusalError:
     return RefusalError(message, 400, reason="BadRequest")
 
@@ -227,7 +235,11 @@ def invalid_options(kind: str, problems: Sequence[FieldProblem]) -> RefusalError
 
 
 def _invalid(full: str, group: str, kind: str, name: str, problems: Sequence[FieldProblem]) -> RefusalError:
+    left_out = len(problems) - MAX_PROBLEMS
+    problems = problems[:MAX_PROBLEMS]
     texts = list(dict.fromkeys(map(str, problems)))
+    if left_out > 0:
+        texts.append(f"and {left_out} more")
     message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}
     if group:

@@ -6,7 +6,7 @@ warning or nothing, as the client says (`fieldValidation`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -27,6 +27,9 @@ from bayplan.server.patching.plain import Content, Patch, json_patch, merge_patc
 from bayplan.server.patching.strategic import strategic_merge_patch
 from bayplan.server.schema.types import TypeMismatchError, clean, named_type, type_of
 from bayplan.server.statuses import RefusalError, bad_request
+
+MAX_WARNING_CHARACTERS: Final = 4 * 1024
+"""Of all warnings of an answer; clients do not accept endless headers."""
 
 
 async def read_object(request: web.BaseRequest, target: Target, kind: str) -> tuple[Content, list[str]]:
@@ -136,11 +139,18 @@ def options_from(given: Content, dry_run: bool) -> DeleteOptions:
 
 
 def warning_headers(warnings: list[str]) -> dict[str, str] | None:
-    """Warnings as clients print them."""
-    if not warnings:
-        return None
-    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
-    return {"Warning": ", ".join(f'299 - "{text}"' for text in quoted)}
+    """Warnings as clients print them: like kube-apiserver's, without control characters, and not too many."""
+    shown: list[str] = []
+    length = 0
+    for text in dict.fromkeys(warnings):
+        if not text.isprintable():
+            continue
+        length += len(text)
+        if length > MAX_WARNING_CHARACTERS:
+            break
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        shown.append(f'299 - "{escaped}"')
+    return {"Warning": ", ".join(shown)} if shown else None
 
 
 def _checked(

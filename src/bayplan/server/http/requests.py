@@ -13,7 +13,7 @@ from bayplan.errors import DecodeError
 from bayplan.server import statuses
 from bayplan.server.kinds import Catalog, Resource, Subresource
 from bayplan.server.schema.protobuf import ProtobufError, decode_protobuf
-from bayplan.server.statuses import RefusalError, bad_request
+from bayplan.server.statuses import RefusalError, bad_request, too_large
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -140,8 +140,7 @@ async def read_body(request: web.BaseRequest) -> bytes:
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
-        message = f"Request entity too large: limit is {LARGEST_BODY}"
-        raise RefusalError(message, 413, reason="RequestEntityTooLarge", details={}) from error
+        raise too_large(f"limit is {LARGEST_BODY}") from error
 
 
 def decode_body(body: bytes, content_type: str, what: str) -> Any:

@@ -1,21 +1,33 @@
 """JSON patches and merge patches. A `Patch` is a function from an object to the object it should become.
 
+A small patch can ask for much work: 22 `copy` operations double a list 22 times. The limits are those of
+kube-apiserver: 10,000 operations, and copies of 3 MiB in all.
+
 Strategic merge patches, which know the types of Kubernetes, are in `strategic.py`; server-side apply in
 `apply.py`.
 """
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from bayplan.api.merge_patch import merged
-from bayplan.server.statuses import RefusalError, bad_request
+from bayplan.api.nesting import check_depth, copied
+from bayplan.errors import DecodeError
+from bayplan.server.statuses import RefusalError, bad_request, too_large
 
 Content = dict[str, Any]
 Patch = Callable[[Content], Content]
+
+MAX_OPERATIONS: Final = 10_000
+MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
+MAX_SHIFTED: Final = 50_000_000
+"""Entries of lists that make room for others or close gaps, in all operations of a patch. Not a limit of
+kube-apiserver: 10,000 insertions at the head of a list of a million entries would take it a minute, too."""
 
 _INDEX: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -31,17 +43,23 @@ def json_patch(operations: Any) -> Patch:
         raise bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         )
+    if len(operations) > MAX_OPERATIONS:
+        raise too_large(
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        )
     for operation in operations:
         if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
             raise bad_request("error decoding patch: every operation needs a path")
 
     def apply(content: Content) -> Content:
-        result: Any = copy.deepcopy(content)
-        for operation in operations:
-            try:
-                result = _applied(result, operation)
-            except (LookupError, TypeError, ValueError) as error:
-                raise _unfit() from error
+        result: Any = copied(content)
+        work = _Work()
+        try:
+            for operation in operations:
+                result = _applied(result, operation, work)
+            check_depth(result)
+        except (LookupError, TypeError, ValueError, RecursionError, DecodeError) as error:
+            raise _unfit() from error
         if not isinstance(result, dict):
             raise _unfit()
         return result
@@ -54,22 +72,46 @@ def _unfit() -> RefusalError:
     return RefusalError(message, 422, reason="Invalid", details={})
 
 
-def _applied(content: Any, operation: Content) -> Any:
+class _Work:
+    """What the operations of a patch have cost so far.
+
+    Raises:
+        ValueError: it is too much.
+    """
+
+    def __init__(self) -> None:
+        self._copied = 0
+        self._shifted = 0
+
+    def copy(self, part: Any) -> Any:
+        text = msgspec.json.encode(part)
+        self._copied += len(text)
+        if self._copied > MAX_COPIED_BYTES:
+            raise ValueError("the copies are too large")
+        return msgspec.json.decode(text)
+
+    def shift(self, entries: int) -> None:
+        self._shifted += entries
+        if self._shifted > MAX_SHIFTED:
+            raise ValueError("lists are too long for so many changes")
+
+
+def _applied(content: Any, operation: Content, work: _Work) -> Any:
     path = _steps(operation["path"])
     match operation.get("op"):
         case "add":
-            return _add(content, path, copy.deepcopy(operation["value"]))
+            return _add(content, path, copied(operation["value"]), work)
         case "remove":
-            return _remove(content, path)
+            return _remove(content, path, work)
         case "replace":
             _at(content, path)
-            return _replace(content, path, copy.deepcopy(operation["value"]))
+            return _replace(content, path, copied(operation["value"]))
         case "move":
             source = _steps(operation["from"])
             moved = _at(content, source)
-            return _add(_remove(content, source), path, moved)
+            return _add(_remove(content, source, work), path, moved, work)
         case "copy":
-            return _add(content, path, copy.deepcopy(_at(content, _steps(operation["from"]))))
+            return _add(content, path, work.copy(_at(content, _steps(operation["from"]))), work)
         case "test":
             if _at(content, path) != operation.get("value"):
                 raise ValueError("the test fails")
@@ -102,7 +144,7 @@ def _index(step: str, length: int) -> int:
     return index % length
 
 
-def _add(content: Any, path: list[str], part: Any) -> Any:
+def _add(content: Any, path: list[str], part: Any, work: _Work) -> Any:
     if not path:
         return part
     parent = _at(content, path[:-1])
@@ -110,7 +152,9 @@ def _add(content: Any, path: list[str], part: Any) -> Any:
         if path[-1] == "-":
             parent.append(part)
         else:
-            parent.insert(_index(path[-1], len(parent) + 1), part)
+            index = _index(path[-1], len(parent) + 1)
+            work.shift(len(parent) - index)
+            parent.insert(index, part)
     else:
         parent[path[-1]] = part
     return content
@@ -124,9 +168,14 @@ def _replace(content: Any, path: list[str], part: Any) -> Any:
     return content
 
 
-def _remove(content: Any, path: list[str]) -> Any:
+def _remove(content: Any, path: list[str], work: _Work) -> Any:
     if not path:
         return None
     parent = _at(content, path[:-1])
-    del parent[_index(path[-1], len(parent)) if isinstance(parent, list) else path[-1]]
+    if isinstance(parent, list):
+        index = _index(path[-1], len(parent))
+        work.shift(len(parent) - index)
+        del parent[index]
+    else:
+        del parent[path[-1]]
     return content

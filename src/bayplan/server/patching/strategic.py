@@ -7,11 +7,16 @@ others are kept. Directives in a patch say otherwise:
     $deleteFromPrimitiveList/NAME        values that go from a list of plain values
     $setElementOrder/NAME                the order in which entries stand afterwards
     $retainKeys                          the fields of a union that stay
+
+Entries are found by their keys, never by comparing each with each: lists may have tens of thousands of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import Any, Final
+
+import msgspec
 
 from bayplan.server.patching.plain import Patch
 from bayplan.server.schema.types import ANYTHING, Field, Type
@@ -24,6 +29,9 @@ _RETAIN: Final = "$retainKeys"
 _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 _PLAIN: Final = Field(ANYTHING)
+_DELETED: Final = object()
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def strategic_merge_patch(patch: Content, of: Type) -> Patch:
@@ -44,16 +52,18 @@ def _merged_map(content: Any, patch: Content, of: Type) -> Any:
         raise bad_request(f"Unknown patch type found: {directive}")
     result = dict(content) if isinstance(content, dict) else {}
     if _RETAIN in rest:
-        keep = {*rest.pop(_RETAIN)}
+        keep = {key for key in rest.pop(_RETAIN) if isinstance(key, str)}
         result = {key: part for key, part in result.items() if key in keep}
     for key, part in rest.items():
         if key.startswith(_DELETE_FROM):
             name = key.removeprefix(_DELETE_FROM)
-            result[name] = [item for item in result.get(name) or () if item not in part]
+            gone = {_identity(item) for item in part}
+            result[name] = [item for item in _list_of(result.get(name)) if _identity(item) not in gone]
         elif not key.startswith(_ORDER):
             _merge_field(result, key, part, _field_of(of, key), rest.get(_ORDER + key))
     for key, order in rest.items():
-        if key.startswith(_ORDER) and (name := key.removeprefix(_ORDER)) in result and name not in rest:
+        name = key.removeprefix(_ORDER)
+        if key != name and name not in rest and isinstance(result.get(name), list):
             result[name] = _ordered(result[name], order, _field_of(of, name), result[name])
     return result
 
@@ -75,8 +85,8 @@ def _merge_field(result: Content, key: str, part: Any, field: Field, order: Any)
         else:
             result[key] = merged
     elif isinstance(part, list) and field.merges:
-        merged = _merged_list(result.get(key) or [], part, field)
-        known = result.get(key) or []
+        known = _list_of(result.get(key))
+        merged = _merged_list(known, part, field)
         result[key] = _ordered(merged, order, field, known) if order is not None else merged
     else:
         result[key] = part
@@ -85,34 +95,40 @@ def _merge_field(result: Content, key: str, part: Any, field: Field, order: Any)
 def _merged_list(items: list[Any], patch: list[Any], field: Field) -> list[Any]:
     key = field.merge_key
     if not key:
-        return [*items, *(item for item in patch if item not in items)]
+        known = {_identity(item) for item in items}
+        return [*items, *(item for item in patch if _identity(item) not in known)]
     item_type = field.type.items or ANYTHING
-    if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
-        return [
-            {name: part for name, part in item.items() if name != _DIRECTIVE}
-            for item in patch
-            if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" and len(item) == 1)
-        ]
-    result = list(items)
-    order = []
     for item in patch:
         if not isinstance(item, dict):
             raise bad_request(f"cannot merge {item!r} into a list of objects with the key {key}")
+    if any(item.get(_DIRECTIVE) == "replace" for item in patch):
+        return [
+            {name: part for name, part in item.items() if name != _DIRECTIVE}
+            for item in patch
+            if not (item.get(_DIRECTIVE) == "replace" and len(item) == 1)
+        ]
+    result = list(items)
+    places: dict[Hashable, list[int]] = {}
+    for index, item in enumerate(items):
+        if isinstance(item, dict):
+            places.setdefault(_identity(item.get(key)), []).append(index)
+    order = []
+    for item in patch:
         if key not in item:
             raise bad_request(f"map: {item} does not contain declared merge key: {key}")
-        index = next(
-            (i for i, known in enumerate(result) if isinstance(known, dict) and known.get(key) == item[key]),
-            None,
-        )
+        identity = _identity(item[key])
         if item.get(_DIRECTIVE) == "delete":
-            result = [k for k in result if not (isinstance(k, dict) and k.get(key) == item[key])]
+            for index in places.pop(identity, ()):
+                result[index] = _DELETED
             continue
         order.append({key: item[key]})
-        if index is None:
-            result.append(_merged_map({}, item, item_type))
-        else:
+        if identity in places:
+            index = places[identity][0]
             result[index] = _merged_map(result[index], item, item_type)
-    return _ordered(result, order, field, items)
+        else:
+            places[identity] = [len(result)]
+            result.append(_merged_map({}, item, item_type))
+    return _ordered([item for item in result if item is not _DELETED], order, field, items)
 
 
 def _ordered(items: list[Any], order: list[Any], field: Field, before: list[Any]) -> list[Any]:
@@ -122,16 +138,38 @@ def _ordered(items: list[Any], order: list[Any], field: Field, before: list[Any]
     """
     key = field.merge_key
 
-    def identity(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, dict) else item
+    def identity(item: Any) -> Hashable:
+        return _identity(item.get(key) if key and isinstance(item, dict) else item)
 
-    wanted = [identity(item) for item in order]
-    old = [identity(item) for item in before]
-    named = sorted((i for i in items if identity(i) in wanted), key=lambda item: wanted.index(identity(item)))
+    wanted = _places(identity(item) for item in order)
+    old = _places(identity(item) for item in before)
+    named = sorted(
+        (item for item in items if identity(item) in wanted), key=lambda item: wanted[identity(item)]
+    )
     others = [item for item in items if identity(item) not in wanted]
     result: list[Any] = []
-    while named and others:
-        mine, theirs = identity(named[0]), identity(others[0])
-        is_behind = mine in old and theirs in old and old.index(theirs) < old.index(mine)
-        result.append(others.pop(0) if is_behind else named.pop(0))
-    return [*result, *named, *others]
+    at = 0
+    for item in named:
+        mine = old.get(identity(item), -1)
+        while at < len(others) and 0 <= old.get(identity(others[at]), -1) < mine:
+            result.append(others[at])
+            at += 1
+        result.append(item)
+    return [*result, *others[at:]]
+
+
+def _places(identities: Iterable[Hashable]) -> dict[Hashable, int]:
+    """Where each is found first."""
+    places: dict[Hashable, int] = {}
+    for place, identity in enumerate(identities):
+        places.setdefault(identity, place)
+    return places
+
+
+def _identity(value: Any) -> Hashable:
+    """Equal for equal values, and usable as a key."""
+    return _encode_sorted(value) if isinstance(value, dict | list) else value
+
+
+def _list_of(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,43 @@
+"""What one object may take, in the store and in answers about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.server.documents import MAX_OBJECT_BYTES
+from bayplan.server.embedded import open_api
+from bayplan.server.http.bodies import MAX_WARNING_CHARACTERS, warning_headers
+from bayplan.server.kinds import CONFIG_MAPS, PODS
+from bayplan.server.statuses import MAX_PROBLEMS, RefusalError
+
+
+def test_patches_make_no_object_grow_without_end() -> None:
+    """Each patch may be small; the object is rejected, and stays as it was."""
+    api = open_api()
+    api.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {}}, "default")
+    for number in range(4):
+        api.patch(CONFIG_MAPS, "c", "default", {"data": {f"k{number}": "x" * 1_000_000}})
+    version = api.store.version
+    with pytest.raises(RefusalError, match="request is too large") as caught:
+        api.patch(CONFIG_MAPS, "c", "default", {"data": {"k4": "x" * 1_000_000}})
+    assert caught.value.code == 413
+    assert api.store.version == version
+    assert len(api.document(CONFIG_MAPS, "c", "default").body) < MAX_OBJECT_BYTES
+    api.patch(CONFIG_MAPS, "c", "default", {"data": None})
+    assert api.store.version == version + 1
+
+
+def test_an_answer_names_some_of_many_problems() -> None:
+    containers = [{"name": f"NOT-{number}", "image": "i"} for number in range(1000)]
+    with pytest.raises(RefusalError, match="and 900 more") as caught:
+        open_api().create(PODS, {"metadata": {"name": "p"}, "spec": {"containers": containers}}, "default")
+    assert len(caught.value.status()["details"]["causes"]) == MAX_PROBLEMS
+
+
+def test_warnings_fit_into_a_header() -> None:
+    """Control characters would end the header, or the connection; such warnings are left out."""
+    assert warning_headers(["a\r\nSet-Cookie: x", "b\0", "c"]) == {"Warning": '299 - "c"'}
+    assert warning_headers(["\n"]) is None
+    headers = warning_headers([f'unknown field "f{number}"' for number in range(100_000)])
+    assert headers is not None
+    assert MAX_WARNING_CHARACTERS / 2 < len(headers["Warning"]) < 3 * MAX_WARNING_CHARACTERS
