@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import itertools
+import secrets
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -22,20 +24,28 @@ from bayplan.server.statuses import bad_request
 from bayplan.server.tables.printer import Printer
 from bayplan.server.views import from_storage
 
-_MOST_OPEN_LISTS: Final = 200
-"""Lists that clients read page by page at the same time; the oldest is forgotten."""
+MAX_OPEN_LISTS: Final = 1000
+"""Pages that can be asked for at the same time; the oldest token expires."""
+MAX_LIST_SECONDS: Final = 300.0
+"""How long a token is good, from the first page on: as long as etcd keeps old versions by default."""
 _STREAMED: Final = 1024 * 1024
 """Lists larger than this are written piece by piece."""
+
+_TOKEN_NAME: Final = "bayplan"
 
 _encode = msgspec.json.Encoder().encode
 
 
-class _OpenList:
+class _OpenList(NamedTuple):
     """The rest of a list of which a client has read some pages: all pages show the same moment."""
 
-    def __init__(self, documents: Sequence[Document], version: int) -> None:
-        self.documents = documents
-        self.version = version
+    documents: Sequence[Document]
+    start: int
+    """How many of them have been read."""
+    version: int
+    since: float
+    question: tuple[Hashable, ...]
+    """What was asked for; a token is good for no other list."""
 
 
 class Reader:
@@ -45,6 +55,8 @@ class Reader:
         self._api = api
         self._printer = printer
         self._open: OrderedDict[str, _OpenList] = OrderedDict()
+        self._lifetime = secrets.token_hex(8)
+        """Tokens of an earlier process are recognised by it, and expired."""
         self._tokens = itertools.count()
 
     def get(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
@@ -112,23 +124,40 @@ class Reader:
         self, request: web.BaseRequest, target: Target
     ) -> tuple[Sequence[Document], int, str, int | None]:
         """The objects of this page, the version they are of, where it goes on, and how many are left."""
-        limit = integer(request, "limit") or 0
+        limit = max(integer(request, "limit") or 0, 0)
         token = request.query.get("continue", "")
+        query = request.query
+        self._forget_lists()
+        question = (
+            target.resource,
+            target.namespace,
+            query.get("labelSelector", ""),
+            query.get("fieldSelector", ""),
+        )
         if token:
-            found = self._open.pop(_read_token(token), None)
+            lifetime, key = _read_token(token)
+            found = self._open.get(key) if lifetime == self._lifetime else None
             if found is None:
                 raise statuses.expired_continue()
+            if found.question != question:
+                raise bad_request("continue key is not valid: it is for another list")
         else:
-            documents = select(self._api, target.resource, selection_of(request, target))
-            found = _OpenList(documents, self._api.store.version)
-        if not limit or len(found.documents) <= limit:
-            return found.documents, found.version, "", None
-        rest = found.documents[limit:]
-        key = f"{next(self._tokens)}"
-        self._open[key] = _OpenList(rest, found.version)
-        if len(self._open) > _MOST_OPEN_LISTS:
+            documents: Sequence[Document] = select(self._api, target.resource, selection_of(request, target))
+            found = _OpenList(documents, 0, self._api.store.version, time.monotonic(), question)
+        documents, end = found.documents, found.start + limit
+        if not limit or len(documents) <= end:
+            return documents[found.start :] if found.start else documents, found.version, "", None
+        next_key = str(next(self._tokens))
+        self._open[next_key] = found._replace(start=end)
+        next_token = _make_token(self._lifetime, next_key)
+        return documents[found.start : end], found.version, next_token, len(documents) - end
+
+    def _forget_lists(self) -> None:
+        oldest = time.monotonic() - MAX_LIST_SECONDS
+        while self._open and (
+            len(self._open) > MAX_OPEN_LISTS or next(iter(self._open.values())).since < oldest
+        ):
             self._open.popitem(last=False)
-        return found.documents[:limit], found.version, _make_token(key, found.version), len(rest)
 
 
 def selection_of(request: web.BaseRequest, target: Target) -> Selection:
@@ -170,16 +199,17 @@ def _list_parts(head: bytes, bodies: Iterator[bytes]) -> Iterator[bytes]:
     yield b"]}"
 
 
-def _make_token(key: str, version: int) -> str:
-    """Opaque to clients. The version makes tokens of an earlier life of this server recognisable."""
-    return base64.urlsafe_b64encode(f"bayplan:{version}:{key}".encode()).decode()
+def _make_token(lifetime: str, key: str) -> str:
+    """Opaque to clients."""
+    return base64.urlsafe_b64encode(f"{_TOKEN_NAME}:{lifetime}:{key}".encode()).decode()
 
 
-def _read_token(token: str) -> str:
+def _read_token(token: str) -> tuple[str, str]:
+    """The server's lifetime and the key in a token."""
     try:
-        name, _, key = base64.urlsafe_b64decode(token.encode()).decode().split(":")
+        name, lifetime, key = base64.urlsafe_b64decode(token.encode()).decode().split(":")
     except ValueError as error:
         raise bad_request(f"continue key is not valid: {error}") from error
-    if name != "bayplan":
+    if name != _TOKEN_NAME:
         raise bad_request("continue key is not valid: it is not one of ours")
-    return key
+    return lifetime, key
