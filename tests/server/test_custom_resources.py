@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from bayplan.server.custom_resources import CustomResources
-from bayplan.server.kinds import Catalog, Resource
+from bayplan.server.embedded import open_api
+from bayplan.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, Catalog, Resource
 from bayplan.server.schema.types import TypeMismatchError, clean, type_of
+from bayplan.server.statuses import RefusalError
 from bayplan.server.validation.custom import custom_problems, fill_in, schema_problems
 
 SCHEMA = {
@@ -136,3 +138,80 @@ def test_versions_are_stored_as_one() -> None:
     assert old is not None
     assert new is not None
     assert (old.stored_as, new.storage) == (None, old)
+
+
+# Limits
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(", "a{2000}"])
+def test_patterns_are_those_of_go(pattern: str) -> None:
+    (problem,) = schema_problems({"pattern": pattern}, "s")
+    assert "must be a valid regular expression, but isn't: error parsing regexp: " in str(problem)
+
+
+def test_no_pattern_backtracks() -> None:
+    """With Python's own expressions this would take longer than the universe has existed."""
+    schema = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    assert custom_problems({"a": "a" * 100_000}, schema) == []
+    assert len(custom_problems({"a": "a" * 100_000 + "b"}, schema)) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_found"),
+    [
+        ("^[a-z]+$", "abc", True),
+        ("^[a-z]+$", "abc\n", False),
+        ("b", "abc", True),
+        (r"^\p{Greek}+$", "αβγ", True),
+        ("(?i)ABC", "abc", True),
+    ],
+)
+def test_patterns(pattern: str, text: str, is_found: bool) -> None:
+    problems = custom_problems({"a": text}, {"properties": {"a": {"pattern": pattern}}})
+    assert (problems == []) is is_found
+
+
+def test_choices_of_any_type() -> None:
+    schema = {"properties": {"a": {"enum": ["x", 1, {"b": [1, 2]}, None]}}}
+    same: list[Any] = ["x", 1, {"b": [1, 2]}, None]
+    for choice in same:
+        assert custom_problems({"a": choice}, schema) == []
+    others: list[Any] = ["y", 2, {"b": [2, 1]}, []]
+    for other in others:
+        assert len(custom_problems({"a": other}, schema)) == 1
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "group"),
+    [
+        pytest.param("storageclasses", "Mine", "storage.k8s.io", id="the plural of a built-in kind"),
+        pytest.param("mine", "StorageClass", "storage.k8s.io", id="its kind"),
+        pytest.param("deployments", "Deployment", "apps", id="a group without a dot"),
+    ],
+)
+def test_a_definition_cannot_replace_a_built_in_kind(plural: str, kind: str, group: str) -> None:
+    """Its deletion would delete all objects of that kind."""
+    api = open_api()
+    version = {"name": "v9", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}}
+    spec = {
+        "group": group,
+        "scope": "Cluster",
+        "names": {"plural": plural, "kind": kind},
+        "versions": [version],
+    }
+    with pytest.raises(RefusalError) as caught:
+        api.create(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": spec})
+    assert caught.value.code == 422
+
+
+def test_a_definition_in_an_older_store_replaces_nothing() -> None:
+    """It may have been accepted once: it is not served, and built-in kinds survive its deletion."""
+    catalog = Catalog()
+    before = list(catalog)
+    customs = CustomResources(catalog)
+    version = {"name": "v1", "served": True, "storage": True}
+    spec = {"group": "apps", "names": {"plural": "deployments", "kind": "Deployment"}, "versions": [version]}
+    customs.define({"spec": spec})
+    customs.withdraw({"spec": spec})
+    assert list(catalog) == before
+    assert customs.resources_of({"spec": spec}) == []

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bayplan.server.kinds import SCALE, STATUS, Catalog, Resource
+from bayplan.server import statuses
+from bayplan.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, SCALE, STATUS, Catalog, Resource
 
 Content = dict[str, Any]
 
@@ -20,6 +21,20 @@ class CustomResources:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+
+    def is_built_in(self, definition: Content) -> bool:
+        """Whether it names a built-in kind. Such a definition is rejected; an older store may contain one."""
+        spec = definition["spec"]
+        return self._catalog.is_built_in(spec["group"], spec["names"]["plural"], spec["names"]["kind"])
+
+    def check(self, definition: Content) -> None:
+        """Rejects a definition that would replace a built-in kind, and delete its objects with itself."""
+        if self.is_built_in(definition):
+            spec = definition["spec"]
+            why = f"{spec['names']['plural']}.{spec['group']} is a built-in API"
+            problem = statuses.forbidden_field("spec.names", why)
+            name = definition["metadata"]["name"]
+            raise statuses.invalid(CUSTOM_RESOURCE_DEFINITIONS, name, [problem])
 
     def accept(self, definition: Content, now: str) -> None:
         """Writes into a definition's status that its names are taken and its objects served."""
@@ -51,6 +66,8 @@ class CustomResources:
             self._catalog.add(resource)
 
     def withdraw(self, definition: Content) -> None:
+        if self.is_built_in(definition):
+            return
         group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
         for resource in self._catalog:
             if (resource.group, resource.plural) == (group, plural):
@@ -58,6 +75,8 @@ class CustomResources:
 
     def resources_of(self, definition: Content) -> list[Resource]:
         """One resource for each version that is served; all are stored as the storage version."""
+        if self.is_built_in(definition):
+            return []
         spec = definition["spec"]
         versions = [version for version in spec["versions"] if version.get("served", True)]
         stored = next((self._resource(spec, v) for v in spec["versions"] if v.get("storage")), None)

@@ -358,6 +358,9 @@ class Catalog:
         self._by_path: dict[tuple[str, str, str], Resource] = {}
         for resource in resources:
             self.add(resource)
+        self._built_in = frozenset(
+            (resource.group, name) for resource in self for name in (resource.plural, resource.kind)
+        )
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(tuple(self._by_path.values()))
@@ -369,6 +372,10 @@ class Catalog:
     def remove(self, resource: Resource) -> None:
         self._by_path.pop((resource.group, resource.version, resource.plural), None)
         self.revision += 1
+
+    def is_built_in(self, group: str, plural: str, kind: str) -> bool:
+        """Whether a definition with these names would stand in the way of a built-in kind, in any version."""
+        return (group, plural) in self._built_in or (group, kind) in self._built_in
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._by_path.get((group, version, plural))

@@ -139,6 +139,7 @@ class ObjectAPI:
         if self.store.find(stored, key) is not None:
             raise statuses.already_exists(resource, meta["name"])
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
+            self.customs.check(content)
             self.customs.accept(content, self.now())
         return from_storage(resource, self._put(stored, key, content, dry_run))
 
@@ -273,6 +274,7 @@ class ObjectAPI:
         if "deletionTimestamp" in meta and is_over(stored, content):
             return self._remove(stored, document.key, content, dry_run)
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
+            self.customs.check(content)
             self.customs.accept(content, self.now())
         return self._put(stored, document.key, content, dry_run)
 

@@ -5,13 +5,15 @@ Rules in CEL, and those that combine schemas (oneOf, anyOf, not), are not looked
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from operator import ge, le
 from typing import Any, Final
 
+import msgspec
+
 from bayplan.server.documents import copied
 from bayplan.server.statuses import FieldProblem, invalid_field, required, unsupported
+from bayplan.server.validation.patterns import PatternError, check_pattern, matches
 
 Content = dict[str, Any]
 Schema = Mapping[str, Any]
@@ -39,6 +41,11 @@ _KEYWORDS: Final[dict[str, type]] = {
     "required": list,
     "type": str,
 }
+_Enums = dict[int, frozenset[Hashable]]
+"""Choices by the identity of their list in the schema: each list is hashed once for each object."""
+_MAX_NAMED_CHOICES: Final = 100
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _BOUNDS: Final = (
     ("minimum", "exclusiveMinimum", "greater than", ge),
     ("maximum", "exclusiveMaximum", "less than", le),
@@ -71,7 +78,7 @@ def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
         for name, part in (schema.get("properties") or {}).items()
         if name not in ("apiVersion", "kind", "metadata")
     }
-    return _problems(body, {**schema, "type": "object", "properties": properties}, "")
+    return _problems(body, {**schema, "type": "object", "properties": properties}, "", {})
 
 
 def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
@@ -88,8 +95,8 @@ def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
     if problems:
         return problems
     try:
-        re.compile(schema.get("pattern", ""))
-    except re.error as error:
+        check_pattern(schema.get("pattern", ""))
+    except PatternError as error:
         why = f"must be a valid regular expression, but isn't: {error}"
         problems.append(invalid_field(f"{path}.pattern", schema["pattern"], why))
     for name, part in (schema.get("properties") or {}).items():
@@ -102,27 +109,38 @@ def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
     return problems
 
 
-def _problems(content: Any, schema: Schema, path: str) -> list[FieldProblem]:
+def _problems(content: Any, schema: Schema, path: str, enums: _Enums) -> list[FieldProblem]:
     if wrong := _type_problem(content, schema, path):
         return [wrong]
     problems = []
-    if (choices := schema.get("enum")) and content not in choices:
-        problems.append(unsupported(path, content, [str(choice) for choice in choices]))
+    if (choices := schema.get("enum")) and not _is_choice(content, choices, enums):
+        problems.append(unsupported(path, content, [str(choice) for choice in choices[:_MAX_NAMED_CHOICES]]))
     if isinstance(content, dict):
-        problems += _object_problems(content, schema, path)
+        problems += _object_problems(content, schema, path, enums)
     elif isinstance(content, list):
         problems += _length_problems(len(content), schema, path, "Items", "items")
         items = schema.get("items") or {}
         for i, part in enumerate(content):
-            problems += _problems(part, items, f"{path}[{i}]")
+            problems += _problems(part, items, f"{path}[{i}]", enums)
     elif isinstance(content, str):
         problems += _length_problems(len(content), schema, path, "Length", "chars long")
         pattern = schema.get("pattern")
-        if pattern and not re.search(pattern, content):
+        if pattern and not matches(pattern, content):
             problems.append(invalid_field(path, content, f"{path} in body should match '{pattern}'"))
     elif isinstance(content, int | float) and not isinstance(content, bool):
         problems += _bound_problems(content, schema, path)
     return problems
+
+
+def _is_choice(content: Any, choices: list[Any], enums: _Enums) -> bool:
+    known = enums.get(id(choices))
+    if known is None:
+        known = enums[id(choices)] = frozenset(map(_identity, choices))
+    return _identity(content) in known
+
+
+def _identity(value: Any) -> Hashable:
+    return _encode_sorted(value) if isinstance(value, dict | list) else value
 
 
 def _type_problem(content: Any, schema: Schema, path: str) -> FieldProblem | None:
@@ -135,7 +153,7 @@ def _type_problem(content: Any, schema: Schema, path: str) -> FieldProblem | Non
     return invalid_field(path, actual, f'{path} in body must be of type {wanted}: "{actual}"')
 
 
-def _object_problems(content: Content, schema: Schema, path: str) -> list[FieldProblem]:
+def _object_problems(content: Content, schema: Schema, path: str, enums: _Enums) -> list[FieldProblem]:
     prefix = f"{path}." if path else ""
     problems = [required(f"{prefix}{name}") for name in schema.get("required") or () if name not in content]
     properties = schema.get("properties") or {}
@@ -143,7 +161,7 @@ def _object_problems(content: Content, schema: Schema, path: str) -> list[FieldP
     for name, part in content.items():
         inner = properties.get(name) or (extra if isinstance(extra, dict) else None)
         if inner is not None:
-            problems += _problems(part, inner, f"{prefix}{name}")
+            problems += _problems(part, inner, f"{prefix}{name}", enums)
     return problems
 
 

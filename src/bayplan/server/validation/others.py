@@ -262,6 +262,9 @@ def definition_problems(item: Content) -> list[FieldProblem]:
     for name, given in (("spec.group", spec.get("group")), ("spec.scope", spec.get("scope"))):
         if not given:
             problems.append(required(name))
+    if spec.get("group") and "." not in spec["group"]:
+        why = "should be a domain with at least one dot"
+        problems.append(invalid_field("spec.group", spec["group"], why))
     problems += [required(f"spec.names.{field}") for field in ("plural", "kind") if not names.get(field)]
     if spec.get("scope") not in (None, "Cluster", "Namespaced"):
         problems.append(unsupported("spec.scope", spec["scope"], ("Cluster", "Namespaced")))

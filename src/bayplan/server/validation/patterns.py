@@ -1,0 +1,40 @@
+"""Regular expressions that users write, in time linear in the length of the text.
+
+Kubernetes compiles the `pattern` of a schema with Go's regexp package, whose syntax is RE2's: it does not
+backtrack, so no expression takes hours. This is the same engine; what it rejects (look-ahead,
+back-references), kube-apiserver rejects as well.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+
+
+class PatternError(ValueError):
+    """It is not a regular expression in the syntax of RE2."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises PatternError where kube-apiserver would not accept a pattern."""
+    _compiled(pattern)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a pattern is found anywhere in a text."""
+    return _compiled(pattern).search(text) is not None
+
+
+@lru_cache(maxsize=1000)
+def _compiled(pattern: str) -> Any:
+    try:
+        return re2.compile(pattern, options=_OPTIONS)
+    except re2.error as error:
+        why = error.args[0] if error.args else error
+        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise PatternError(f"error parsing regexp: {text}") from error
