@@ -83,6 +83,17 @@ def test_what_is_no_object_is_told_with_its_line(tmp_path: Path, text: str, mess
             id="a field that is not valid",
         ),
         pytest.param(
+            POD.replace("image: web", "image: 3"),
+            "objects.yaml:9: json: cannot unmarshal number into Go struct field "
+            "Container.spec.containers.image of type string",
+            id="another type",
+        ),
+        pytest.param(
+            POD.replace("image: web", "imago: web"),
+            'objects.yaml:9: unknown field "spec.containers[0].imago"',
+            id="a field that nobody knows",
+        ),
+        pytest.param(
             "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n",
             "no kind Widget is served in example.com/v1",
             id="an unknown kind",

@@ -78,11 +78,21 @@ def canonical_quantity(quantity: Quantity) -> str:
     """
     text = str(quantity).strip()
     nano = parse_quantity(text)
-    if text.endswith("i") and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
+    if "e" in text.lower() and not text.endswith(("E", "i")):
+        exponents = tuple(f"e{power}" if power else "" for power in _DECIMAL_EXPONENTS.values())
+        return _with_suffix(nano, 1000, exponents)
+    return quantity_text(nano, binary=is_binary(text))
+
+
+def is_binary(quantity: Quantity) -> bool:
+    """Whether it is written with a suffix of powers of 1024."""
+    return str(quantity).strip().endswith("i")
+
+
+def quantity_text(nano: int, *, binary: bool) -> str:
+    """Nano units as an API server writes them, with suffixes of powers of 1024 or of 1000."""
+    if binary and nano % NANO == 0 and abs(nano) >= 1024 * NANO:
         return _with_suffix(nano // NANO, 1024, ("", *_BINARY_EXPONENTS))
-    exponents = tuple(_DECIMAL_EXPONENTS.values())
-    if "e" in text.lower() and not text.endswith("E"):
-        return _with_suffix(nano, 1000, tuple(f"e{power}" if power else "" for power in exponents))
     return _with_suffix(nano, 1000, tuple(_DECIMAL_EXPONENTS))
 
 

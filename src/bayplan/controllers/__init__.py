@@ -22,10 +22,12 @@ from bayplan.controllers.ephemeral_claims import EphemeralClaims
 from bayplan.controllers.event_expiry import EventExpiry
 from bayplan.controllers.garbage_collector import GarbageCollector
 from bayplan.controllers.job import Jobs
+from bayplan.controllers.namespace_defaults import NamespaceDefaults
 from bayplan.controllers.namespaces import Namespaces
 from bayplan.controllers.node_lifecycle import NodeLifecycle
 from bayplan.controllers.orphaned_pods import OrphanedPods
 from bayplan.controllers.replica_set import ReplicaSets, ReplicationControllers
+from bayplan.controllers.resource_quota import ResourceQuotas
 from bayplan.controllers.stateful_set import StatefulSets
 from bayplan.controllers.taint_eviction import TaintEviction
 from bayplan.controllers.volume_binder import VolumeBinder, VolumeReclaimer
@@ -49,6 +51,8 @@ ALL: tuple[type[Controller], ...] = (
     OrphanedPods,
     GarbageCollector,
     Namespaces,
+    NamespaceDefaults,
+    ResourceQuotas,
     EventExpiry,
 )
 

@@ -15,12 +15,14 @@ from bayplan.controllers.cluster import Cluster, Notice, Seen
 from bayplan.controllers.controller import Concerns, Controller
 from bayplan.controllers.work_queue import WorkQueue
 from bayplan.errors import ConflictError, NotFoundError
+from bayplan.server.statuses import RefusalError
 
 _log = logging.getLogger(__name__)
 
 _TURN: Final = 50
 _TURN_SECONDS: Final = 0.01
 """Looks, or seconds, after which others get a turn: requests, the scheduler."""
+_FORBIDDEN: Final = 403
 _EARLY: Final = 1e-6
 """A timer may go off a rounding error before its time; what it was for is due then all the same."""
 
@@ -104,6 +106,11 @@ class Loop:
             # Something changed while it was being looked at; the next look sees it.
             delay = self._queue.retry(work, now)
             _log.debug("%s: %s: %s, again in %.3f s", controller.name, key, error, delay)
+        except RefusalError as error:
+            delay = self._queue.retry(work, now)
+            # What a quota or a limit forbids has been told in an event; anything else is a fault of ours.
+            level = logging.DEBUG if error.code == _FORBIDDEN else logging.ERROR
+            _log.log(level, "%s: %s: %s, again in %.3f s", controller.name, key, error, delay)
         except Exception:
             delay = self._queue.retry(work, now)
             _log.exception("%s: %s failed, again in %.3f s", controller.name, key, delay)

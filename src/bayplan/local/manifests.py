@@ -10,8 +10,9 @@ from typing import Any, Final
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.input_files import read_stream
 from bayplan.errors import APIError, DecodeError
-from bayplan.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, UnknownKindError
+from bayplan.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, Resource, UnknownKindError
 from bayplan.server.objects import ObjectAPI
+from bayplan.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.server.statuses import AbsentError
 
 STDIN: Final = "-"
@@ -66,7 +67,7 @@ def apply(api: ObjectAPI, documents: Iterable[Document]) -> int:
     count = 0
     for document in documents:
         try:
-            _apply(api, document.content)
+            _apply(api, document)
         except UnknownKindError as error:
             raise DecodeError(str(error), source=document.source, line=document.line) from None
         except APIError as error:
@@ -75,8 +76,9 @@ def apply(api: ObjectAPI, documents: Iterable[Document]) -> int:
     return count
 
 
-def _apply(api: ObjectAPI, content: dict[str, Any]) -> None:
-    resource = api.catalog.of_kind(content["apiVersion"], content["kind"])
+def _apply(api: ObjectAPI, document: Document) -> None:
+    resource = api.catalog.of_kind(document.content["apiVersion"], document.content["kind"])
+    content = _checked(resource, document)
     meta = content.get("metadata") or {}
     name, namespace = meta.get("name", ""), meta.get("namespace", "")
     if resource.namespaced:
@@ -87,6 +89,23 @@ def _apply(api: ObjectAPI, content: dict[str, Any]) -> None:
         api.patch(resource, name, namespace, content)
     except AbsentError:
         api.create(resource, content, namespace)
+
+
+def _checked(resource: Resource, document: Document) -> dict[str, Any]:
+    """The object, if its fields exist and have their types: what the server does with a request's body.
+
+    `kubectl apply` asks it to be strict about fields that nobody knows, so this is, too.
+    """
+    try:
+        cleaned, unknown = clean(document.content, type_of(resource), lenient=resource.schema is not None)
+    except TypeMismatchError as error:
+        line = document.line_of(error.path)
+        raise DecodeError(str(error), source=document.source, line=line) from None
+    if unknown:
+        line = document.line_of(unknown[0])
+        raise DecodeError(f'unknown field "{unknown[0]}"', source=document.source, line=line)
+    content: dict[str, Any] = cleaned
+    return content
 
 
 def _line(document: Document, error: APIError) -> int | None:

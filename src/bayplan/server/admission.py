@@ -3,9 +3,12 @@
 | plugin | what it does here |
 |---|---|
 | NamespaceLifecycle | objects are created only in namespaces that exist and are not being deleted |
+| LimitRanger | containers that ask for nothing get the defaults of the namespace, and bounds are kept |
 | Priority | priority and preemption policy from the pod's class, or from the default class |
 | DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
 | DefaultStorageClass | claims without a class get the default one |
+| RuntimeClass | a pod gets the overhead, node selector and tolerations of its class |
+| ResourceQuota | what exceeds a quota of the namespace is refused; `quotas.py` counts |
 | (service addresses) | a service gets an address that no other one has |
 | PodTopologyLabels | a pod that is bound gets its node's zone and region as labels |
 
@@ -21,6 +24,9 @@ from bayplan.api.admission import PREEMPT_LOWER_PRIORITY, SYSTEM_PRIORITIES, TOL
 from bayplan.server import kinds, statuses
 from bayplan.server.documents import Content, DocumentStore
 from bayplan.server.kinds import Resource
+from bayplan.server.limit_ranges import give_defaults, limit_problem
+from bayplan.server.pod_defaults import affinity_terms
+from bayplan.server.pod_resources import amounts
 
 _ABSENCES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
@@ -54,13 +60,27 @@ class Admission:
     def admit(self, resource: Resource, content: Content) -> None:
         """Completes a new object."""
         if resource == kinds.PODS:
+            for limit_range in self._limit_ranges(content):
+                give_defaults(limit_range, content)
             self._prioritize(content)
             _tolerate_absences(content["spec"])
+            self._run_as_class_says(content)
             _merge_label_keys(content)
         elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
             self._give_storage_class(content)
         elif resource == kinds.SERVICES:
             self._give_address(content["spec"])
+
+    def check_limits(self, resource: Resource, content: Content) -> None:
+        """Refuses pods and claims that ask for less or more than their namespace allows."""
+        if resource in (kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS):
+            for limit_range in self._limit_ranges(content):
+                if why := limit_problem(limit_range, resource, content):
+                    raise statuses.forbidden(resource, content["metadata"].get("name", ""), why)
+
+    def _limit_ranges(self, content: Content) -> list[Content]:
+        found = self._store.table(kinds.LIMIT_RANGES).of_namespace(content["metadata"]["namespace"])
+        return [document.parse() for document in found]
 
     def admit_update(self, resource: Resource, content: Content) -> None:
         """Completes a new version of an object."""
@@ -98,6 +118,39 @@ class Admission:
             why = f"the string value of PreemptionPolicy ({stated_policy}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"  # noqa: E501
             raise statuses.forbidden(kinds.PODS, name, why)
         spec["preemptionPolicy"] = policy
+
+    def _run_as_class_says(self, content: Content) -> None:
+        """Takes over what the pod's RuntimeClass says about scheduling."""
+        spec, name = content["spec"], content["metadata"].get("name", "")
+        found: Content = {}
+        if class_name := spec.get("runtimeClassName"):
+            document = self._store.find(kinds.RUNTIME_CLASSES, class_name)
+            if document is None:
+                why = f'pod rejected: RuntimeClass "{class_name}" not found'
+                raise statuses.forbidden(kinds.PODS, name, why)
+            found = document.parse()
+        overhead = (found.get("overhead") or {}).get("podFixed") or {}
+        if spec.get("overhead") and not overhead:
+            why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            raise statuses.forbidden(kinds.PODS, name, why)
+        if overhead:
+            if spec.get("overhead") and amounts(spec["overhead"]) != amounts(overhead):
+                why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+                raise statuses.forbidden(kinds.PODS, name, why)
+            spec["overhead"] = overhead
+        scheduling = found.get("scheduling") or {}
+        for key, wanted in sorted((scheduling.get("nodeSelector") or {}).items()):
+            given = spec.setdefault("nodeSelector", {}).setdefault(key, wanted)
+            if given != wanted:
+                why = (
+                    f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; "
+                    f"pod.spec.nodeSelector[{key}] = {given}"
+                )
+                raise statuses.forbidden(kinds.PODS, name, why)
+        tolerations = spec.get("tolerations") or []
+        added = [each for each in scheduling.get("tolerations") or () if each not in tolerations]
+        if added:
+            spec["tolerations"] = [*tolerations, *added]
 
     def _default_priority_class(self) -> Content | None:
         marked = [
@@ -163,16 +216,7 @@ def _merge_label_keys(content: Content) -> None:
     """(mis)matchLabelKeys become part of the selectors beside them."""
     spec = content["spec"]
     labels = content["metadata"].get("labels") or {}
-    terms = list(spec.get("topologySpreadConstraints") or ())
-    affinity = spec.get("affinity") or {}
-    for name in ("podAffinity", "podAntiAffinity"):
-        part = affinity.get(name) or {}
-        terms += part.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        terms += [
-            weighted.get("podAffinityTerm") or {}
-            for weighted in part.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        ]
-    for term in terms:
+    for term in (*(spec.get("topologySpreadConstraints") or ()), *affinity_terms(spec)):
         selector = term.get("labelSelector")
         if selector is None:
             continue

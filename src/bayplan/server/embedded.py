@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from aiohttp import web
 
-from bayplan.server import kinds, kubeconfig
+from bayplan.server import kinds, kubeconfig, kubernetes_service
 from bayplan.server.documents import HISTORY, Document, DocumentStore
 from bayplan.server.files import token_in
 from bayplan.server.http.application import Application
@@ -111,6 +111,7 @@ class EmbeddedServer:
             self.api = open_api(journal, clock=self._clock)
             self.token = token_in(directory)
             self.certificates = certificates_in(directory, hosts=(self._host,))
+            self.api.root_ca = self.certificates.ca.read_text(encoding="ascii")
             await self.api.store.durable()
             application = Application(self.api, [self.token])
             runner = web.ServerRunner(application.server(), shutdown_timeout=1)
@@ -119,6 +120,7 @@ class EmbeddedServer:
             site = web.TCPSite(runner, self._host, self.port, ssl_context=self.certificates.context())
             await site.start()
             self.port = runner.addresses[0][1]
+            kubernetes_service.publish(self.api, self._host, self.port)
             self._exit = stack.pop_all()
         return self
 

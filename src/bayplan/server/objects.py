@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from bayplan.server.kinds import Catalog, Resource
 from bayplan.server.patching.ownership import track_update
 from bayplan.server.patching.plain import Patch, merge_patch
 from bayplan.server.preparation import prepare_new
+from bayplan.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.server.schema.types import type_of
 from bayplan.server.validation import new_problems, update_problems
 from bayplan.server.views import from_storage, to_storage
@@ -68,6 +69,8 @@ class ObjectAPI:
         self.customs = CustomResources(self.catalog)
         self._clock = clock
         self._random = random.Random(seed)
+        self.root_ca = ""
+        """The certificate by which clients know this server, in PEM; empty where it is not served."""
         self.computed: dict[Resource, Callable[[Document], Document]] = {}
         """Resources of which a part is not stored but worked out when an object is read (heartbeats)."""
 
@@ -131,17 +134,20 @@ class ObjectAPI:
             meta["generation"] = 1
         meta["creationTimestamp"] = self.now()
         apply_defaults(stored, content)
-        prepare_new(stored, content)
         self.admission.admit(stored, content)
+        prepare_new(stored, content)
         if problems := new_problems(stored, content):
             raise statuses.invalid(resource, meta.get("name", ""), problems)
+        charged = self._charges(stored, content)
         key = stored.key(meta["name"], meta.get("namespace", ""))
         if self.store.find(stored, key) is not None:
             raise statuses.already_exists(resource, meta["name"])
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
             self.customs.check(content)
             self.customs.accept(content, self.now())
-        return from_storage(resource, self._put(stored, key, content, dry_run))
+        created = self._put(stored, key, content, dry_run)
+        self._settle(charged, dry_run)
+        return from_storage(resource, created)
 
     def update(
         self,
@@ -276,7 +282,25 @@ class ObjectAPI:
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
             self.customs.check(content)
             self.customs.accept(content, self.now())
-        return self._put(stored, document.key, content, dry_run)
+        charged = () if subresource else self._charges(stored, content, old)
+        replaced = self._put(stored, document.key, content, dry_run)
+        self._settle(charged, dry_run)
+        return replaced
+
+    def _charges(self, stored: Resource, content: Content, old: Content | None = None) -> Sequence[Charge]:
+        """The quotas that a new object, or a new version of one, is charged to, if it is allowed."""
+        if not stored.namespaced:
+            return ()
+        if old is None or stored != kinds.PODS:
+            self.admission.check_limits(stored, content)
+        try:
+            return charges(self, stored, content, old)
+        except QuotaExceededError as error:
+            raise statuses.forbidden(stored, content["metadata"].get("name", ""), str(error)) from None
+
+    def _settle(self, charged: Sequence[Charge], dry_run: bool) -> None:
+        for document, quota in charged:
+            self._put(kinds.RESOURCE_QUOTAS, document.key, quota, dry_run)
 
     def _keep_what_it_may_not_change(
         self, stored: Resource, content: Content, old: Content, subresource: str

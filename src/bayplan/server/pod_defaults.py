@@ -56,6 +56,20 @@ def containers_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return [container for name in _CONTAINER_LISTS for container in spec.get(name) or ()]
 
 
+def affinity_terms(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """All terms of a pod spec about other pods: required and preferred, for and against."""
+    terms: list[dict[str, Any]] = []
+    affinity = spec.get("affinity") or {}
+    for name in ("podAffinity", "podAntiAffinity"):
+        part = affinity.get(name) or {}
+        terms += part.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += [
+            weighted.get("podAffinityTerm") or {}
+            for weighted in part.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        ]
+    return terms
+
+
 def _default_container(container: dict[str, Any], host_network: bool) -> None:
     container.setdefault("resources", {})
     container.setdefault("terminationMessagePath", "/dev/termination-log")

@@ -160,6 +160,11 @@ def kind_type_name(group: str, version: str, kind: str) -> str:
 class TypeMismatchError(Exception):
     """A value has the wrong type; the message is the one Go's decoder gives."""
 
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        """Where it is; empty where nobody knows."""
+
 
 @dataclass(slots=True)
 class Cleaning:
@@ -188,7 +193,7 @@ def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: C
         if not isinstance(content, dict):
             if found.lenient and dotted and of.name != _METADATA:
                 return content
-            raise _mismatch(content, struct, dotted, of)
+            raise _mismatch(content, struct, dotted, path, of)
         return _clean_struct(content, of, path, dotted, found)
     name = of.name
     if name == "string":
@@ -241,7 +246,7 @@ def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: C
         return content
     if found.lenient:
         return content
-    raise _mismatch(content, struct, dotted, of)
+    raise _mismatch(content, struct, dotted, path, of)
 
 
 def _clean_struct(content: dict[str, Any], of: Type, path: str, dotted: str, found: Cleaning) -> Any:
@@ -303,10 +308,10 @@ _GO_KINDS: Final = {
 }
 
 
-def _mismatch(content: Any, struct: str, dotted: str, of: Type) -> TypeMismatchError:
+def _mismatch(content: Any, struct: str, dotted: str, path: str, of: Type) -> TypeMismatchError:
     kind = _GO_KINDS.get(type(content), "null")
     place = f"Go struct field {struct}.{dotted}" if dotted else "Go value"
-    return TypeMismatchError(f"json: cannot unmarshal {kind} into {place} of type {_go_type(of)}")
+    return TypeMismatchError(f"json: cannot unmarshal {kind} into {place} of type {_go_type(of)}", path)
 
 
 def _go_type(of: Type) -> str:
