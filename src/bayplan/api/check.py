@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections import deque
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -96,7 +97,7 @@ def _kind(hint: Any) -> str:
     """Which check a field of this type needs; "" for none."""
     if hint == ResourceList:
         return "resources"
-    if isinstance(hint, types.UnionType):
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
         members = [member for member in typing.get_args(hint) if member is not types.NoneType]
         if set(members) == set(typing.get_args(Quantity)):
             return "quantity"
@@ -149,6 +150,72 @@ def _check_quantity(quantity: Quantity, path: str) -> None:
         raise error.at(field=path) from error.__cause__
     if amount < 0:
         raise QuantityError(_NEGATIVE.format(quantity=quantity), field=path)
+
+
+def quantity_problem(obj: Object) -> QuantityError | None:
+    """Why a quantity of the object cannot be read, with its field; None where all can.
+
+    Every object that is watched comes through here, so the plan has only what leads to quantities, and the
+    path is looked for only where one is wrong.
+    """
+    try:
+        _parse_quantities(obj)
+    except QuantityError as error:
+        return error.at(field=_quantity_path(obj))
+    return None
+
+
+@cache
+def _quantity_plan(record: type[Record]) -> tuple[_Step, ...]:
+    hints = typing.get_type_hints(record)
+    steps = []
+    for step in _plan(record):
+        hint = hints[step.attribute]
+        members = [hint, *typing.get_args(hint)]
+        inner = [one for one in members if isinstance(one, type) and issubclass(one, Record)]
+        if step.kind in ("resources", "quantity") or any(map(_quantity_plan, inner)):
+            steps.append(step)
+    return tuple(steps)
+
+
+def _parse_quantities(record: Record) -> None:
+    for attribute, _, kind in _quantity_plan(type(record)):
+        content = getattr(record, attribute)
+        if not content:
+            continue
+        if kind == "record":
+            _parse_quantities(content)
+        elif kind == "records":
+            for item in content:
+                _parse_quantities(item)
+        elif kind == "resources":
+            for quantity in content.values():
+                parse_quantity(quantity)
+        else:
+            parse_quantity(content)
+
+
+def _quantity_path(obj: Object) -> str:
+    """The field of the first quantity of the object that cannot be read."""
+    waiting: deque[tuple[str, Any]] = deque([("", obj)])
+    while waiting:
+        path, record = waiting.popleft()
+        if not isinstance(record, Record):
+            try:
+                parse_quantity(record)
+            except QuantityError:
+                return path
+            continue
+        prefix = f"{path}." if path else ""
+        for attribute, wire_name, kind in _quantity_plan(type(record)):
+            at, content = f"{prefix}{wire_name}", getattr(record, attribute)
+            if kind == "records":
+                waiting.extend((f"{at}[{i}]", item) for i, item in enumerate(content))
+            elif kind == "resources":
+                waiting.extend((f"{at}[{name}]", quantity) for name, quantity in content.items())
+            elif content is not None:
+                waiting.append((at, content))
+    return ""
 
 
 def _check_integer(number: int, path: str, bits: int) -> None:

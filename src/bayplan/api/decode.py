@@ -25,6 +25,7 @@ from bayplan.api.nesting import TOO_DEEP
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
+from bayplan.api.reading import is_about_time, problem_and_field
 from bayplan.api.storage import (
     CSIDriver,
     CSINode,
@@ -85,6 +86,7 @@ _NOT_AN_OBJECT: Final = "expected an API object (a mapping with apiVersion and k
 _NO_KIND: Final = "it is missing"
 _EXPECTED: Final = "expected {expected}, got {actual}"
 _NOT_A_TIME: Final = "expected a time such as 2026-01-31T12:00:00Z"
+_OUT_OF_RANGE: Final = "the number is out of range"
 _BROKEN_JSON: Final = "broken JSON: {why}"
 _IN_ITSELF: Final = "it is nested too deeply, or contains itself"
 _TWICE: Final = "the object stands twice; first {where}"
@@ -256,16 +258,17 @@ def _key_text(key: Any) -> str:
 
 def _explained(error: msgspec.ValidationError, raw: Any, record: type[Object]) -> DecodeError:
     """msgspec's complaint ("Expected `int`, got `str` - at `$.spec.x[0]`") in our words, with the field."""
-    problem, _, place = str(error).partition(" - at ")
-    field = place.strip("`").removeprefix("$").removeprefix(".")
+    problem, field = problem_and_field(error)
     mismatch = _TYPE_MISMATCH.match(problem)
     if mismatch is not None:
         expected, actual = mismatch.groups()
         if field.endswith("[...]"):
             field = f"{field[:-5]}[{_culprit(raw, field[:-5], actual)}]"
         problem = _mismatch(expected, actual)
-    elif "RFC3339" in problem:
+    elif is_about_time(problem):
         problem = _NOT_A_TIME
+    elif "`int`" in problem or "out of range" in problem:
+        problem = _OUT_OF_RANGE
     return DecodeError(problem, object_key=_raw_key(raw, record.__name__), field=field)
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from bayplan.api.meta import Object, ObjectReference, Record
+from bayplan.api.meta import (
+    Int32,
+    Object,
+    ObjectReference,
+    Record,
+    Time,
+)
 
 
 class EventSeries(Record, frozen=True):
     """How often an event has been repeated, and when last."""
 
-    count: int = 0
-    last_observed_time: datetime | None = None
+    count: Int32 = 0
+    last_observed_time: Time | None = None
 
 
 class Event(Object, frozen=True):
-    event_time: datetime | None = None
+    event_time: Time | None = None
     series: EventSeries | None = None
     reporting_controller: str = ""
     reporting_instance: str = ""

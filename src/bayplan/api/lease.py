@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from bayplan.api.meta import Object, ObjectMeta, Record
+from bayplan.api.meta import (
+    Int32,
+    Object,
+    ObjectMeta,
+    Record,
+    Time,
+)
 
 
 class LeaseMeta(ObjectMeta, frozen=True):
@@ -17,10 +21,10 @@ class LeaseSpec(Record, frozen=True):
     """None is absent. An empty holder and no transition are said in so many words, as upstream does."""
 
     holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: datetime | None = None
-    renew_time: datetime | None = None
-    lease_transitions: int | None = None
+    lease_duration_seconds: Int32 | None = None
+    acquire_time: Time | None = None
+    renew_time: Time | None = None
+    lease_transitions: Int32 | None = None
 
 
 class Lease(Object, frozen=True):

@@ -7,7 +7,7 @@ Records hold only the fields that scheduling reads, as they stand on the wire (q
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -18,6 +18,13 @@ Quantity = str | int | float
 """A quantity as it stands on the wire; see `bayplan.api.quantity`."""
 
 ResourceList = dict[str, Quantity]
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Integers of the API. One that does not fit cannot be read, and never reaches a column."""
+
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time of the API: RFC 3339, always with an offset."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -42,11 +49,11 @@ class ObjectMeta(Record, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
     owner_references: tuple[OwnerReference, ...] = ()
 
     def controller(self) -> OwnerReference | None:
@@ -125,6 +132,6 @@ class Condition(Record, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
-    last_probe_time: datetime | None = None
-    observed_generation: int = 0
+    last_transition_time: Time | None = None
+    last_probe_time: Time | None = None
+    observed_generation: Int64 = 0

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from bayplan.api.meta import Condition, Object, Record, ResourceList
+from bayplan.api.meta import (
+    Condition,
+    Int64,
+    Object,
+    Record,
+    ResourceList,
+)
 
 
 class Taint(Record, frozen=True):
@@ -18,7 +24,7 @@ class NodeSpec(Record, frozen=True):
 
 class ContainerImage(Record, frozen=True):
     names: tuple[str, ...] = ()
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(Record, frozen=True):

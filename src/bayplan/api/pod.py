@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from msgspec import field
 
 from bayplan.api.meta import (
     Condition,
+    Int32,
+    Int64,
     LabelSelector,
     NodeSelector,
     NodeSelectorTerm,
     Object,
     Record,
     ResourceList,
+    Time,
 )
 
 
@@ -23,8 +24,8 @@ class ResourceRequirements(Record, frozen=True):
 
 
 class ContainerPort(Record, frozen=True):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = field(default="", name="hostIP")
     protocol: str = ""
 
@@ -47,11 +48,11 @@ class Toleration(Record, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class PreferredSchedulingTerm(Record, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -72,7 +73,7 @@ class PodAffinityTerm(Record, frozen=True):
 
 
 class WeightedPodAffinityTerm(Record, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -94,11 +95,11 @@ class Affinity(Record, frozen=True):
 
 
 class TopologySpreadConstraint(Record, frozen=True):
-    max_skew: int = 0
+    max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] = ()
@@ -133,7 +134,7 @@ class RBDVolumeSource(Record, frozen=True):
 class ISCSIVolumeSource(Record, frozen=True):
     target_portal: str = ""
     iqn: str = ""
-    lun: int = 0
+    lun: Int32 = 0
     read_only: bool = False
 
 
@@ -197,7 +198,7 @@ class PodResourceClaim(Record, frozen=True):
 class PodSpec(Record, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
@@ -213,7 +214,7 @@ class PodSpec(Record, frozen=True):
     host_users: bool | None = None
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
 
 
 class ContainerStatus(Record, frozen=True):
@@ -231,7 +232,7 @@ class PodStatus(Record, frozen=True):
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""
-    start_time: datetime | None = None
+    start_time: Time | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()

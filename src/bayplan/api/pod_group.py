@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from bayplan.api.meta import Object, Record
+from bayplan.api.meta import (
+    Int32,
+    Object,
+    Record,
+)
 
 POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 
 
 class PodGroupSpec(Record, frozen=True):
-    min_member: int = 0
+    min_member: Int32 = 0
     """How many of its pods have to run at the least. Below 1 it asks for nothing."""
-    schedule_timeout_seconds: int | None = None
+    schedule_timeout_seconds: Int32 | None = None
     """How long the first of them wait for the last; None: as long as the plugin's arguments say."""
 
 

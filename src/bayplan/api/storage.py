@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import field
 
 from bayplan.api.meta import (
+    Int32,
     LabelSelector,
     LabelSelectorRequirement,
     NodeSelector,
@@ -143,7 +144,7 @@ class StorageClass(Object, frozen=True):
 
 
 class VolumeNodeResources(Record, frozen=True):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(Record, frozen=True):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from bayplan.api.meta import LabelSelector, Object, Record
+from bayplan.api.meta import (
+    Int32,
+    LabelSelector,
+    Object,
+    Record,
+    Time,
+)
 
 
 class PodDisruptionBudgetSpec(Record, frozen=True):
@@ -12,8 +16,8 @@ class PodDisruptionBudgetSpec(Record, frozen=True):
 
 
 class PodDisruptionBudgetStatus(Record, frozen=True):
-    disruptions_allowed: int = 0
-    disrupted_pods: dict[str, datetime | None] = {}
+    disruptions_allowed: Int32 = 0
+    disrupted_pods: dict[str, Time | None] = {}
 
 
 class PodDisruptionBudget(Object, frozen=True):
@@ -22,7 +26,7 @@ class PodDisruptionBudget(Object, frozen=True):
 
 
 class PriorityClass(Object, frozen=True):
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str | None = None
 

@@ -1,8 +1,8 @@
 """From the API server's JSON to records, without dictionaries in between.
 
-Lists and watches are decoded in one go. What does not fit (mostly a null that means "absent": Go writes
-`"drivers": null` for an empty list) is taken apart and decoded object by object, without its nulls; an object
-that cannot be read at all is logged and left out, and never takes others with it.
+Lists and watches are decoded in one go. What does not fit (mostly a null that means "absent") is taken apart
+and decoded object by object (`api/reading.py`): an object that can be read only in part is given as
+`Unreadable`, and never takes others with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.reading import Unreadable, read_object
 from bayplan.client.refusals import Status, error_of
 from bayplan.errors import APIError
 from bayplan.framework.cluster_api import Change, ObjectT, WatchEvent
@@ -41,12 +41,6 @@ class _List(msgspec.Struct, Generic[T], frozen=True):
 class _Frame(msgspec.Struct, Generic[T], frozen=True, gc=False):
     type: str
     object: T
-
-
-class _Named(msgspec.Struct, frozen=True):
-    """As much of an object as is needed to speak of it."""
-
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class Page(NamedTuple, Generic[ObjectT]):
@@ -87,7 +81,7 @@ def decode_page(kind: type[ObjectT], data: bytes | bytearray) -> Page[ObjectT]:
         raw = _decoder(_List[msgspec.Raw]).decode(data)
     except msgspec.ValidationError as error:
         raise APIError(f"the answer is no list of {kind.__name__}: {error}") from error
-    items = [item for part in raw.items or () if (item := _readable(kind, part)) is not None]
+    items = [item for part in raw.items or () if (item := _read(kind, part)) is not None]
     return Page(items, raw.metadata.resource_version, raw.metadata.continue_)
 
 
@@ -98,15 +92,14 @@ def decode_object(kind: type[ObjectT], data: bytes) -> ObjectT:
         APIError: it is none of this kind.
     """
     try:
-        return cast(ObjectT, _decoder(kind).decode(data))
-    except msgspec.ValidationError:
-        pass
-    except msgspec.DecodeError as error:
-        raise _not_json(error) from error
-    try:
-        return msgspec.convert(without_nulls(msgspec.json.decode(data)), kind)
+        item = read_object(kind, data)
     except msgspec.ValidationError as error:
         raise APIError(f"the answer is no {kind.__name__}: {error}") from error
+    except msgspec.DecodeError as error:
+        raise _not_json(error) from error
+    if isinstance(item, Unreadable):
+        raise APIError(f"the answer is no {kind.__name__}: {item.fields[0]}: {item.problem}")
+    return item
 
 
 def decode_frames(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
@@ -153,51 +146,23 @@ def _one_by_one(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
 
 
 def _event(kind: type[ObjectT], change: Change, raw: msgspec.Raw) -> WatchEvent[ObjectT]:
-    item = _readable(kind, raw)
-    if item is not None:
-        return WatchEvent(change, item, item.metadata.resource_version)
-    meta = _metadata(raw)
-    if change is Change.DELETED:
-        # Whoever has the object knows it as it was; without a uid this is taken for no newer version of it.
-        known = ObjectMeta(name=meta.name, namespace=meta.namespace)
-        return WatchEvent(change, kind(metadata=known), meta.resource_version)
-    return WatchEvent(Change.BOOKMARK, None, meta.resource_version)
+    item = _read(kind, raw)
+    if item is None:
+        return WatchEvent(Change.BOOKMARK, None, "")
+    return WatchEvent(change, item, item.metadata.resource_version)
 
 
-def _readable(kind: type[ObjectT], raw: msgspec.Raw) -> ObjectT | None:
-    """The object, or None where it cannot be read; then it has been logged."""
+def _read(kind: type[ObjectT], raw: msgspec.Raw) -> ObjectT | None:
+    """The object, or an `Unreadable` in its place; None for what is no object at all, which is logged."""
     try:
-        return cast(ObjectT, _decoder(kind).decode(raw))
-    except msgspec.ValidationError:
-        pass
-    try:
-        return msgspec.convert(without_nulls(msgspec.json.decode(raw)), kind)
-    except msgspec.ValidationError as error:
-        key = Object(metadata=_metadata(raw)).key
-        _log.error("%s %s cannot be read and is left out: %s", kind.__name__, key, error)
+        item = read_object(kind, raw)
+    except msgspec.DecodeError as error:
+        _log.error("something that is no %s is left out: %s", kind.__name__, error)
         return None
-
-
-def _metadata(raw: msgspec.Raw) -> ObjectMeta:
-    """Name and version of an object, as far as they can be read."""
-    try:
-        meta: ObjectMeta = _decoder(_Named).decode(raw).metadata
-        return meta
-    except msgspec.ValidationError:
-        found = msgspec.json.decode(raw)
-    inner = found.get("metadata") if isinstance(found, dict) else None
-    known = inner if isinstance(inner, dict) else {}
-    name, namespace, version = (str(known.get(key) or "") for key in ("name", "namespace", "resourceVersion"))
-    return ObjectMeta(name=name, namespace=namespace, resource_version=version)
-
-
-def without_nulls(raw: Any) -> Any:
-    """The same without fields that are null: in the API that means that they are absent."""
-    if isinstance(raw, dict):
-        return {key: without_nulls(value) for key, value in raw.items() if value is not None}
-    if isinstance(raw, list):
-        return [without_nulls(value) for value in raw if value is not None]
-    return raw
+    if isinstance(item, Unreadable) and not item.name:
+        _log.error("a %s without a name is left out: %s: %s", kind.__name__, item.fields[0], item.problem)
+        return None
+    return cast(ObjectT, item)
 
 
 def _not_json(error: msgspec.DecodeError) -> APIError:

@@ -3,6 +3,9 @@
 List, then watch from there. A watch that ends is taken up where it was; one that is too old to be continued,
 or that breaks, is followed by a new list, whose differences to the copy are reported as if they had been
 watched. So whatever is lost on the way, the copy ends up right, and nothing is reported twice.
+
+An object that cannot be read is quarantined: it is logged once and counted, and its last version that could
+be read stays in the copy; where there is none, what `api/stand_in.py` makes of it.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, cast
 
 from bayplan.api.meta import Object
+from bayplan.api.reading import Unreadable, with_readable_quantities
+from bayplan.api.stand_in import fills_node, last_version, stand_in
 from bayplan.client.advice import explained
 from bayplan.client.complaints import Complaints
 from bayplan.errors import APIError, GoneError
@@ -67,6 +72,8 @@ class Informer(Generic[ObjectT]):
         self._chance = chance or random.Random(0)
         self._optional = optional
         self._complaints = Complaints(_log, logging.WARNING)
+        self.unreadable: dict[tuple[str, str], Unreadable] = {}
+        """Objects that cannot be read as they are now."""
         self._objects: dict[tuple[str, str], ObjectT] = {}
         self._labelled: dict[str, dict[tuple[str, str], dict[str, ObjectT]]] = {}
         """By label key, for keys that were asked for; then by namespace and value, and by name."""
@@ -81,7 +88,8 @@ class Informer(Generic[ObjectT]):
 
     def is_up_to(self, version: str) -> bool:
         """Whether everything up to this resourceVersion has been handled."""
-        return int(self.resource_version or 0) >= int(version or 0)
+        ours, theirs = _number(self.resource_version), _number(version)
+        return theirs is None or (ours is not None and ours >= theirs)
 
     def with_label(self, namespace: str, key: str, value: str) -> Collection[ObjectT]:
         """All objects with this label. The first question about a key makes an index of it."""
@@ -145,12 +153,19 @@ class Informer(Generic[ObjectT]):
         The handler is told when all of it is known: whoever looks at several objects sees them together.
         """
         gone = dict(self._objects)
-        for item in items:
-            gone.pop((item.namespace, item.name), None)
+        read = []
+        for told in items:
+            known = self._objects.get((told.namespace, told.name))
+            if (item := self._read(told, known)) is not None:
+                gone.pop((item.namespace, item.name), None)
+                read.append(item)
+        listed = {(item.namespace, item.name) for item in items} if self.unreadable else set()
+        for key in self.unreadable.keys() - listed:
+            del self.unreadable[key]
         for item in gone.values():
             self._remove(item)
         replaced = []
-        for item in items:
+        for item in read:
             old = self._objects.get((item.namespace, item.name))
             self._take_in(old, item)
             replaced.append((old, item))
@@ -169,9 +184,40 @@ class Informer(Generic[ObjectT]):
                 elif event.change is _DELETED:
                     self._remove(item)
                 elif event.change is not _BOOKMARK:
-                    self._take_in(known, item)
-                    self._tell(known, item)
+                    self._change(known, item)
             self.resource_version = event.resource_version
+
+    def _change(self, known: ObjectT | None, told: ObjectT) -> None:
+        item = self._read(told, known)
+        if item is not None:
+            self._take_in(known, item)
+            self._tell(known, item)
+        elif known is not None:
+            self._remove(known)
+
+    def _read(self, told: ObjectT, known: ObjectT | None) -> ObjectT | None:
+        """What is taken in for an object: itself, or what is used in its place. None: nothing is."""
+        item = with_readable_quantities(told)
+        key = (item.metadata.namespace, item.metadata.name)
+        if type(item) is not Unreadable:
+            if self.unreadable and self.unreadable.pop(key, None) is not None:
+                _log.info("%s %s can be read again", self.kind.__name__, item.key)
+            return cast(ObjectT, item)
+        last = None if known is None or item.uid not in ("", known.uid) else last_version(known, item)
+        before = self.unreadable.get(key)
+        if before is None or (before.uid, before.fields) != (item.uid, item.fields):
+            _log.error(
+                "%s %s cannot be read: %s: %s; %s",
+                self.kind.__name__,
+                item.key,
+                item.fields[0],
+                item.problem,
+                _consequence(item, is_known=last is not None),
+            )
+        self.unreadable[key] = item
+        if last is not None and not item.is_usable:
+            return last
+        return cast(ObjectT | None, stand_in(item))
 
     def _take_in(self, old: ObjectT | None, item: ObjectT) -> None:
         """Puts an object into the copy, in place of what was there."""
@@ -195,12 +241,15 @@ class Informer(Generic[ObjectT]):
 
     def _remove(self, item: ObjectT) -> None:
         # The copy is what the handler knows; the event's object may be newer than anything it was told.
-        known = self._objects.get((item.namespace, item.name))
+        key = (item.metadata.namespace, item.metadata.name)
+        was_unreadable = self.unreadable.pop(key, None) is not None
+        known = self._objects.pop(key, None)
         if known is not None:
-            del self._objects[item.namespace, item.name]
             if self._labelled:
                 self._unfile(known)
-            self._handler.deleted(item if item.uid == known.uid else known)
+            if was_unreadable or item.uid != known.uid or type(with_readable_quantities(item)) is Unreadable:
+                item = known
+            self._handler.deleted(item)
 
     def _file(self, item: ObjectT) -> None:
         for index, place in self._places(item):
@@ -223,7 +272,25 @@ class Informer(Generic[ObjectT]):
                 yield index, (item.namespace, labels[key])
 
 
+def _consequence(item: Unreadable, *, is_known: bool) -> str:
+    if item.is_usable:
+        return "this time counts as 1970"
+    if is_known:
+        return "the last version that could be read is used"
+    if fills_node(item):
+        return "its node takes no other pods"
+    return "it is left out" if stand_in(item) is None else "the rest of it is used"
+
+
 def _is_past(told: Object, known: Object) -> bool:
     """Whether an event is about a past that the copy has left behind, be it of a namesake."""
     theirs, ours = told.metadata.resource_version, known.metadata.resource_version
-    return theirs != ours and theirs.isdecimal() and ours.isdecimal() and int(theirs) < int(ours)
+    if theirs == ours:
+        return False
+    new, old = _number(theirs), _number(ours)
+    return new is not None and old is not None and new < old
+
+
+def _number(version: str) -> int | None:
+    """A resourceVersion as a number; None where it is none, or longer than any (64 bits have 20 digits)."""
+    return int(version) if version.isdecimal() and len(version) <= 20 else None

@@ -14,7 +14,7 @@ import msgspec
 
 from bayplan.api.documents import parse_documents
 from bayplan.api.input_files import read_file
-from bayplan.client.decoding import without_nulls
+from bayplan.api.reading import without_nulls
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.http_logs import shown_url
 

@@ -10,8 +10,9 @@ import msgspec
 from bayplan.api.node import Node
 from bayplan.api.node_selectors import NAME_FIELD, required_node_affinity
 from bayplan.api.pod import Pod
+from bayplan.api.reading import without_nulls
 from bayplan.api.tolerations import NO_EXECUTE, untolerated_taint
-from bayplan.server.documents import Content, Document, without_nulls
+from bayplan.server.documents import Content, Document
 
 _PREFIX: Final = "node.kubernetes.io/"
 _STAYS: Final = (

@@ -50,6 +50,9 @@ class Metrics:
     def cache_size_from(self, read: ReadGauge) -> None:
         """The number of `nodes` (with placeholders), `pods` (with assumed ones) and `assumed_pods`."""
 
+    def unreadable_objects_from(self, read: ReadGauge) -> None:
+        """How many objects of the cluster cannot be read, by kind."""
+
     def running_from(self, read: ReadGauge) -> None:
         """The number of running tasks by type: `binding`, `PreBind`, ..."""
 

@@ -92,6 +92,9 @@ class SchedulerMetrics(Metrics):
     def cache_size_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(scheduler.CACHE_SIZE, read)
 
+    def unreadable_objects_from(self, read: ReadGauge) -> None:
+        self._read_on_scrape(scheduler.UNREADABLE_OBJECTS, read)
+
     def running_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(scheduler.RUNNING, read)
 

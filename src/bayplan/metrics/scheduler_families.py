@@ -180,6 +180,12 @@ CACHE_SIZE: Final = gauge(
     "Nodes, pods and assumed pods that the scheduler knows.",
     "type",
 )
+UNREADABLE_OBJECTS: Final = gauge(
+    "bayplan_unreadable_objects",
+    ALPHA,
+    "Objects of the cluster that cannot be read as they are now, by kind.",
+    "kind",
+)
 
 # Batching: bayplan does without (signatures do the same exactly), so these stay 0.
 

@@ -242,6 +242,9 @@ class Scheduler:
                 "prioritizing_extender": self._extenders.prioritizing,
             }
         )
+        metrics.unreadable_objects_from(
+            lambda: {informer.kind.__name__: len(informer.unreadable) for informer in self.informers}
+        )
         metrics.cache_size_from(
             lambda: {
                 "nodes": context.cache.node_count,

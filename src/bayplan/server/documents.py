@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from bayplan.api.meta import Object
+from bayplan.api.reading import Unreadable, read_object, readable
 from bayplan.framework.cluster_api import Change
 from bayplan.server import statuses
 from bayplan.server.history import History
@@ -67,9 +68,13 @@ class Document:
         return self._facts
 
     def record(self, kind: type[ObjectT]) -> ObjectT:
-        """The object as a typed record; always the same one."""
+        """The object as a typed record; always the same one. What cannot be read of it is left out."""
+        return readable(self.reading(kind))
+
+    def reading(self, kind: type[ObjectT]) -> ObjectT | Unreadable:
+        """The same, but as `Unreadable` where it cannot be read as a whole."""
         if self._record is None:
-            self._record = decode_record(kind, self.body)
+            self._record = read_object(kind, self.body)
         return cast(ObjectT, self._record)
 
     def at_version(self, version: int) -> Document:
@@ -261,22 +266,6 @@ class DocumentStore:
             listener(table.resource)
 
 
-def decode_record(kind: type[ObjectT], body: bytes) -> ObjectT:
-    """The typed record of a document. A null that stands for "absent" is left out first."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError:
-        return msgspec.convert(without_nulls(_decode(body)), kind)
-
-
 def copied(content: Any) -> Any:
     """A copy that shares nothing with the original; quicker than `copy.deepcopy`."""
     return msgspec.json.decode(_encode(content))
-
-
-def without_nulls(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: without_nulls(part) for key, part in content.items() if part is not None}
-    if isinstance(content, list):
-        return [without_nulls(part) for part in content if part is not None]
-    return content

@@ -16,9 +16,11 @@ from bayplan.api.event import Event
 from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.reading import Unreadable, read_object, readable
+from bayplan.errors import APIError
 from bayplan.framework.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.server import pods, statuses
-from bayplan.server.documents import Content, Document, Entry, decode_record
+from bayplan.server.documents import Content, Document, Entry
 from bayplan.server.kinds import NEW_EVENTS, PODS, Resource
 from bayplan.server.objects import ObjectAPI
 from bayplan.server.store import is_hidden
@@ -36,8 +38,8 @@ class EmbeddedCluster(ClusterAPI):
 
     async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
         resource = self._resource(kind)
-        records = (_record(kind, resource, document) for document in self.api.documents(resource))
-        return [item for item in records if not is_hidden(item)], str(self.api.store.version)
+        items = (_read(kind, resource, document) for document in self.api.documents(resource))
+        return [item for item in items if not is_hidden(readable(item))], str(self.api.store.version)
 
     async def watch(
         self, kind: type[ObjectT], resource_version: str
@@ -129,35 +131,46 @@ class EmbeddedEvents(EventSink):
         self._api.patch(NEW_EVENTS, event.name, event.namespace, series)
 
 
-def _record(kind: type[ObjectT], resource: Resource, document: Document) -> ObjectT:
+def _read(kind: type[ObjectT], resource: Resource, document: Document) -> ObjectT:
+    """The object, or an `Unreadable` in its place."""
     if resource.stored_as is None:
-        return document.record(kind)
+        return cast(ObjectT, document.reading(kind))
     convert = partial(from_storage, resource)
-    return decode_record(kind, document.view(resource.api_version, convert))
+    return cast(ObjectT, read_object(kind, document.view(resource.api_version, convert)))
+
+
+def _record(kind: type[ObjectT], resource: Resource, document: Document) -> ObjectT:
+    return _whole(_read(kind, resource, document))
+
+
+def _whole(item: ObjectT) -> ObjectT:
+    if isinstance(item, Unreadable):
+        raise APIError(f"{item.kind} {item.key} cannot be read: {item.fields[0]}: {item.problem}")
+    return item
 
 
 def _event(kind: type[ObjectT], resource: Resource, entry: Entry) -> WatchEvent[ObjectT] | None:
     """A change as the scheduler sees it: a pod that finishes is deleted."""
-    item = _record(kind, resource, entry.document)
+    item = _read(kind, resource, entry.document)
     change = entry.change
     if resource == PODS and change is not Change.ADDED:
         assert entry.previous is not None
-        was_hidden = is_hidden(_record(kind, resource, entry.previous))
-        if change is Change.DELETED or is_hidden(item):
+        was_hidden = is_hidden(readable(_read(kind, resource, entry.previous)))
+        if change is Change.DELETED or is_hidden(readable(item)):
             if was_hidden:
                 return None
             if change is not Change.DELETED:
                 seen = entry.previous.at_version(entry.document.version)
-                item, change = _record(kind, resource, seen), Change.DELETED
+                item, change = _read(kind, resource, seen), Change.DELETED
         elif was_hidden:
             change = Change.ADDED
-    elif resource == PODS and is_hidden(item):
+    elif resource == PODS and is_hidden(readable(item)):
         return None
     return WatchEvent(change, item, entry.resource_version)
 
 
 def _converted(kind: type[ObjectT], content: Content) -> ObjectT:
-    return decode_record(kind, msgspec.json.encode(content))
+    return _whole(cast(ObjectT, read_object(kind, msgspec.json.encode(content))))
 
 
 def _ours(item: Object) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.node import Namespace, Node, NodeStatus
 from bayplan.api.pod import Pod
+from bayplan.api.reading import Unreadable
 from bayplan.api.storage import CSINode
 from bayplan.client.decoding import decode_frames, decode_object, decode_page
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
@@ -61,8 +62,8 @@ def page(kind: type[Object], content: Any) -> tuple[list[str], str, str]:
         ),
         pytest.param(
             {"metadata": {"resourceVersion": "9"}, "items": [WRONG, fine("b"), NAMELESS]},
-            (["b"], "9", ""),
-            id="objects that cannot be read are left out",
+            (["wrong", "b"], "9", ""),
+            id="objects that can be read only in part; what has no name is left out",
         ),
     ],
 )
@@ -70,11 +71,22 @@ def test_a_page_of_a_list(content: Any, expected: tuple[list[str], str, str]) ->
     assert page(Pod, content) == expected
 
 
-def test_an_object_that_cannot_be_read_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_read_takes_the_place_of_the_object() -> None:
+    [item] = decode_page(Pod, json.dumps({"items": [WRONG]}).encode()).items
+    assert isinstance(item, Unreadable)
+    assert (item.key, item.fields, item.problem) == (
+        "x/wrong",
+        ("spec.priority",),
+        "Expected `int | null`, got `str`",
+    )
+
+
+def test_what_has_no_name_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        page(Pod, {"items": [WRONG]})
+        page(Pod, {"items": [NAMELESS, 7]})
     assert caplog.messages == [
-        "Pod x/wrong cannot be read and is left out: Expected `int | null`, got `str` - at `$.spec.priority`"
+        "a Pod without a name is left out: metadata: Expected `object`, got `int`",
+        "something that is no Pod is left out: Expected `object`, got `int`",
     ]
 
 
@@ -93,7 +105,7 @@ def test_fields_that_are_null_count_as_absent() -> None:
     ("data", "problem"),
     [
         pytest.param(b"<html>", "the answer is no JSON", id="not JSON"),
-        pytest.param(b'{"spec": 5}', "the answer is no Pod: Expected `object`", id="not a pod"),
+        pytest.param(b'{"spec": 5}', "the answer is no Pod: spec: Expected `object`", id="not a pod"),
     ],
 )
 def test_what_is_no_object_is_an_error(data: bytes, problem: str) -> None:
@@ -144,8 +156,8 @@ BOOKMARK = frame(
         pytest.param(b"\n" + frame("ADDED", NULLS), [("ADDED", "a", "5")], id="nulls and an empty line"),
         pytest.param(
             frame("ADDED", WRONG) + frame("ADDED", fine("a")),
-            [("BOOKMARK", None, "7"), ("ADDED", "a", "3")],
-            id="what cannot be read only moves the version",
+            [("ADDED", "wrong", "7"), ("ADDED", "a", "3")],
+            id="what can be read only in part",
         ),
         pytest.param(
             frame("DELETED", WRONG), [("DELETED", "wrong", "7")], id="unless it is gone: then it is gone"
@@ -172,13 +184,6 @@ def test_frames_of_a_watch(lines: bytes, expected: list[tuple[str, str | None, s
         for event in events
     ]
     assert (found, error) == (expected, None)
-
-
-def test_a_deleted_object_that_cannot_be_read_is_no_newer_version_of_what_is_known() -> None:
-    """Without a uid an informer hands on the object that it knows."""
-    [event] = decode_frames(Pod, frame("DELETED", WRONG)).events
-    assert event.change is Change.DELETED
-    assert event.object == Pod(metadata=ObjectMeta(name="wrong", namespace="x"))
 
 
 @pytest.mark.parametrize("kind", [Pod, Node, Namespace])

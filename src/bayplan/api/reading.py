@@ -1,0 +1,178 @@
+"""Reading objects that somebody else wrote, of which a part may make no sense.
+
+An API server sends what it has stored. That an object cannot be read into its record must not stop whoever
+reads a thousand others, and what it occupies must not be given to others because of that. So reading never
+fails for an object that has a name: what cannot be read is left out, and the result says so.
+
+- A time that cannot be read counts as 1970. Nothing else is lost then, and the object is used as it is.
+- Anything else makes the object `Unreadable`, with a partial record: the fields that can be read.
+
+What is done about an unreadable object is decided by whoever knows earlier versions of it: `Informer`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from bayplan.api.check import quantity_problem
+from bayplan.api.meta import Object
+
+MAX_REPAIRS: Final = 100
+"""An object with more unreadable fields is no object of this kind."""
+MAX_DIGITS: Final = 40
+"""Longer integers are in the range of no field, and Python does not convert integers of any length."""
+
+EPOCH: Final = "1970-01-01T00:00:00Z"
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+
+_PLACE: Final = re.compile(r"(?:`key`|key) in `|`")
+_STEP: Final = re.compile(r"[^.\[\]]+|\[\.\.\.\]")
+
+
+class Unreadable(Object, frozen=True):
+    """Takes the place of an object that could be read only in part. It has the object's metadata."""
+
+    kind: str = ""
+    fields: tuple[str, ...] = ()
+    """What could not be read: `spec.containers[0].resources`."""
+    problem: str = ""
+    """What is wrong with the first of them."""
+    partial: Object = Object()
+    """The object without these fields."""
+    is_usable: bool = False
+    """Whether only times could not be read, so that the partial record serves as well as the object."""
+
+
+def read_object(kind: type[ObjectT], body: bytes | msgspec.Raw) -> ObjectT | Unreadable:
+    """The record of an object, or what can be read of it.
+
+    A null stands for an absent field: Go writes `"drivers": null` for an empty list.
+
+    Raises:
+        msgspec.DecodeError: it is no JSON, or no JSON object.
+    """
+    try:
+        try:
+            return cast(ObjectT, _decoder(kind).decode(body))
+        except msgspec.ValidationError:
+            raw = without_nulls(parse_json(bytes(body)))
+        try:
+            return msgspec.convert(raw, kind)
+        except msgspec.ValidationError as error:
+            return _read_partially(kind, raw, error)
+    except RecursionError as error:
+        raise msgspec.DecodeError("it is nested too deeply") from error
+
+
+def with_readable_quantities(item: ObjectT) -> ObjectT | Unreadable:
+    """The object itself, if its quantities can be read: they are texts, which decoding does not look into."""
+    problem = None if type(item) is Unreadable else quantity_problem(item)
+    if problem is None:
+        return item
+    return Unreadable(
+        metadata=item.metadata,
+        kind=type(item).__name__,
+        fields=(problem.field,),
+        problem=problem.problem,
+        partial=item,
+    )
+
+
+def readable(item: ObjectT | Unreadable) -> ObjectT:
+    """The record, or what there is of it."""
+    return cast(ObjectT, item.partial) if isinstance(item, Unreadable) else item
+
+
+def parse_json(body: bytes) -> Any:
+    """JSON as plain values. A number that no field can hold becomes a text: one field is wrong then, not all.
+
+    Raises:
+        msgspec.DecodeError: it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.ValidationError:
+        return json.loads(body, parse_int=_integer, parse_float=_number)
+
+
+def without_nulls(raw: Any) -> Any:
+    """The same without fields that are null: in the API that means that they are absent."""
+    if isinstance(raw, dict):
+        return {key: without_nulls(value) for key, value in raw.items() if value is not None}
+    if isinstance(raw, list):
+        return [without_nulls(value) for value in raw if value is not None]
+    return raw
+
+
+def problem_and_field(error: msgspec.ValidationError) -> tuple[str, str]:
+    """msgspec's complaint taken apart: "Expected `int`, got `str` - at `$.spec.x[0]`"."""
+    problem, _, place = str(error).partition(" - at ")
+    return problem, _PLACE.sub("", place).removeprefix("$").removeprefix(".")
+
+
+def is_about_time(problem: str) -> bool:
+    return "RFC3339" in problem or "datetime" in problem
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) <= MAX_DIGITS else text
+
+
+def _number(text: str) -> float | str:
+    number = float(text)
+    return number if abs(number) < float("inf") else text
+
+
+@cache
+def _decoder(kind: type[Object]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _read_partially(kind: type[ObjectT], raw: Any, error: msgspec.ValidationError) -> Unreadable:
+    problem, field = problem_and_field(error)
+    if not isinstance(raw, dict) or not field:
+        raise error
+    fields, first, is_usable = [field], problem, is_about_time(problem)
+    for _ in range(MAX_REPAIRS):
+        _repair(raw, field, EPOCH if is_about_time(problem) else None)
+        try:
+            partial = msgspec.convert(raw, kind)
+        except msgspec.ValidationError as another:
+            problem, field = problem_and_field(another)
+            if not field:
+                raise
+            fields.append(field)
+            is_usable = is_usable and is_about_time(problem)
+        else:
+            return Unreadable(
+                metadata=partial.metadata,
+                kind=kind.__name__,
+                fields=tuple(fields),
+                problem=first,
+                partial=partial,
+                is_usable=is_usable,
+            )
+    raise error
+
+
+def _repair(raw: Any, field: str, replacement: Any) -> None:
+    """Replaces a field, or removes it. msgspec does not name the entry of a map (`[...]`): all of it goes."""
+    holder: Any = None
+    step: Any = None
+    here = raw
+    for name in _STEP.findall(field):
+        if name == "[...]":
+            replacement = None
+            break
+        holder, step = here, int(name) if isinstance(here, list) else name
+        here = holder[step]
+    if replacement is not None:
+        holder[step] = replacement
+    else:
+        del holder[step]
