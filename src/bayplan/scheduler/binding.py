@@ -29,6 +29,7 @@ from bayplan.scheduler.attempt import (
     check,
     code_of,
 )
+from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import Failures, patch_status
 from bayplan.scheduler.observing import PRE_FLIGHT, UNRESERVE
@@ -74,6 +75,7 @@ class Bindings:
         try:
             context.cache.assume(pod, attempt.node_name, attempt.search.pod_info)
         except CacheError as error:
+            self._report(attempt, BindingStep.FAILED, Point.RESERVE, reason=str(error))
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
             return
         context.queue.nominator.delete(pod.metadata.uid)
@@ -87,6 +89,7 @@ class Bindings:
         if seconds:
             attempt.waiting = WaitingPod(pod, attempt.node_name, seconds, context.loop)
             context.waiting.add(attempt.waiting)
+            self._report(attempt, BindingStep.WAITING, Point.PERMIT, tuple(seconds))
         self._activate(attempt)
         start = context.tasks.start if seconds else context.tasks.put_off
         start(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
@@ -302,6 +305,7 @@ class Bindings:
     def _bound(self, attempt: Attempt) -> None:
         context, pod, profile = self._context, attempt.pod, attempt.info.profile
         context.recorder.scheduled(pod, attempt.node_name, profile)
+        self._report(attempt, BindingStep.BOUND)
         if context.metrics.enabled:
             info, seconds = attempt.info, context.loop.time() - attempt.started
             first = info.initial_attempt_timestamp
@@ -338,6 +342,7 @@ class Bindings:
         context.wake()
 
     def _rejected_or_broken(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+        self._report_failure(attempt, error)
         if not isinstance(error, RejectedError):
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
         elif error.late:
@@ -345,6 +350,26 @@ class Bindings:
         else:
             message = fit_error(1, [(error.status, 1)])
             self._fail(attempt, error.status, message, frozenset((error.status.plugin,)))
+
+    def _report_failure(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+        point = error.point or (Point.PERMIT if attempt.pre_binding is None else Point.PRE_BIND)
+        if isinstance(error, RejectedError):
+            status = error.status
+            self._report(attempt, BindingStep.REJECTED, point, (status.plugin,), status.message)
+        else:
+            self._report(attempt, BindingStep.FAILED, point, reason=str(error))
+
+    def _report(
+        self,
+        attempt: Attempt,
+        step: BindingStep,
+        point: str = "",
+        plugins: tuple[str, ...] = (),
+        reason: str = "",
+    ) -> None:
+        on_binding = self._context.on_binding
+        if on_binding is not None:
+            on_binding(BindingProgress(attempt.pod, attempt.node_name, step, point, plugins, reason))
 
     def _fail(
         self, attempt: Attempt, status: Status, message: str, plugins: frozenset[str] = frozenset()

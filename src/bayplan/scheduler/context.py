@@ -17,6 +17,7 @@ from bayplan.framework.handle import WaitingPodView
 from bayplan.framework.volume_binder import VolumeBinder
 from bayplan.metrics import Metrics
 from bayplan.queue.queue import SchedulingQueue
+from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks
 from bayplan.scheduler.waiting import PreBinding, WaitingPods
@@ -68,6 +69,8 @@ class Context:
     """By the preemptor's uid."""
     last_victims: dict[str, list[Pod]] = field(default_factory=dict)
     """For the uid of a victim that is the last of its node to be evicted: whose last it is."""
+    on_binding: Callable[[BindingProgress], None] | None = None
+    """Called when a pod waits at Permit, is bound, or is rejected after a node was found."""
 
     def goes(self, pod: Pod) -> None:
         """To be called before anybody hears that a pod is being deleted: preemptors may wait for it."""

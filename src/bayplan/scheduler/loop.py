@@ -53,6 +53,7 @@ from bayplan.runtime.calls import describe
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings
+from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
@@ -108,6 +109,7 @@ class Scheduler:
         eager: whether bindings are run as far as they get before they become tasks (`tasks.py`).
         kinds: further kinds of objects to watch, besides those that plugins say they need.
         on_decision: told about every decision, before it is carried out.
+        on_binding: called when a pod waits at Permit, is bound, or is rejected after a node was found.
         events: where events are written, if not where the cluster writes them by itself.
         extenders: asked in place of those that the configuration names.
         max_in_unschedulable: seconds after which a pod is tried again though nothing has happened.
@@ -125,6 +127,7 @@ class Scheduler:
         eager: bool = True,
         kinds: Sequence[type[Object]] = (),
         on_decision: Callable[[Decision], None] | None = None,
+        on_binding: Callable[[BindingProgress], None] | None = None,
         hostname: str = "",
         events: EventSink | None = None,
         extenders: ExtenderChain | None = None,
@@ -184,6 +187,7 @@ class Scheduler:
             between_cycles=self._changes.make,
             wake=self._work.set,
             chance=random.Random(seed + 2),
+            on_binding=on_binding,
         )
         if self._extenders:
             for framework in self._frameworks.values():

@@ -22,6 +22,7 @@ from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.framework.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import NULL_METRICS, Metrics
+from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
@@ -226,6 +227,7 @@ async def running(
     eager: bool = True,
     cache: bool = True,
     kind_of_cluster: type[Cluster] = Cluster,
+    on_binding: Callable[[BindingProgress], None] | None = None,
 ) -> AsyncIterator[World]:
     """A scheduler on a cluster with these objects, which has done all that there is to do at once."""
     cluster = kind_of_cluster(MemoryStore(clock=current_loop().wall_time, kubelet=kubelet))
@@ -243,6 +245,7 @@ async def running(
         eager=eager,
         cache=cache,
         on_decision=decisions.append,
+        on_binding=on_binding,
         hostname="here",
     )
     working = asyncio.ensure_future(scheduler.run())
