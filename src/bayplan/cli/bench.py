@@ -20,6 +20,7 @@ from bayplan.bench.measurement import CORE_TITLE, WHOLE_TITLE, Measurement, make
 from bayplan.bench.runner import Sizes, measure, progress_on
 from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
+from bayplan.cli.encoding import echo
 
 PLAIN_WIDTH = 150
 """Columns of a table that goes to a file or pipe, wide enough to break no line."""
@@ -78,7 +79,7 @@ def bench(
         results = _run_apart(ctx, workloads, sizes, core, profile)
     if as_json:
         for result in results:
-            click.echo(result.as_json())
+            echo(result.as_json())
         return
     finished: list[Measurement] = []
     try:
@@ -126,7 +127,7 @@ def _print_list(workloads: Sequence[Workload], as_json: bool) -> None:
         for workload in workloads:
             sizes = {"nodes": workload.nodes, "init_pods": workload.init_pods, "pods": workload.pods}
             line = {"workload": workload.name, **sizes, "summary": workload.summary}
-            click.echo(msgspec.json.encode(line).decode())
+            echo(msgspec.json.encode(line).decode())
         return
     table = Table(box=None)
     table.add_column("workload", overflow="fold")

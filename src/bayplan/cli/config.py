@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from bayplan.cli.encoding import echo, echo_utf8
 from bayplan.cli.errors import FAILED
 from bayplan.cli.options import plugin_option
 from bayplan.config import BUILTIN_CATALOG, PluginCatalog, completed, default_config, load_config, to_yaml
@@ -53,7 +54,7 @@ def check(ctx: click.Context, files: tuple[str, ...], plugin_specs: tuple[str, .
     failed = False
     for outcome in _outcomes(files, _catalog(plugin_specs)):
         failed |= outcome.error is not None
-        click.echo(f"{outcome.file}: ok" if outcome.error is None else outcome.error_line)
+        echo(f"{outcome.file}: ok" if outcome.error is None else outcome.error_line)
     if failed:
         ctx.exit(FAILED)
 
@@ -76,11 +77,11 @@ def show(ctx: click.Context, files: tuple[str, ...], as_json: bool, plugin_specs
     for i, outcome in enumerate(outcomes):
         failed |= outcome.error is not None
         if as_json:
-            click.echo(_json_line(outcome))
+            echo_utf8(_json_line(outcome))
         elif outcome.result is None:
-            click.echo(f"error: {outcome.error_line}", err=True)
+            echo(f"error: {outcome.error_line}", err=True)
         else:
-            click.echo(f"{'---' + chr(10) if i else ''}{to_yaml(outcome.result)}", nl=False)
+            echo_utf8(f"{'---' + chr(10) if i else ''}{to_yaml(outcome.result)}", newline=False)
     if failed:
         ctx.exit(FAILED)
 

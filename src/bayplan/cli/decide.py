@@ -14,6 +14,7 @@ from rich.console import Console
 
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.api.pod import Pod
+from bayplan.cli.encoding import echo, echo_utf8
 from bayplan.cli.errors import did_you_mean
 from bayplan.cli.options import plugin_option
 from bayplan.config import KubeSchedulerConfiguration, build_profiles, load_config
@@ -86,7 +87,7 @@ def decide(
     is_first = True
     for case, core, pods in _questions(files, config, plugins, choice):
         if output == JSON:
-            click.echo(_json_line(case, core, pods))
+            echo_utf8(_json_line(case, core, pods))
             continue
         if not is_first:
             console.print()
@@ -143,7 +144,7 @@ def _config(file: str | None, plugins: Sequence[type[Plugin]]) -> KubeSchedulerC
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     if config.extenders:
-        click.echo(_NO_EXTENDERS.format(file=file), err=True)
+        echo(_NO_EXTENDERS.format(file=file), err=True)
     return config
 
 
@@ -167,9 +168,9 @@ def _judged(core: SchedulingCore, pods: Sequence[Pod]) -> Iterator[Judged]:
         yield Judged(pod, core.cluster, explain(core.frameworks[pod.spec.scheduler_name], pod))
 
 
-def _json_line(case: Case, core: SchedulingCore, pods: Sequence[Pod]) -> str:
+def _json_line(case: Case, core: SchedulingCore, pods: Sequence[Pod]) -> bytes:
     results = [as_json(one.explanation) for one in _judged(core, pods)]
-    return msgspec.json.encode({"name": case.name, "results": results}).decode()
+    return msgspec.json.encode({"name": case.name, "results": results})
 
 
 def _print_tables(

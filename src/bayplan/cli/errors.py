@@ -19,6 +19,7 @@ from typing import Final
 
 import click
 
+from bayplan.cli.encoding import echo
 from bayplan.errors import BayplanError
 
 OK: Final = 0
@@ -42,7 +43,7 @@ def report(error: BaseException) -> int:
             return BROKEN_PIPE
         case click.UsageError():
             if isinstance(error, _NO_ARGUMENTS):
-                click.echo(error.format_message(), err=True)
+                echo(error.format_message(), err=True)
             else:
                 _say(_with_hint(error))
             return FAILED
@@ -72,7 +73,7 @@ def _with_hint(error: click.UsageError) -> str:
 
 
 def _say(message: str) -> None:
-    click.echo(f"error: {message}", err=True)
+    echo(f"error: {message}", err=True)
 
 
 def _forget_output() -> None:

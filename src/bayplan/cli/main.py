@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from bayplan import __version__
+from bayplan.cli.encoding import tolerate_any_encoding
 from bayplan.cli.errors import OK, did_you_mean, report
 
 
@@ -78,6 +79,7 @@ def application() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
+    tolerate_any_encoding()
     try:
         status: Any = application.main(
             args=None if argv is None else list(argv), prog_name="bayplan", standalone_mode=False

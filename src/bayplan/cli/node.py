@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from bayplan.cli.encoding import echo
 from bayplan.cli.up import KUBECONFIG
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
@@ -62,4 +63,4 @@ async def _annotate(access: Access, names: tuple[str, ...], value: str | None) -
         for name in names:
             path = RESOURCES["Node"].item(name)
             await cluster.requests.send("PATCH", path, json.dumps(body).encode(), content_type=MERGE_PATCH)
-            click.echo(f"node {name} is {'up' if value is None else 'down'}")
+            echo(f"node {name} is {'up' if value is None else 'down'}")

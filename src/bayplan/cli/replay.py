@@ -12,6 +12,7 @@ import msgspec
 
 from bayplan.api.input_files import read_lines
 from bayplan.api.nesting import decode_json
+from bayplan.cli.encoding import echo, echo_utf8
 from bayplan.errors import DecodeError, InputError
 from bayplan.simulator.replay import RECORDED, replay
 
@@ -31,13 +32,13 @@ def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
             played = replay(run, cache=not no_cache)
             runs += 1
             if not check:
-                click.echo(msgspec.json.encode(played).decode())
+                echo_utf8(msgspec.json.encode(played))
                 continue
             difference = first_difference(run, played)
             differing += difference is not None
-            click.echo(f"{run['name']}: {difference or 'the same'}")
+            echo(f"{run['name']}: {difference or 'the same'}")
     if check:
-        click.echo(f"{runs - differing} passed, {differing} failed")
+        echo(f"{runs - differing} passed, {differing} failed")
         sys.exit(1 if differing else 0)
 
 

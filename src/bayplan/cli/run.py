@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from bayplan.cli.encoding import echo
 from bayplan.errors import BayplanError
 from bayplan.operating.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text
 from bayplan.operating.flags import FLAGS, Flag
@@ -43,17 +44,17 @@ def run(arguments: Sequence[str]) -> int:
     try:
         flags = parse(arguments, PROGRAM)
     except FlagError as error:
-        click.echo(usage(PROGRAM, _width()), err=True)
-        click.echo(f"Error: {error}", err=True)
+        echo(usage(PROGRAM, _width()), err=True)
+        echo(f"Error: {error}", err=True)
         return FAILED
     except ArgumentError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         return FAILED
     if flags["help"]:
-        click.echo(usage(PROGRAM, _width()), nl=False)
+        echo(usage(PROGRAM, _width()), newline=False)
         return 0
     if flags["version"] != "false":
-        click.echo(version_text(flags["version"]))
+        echo(version_text(flags["version"]))
         return 0
     return _run(flags)
 
@@ -67,7 +68,7 @@ def _run(flags: FlagValues) -> int:
     try:
         logs.configure(log_settings(flags))
     except BayplanError as error:
-        click.echo(str(error), err=True)
+        echo(str(error), err=True)
         return FAILED
     return start(flags)
 
