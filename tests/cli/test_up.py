@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import re
 import resource
+import select
 import signal
 import socket
 import ssl
 import stat
+import struct
 import subprocess
 import sys
+import termios
+import time
 import urllib.request
 from base64 import b64decode
 from pathlib import Path
@@ -20,6 +28,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 TOUR = [str(path) for path in sorted((ROOT / "examples" / "tour").glob("*.yaml"))]
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
 COSCHEDULING = "bayplan.plugins.coscheduling:Coscheduling"
 
 
@@ -48,11 +57,19 @@ def test_the_tour(tmp_path: Path) -> None:
     lines = output.splitlines()
     assert lines[0].startswith("● embedded control plane on https://127.0.0.1:")
     # All four of the group, the web servers, their caches, the batch work but one, and the important pod.
-    assert lines[-1] == "● 12 nodes · pods: 21 running, 2 waiting"
-    placed = [line.split()[0] for line in lines if " n" in line and "–" not in line]
-    assert sum(name.startswith("ml/train-") for name in placed) >= 4
-    assert any(line.startswith("  shop/payments ") and "evicts ml/batch-" in line for line in lines)
-    assert any(line.startswith("  ml/huge ") and "12 Insufficient cpu" in line for line in lines)
+    assert lines[-1] == "● 12 nodes · pods: 21 running, 2 pending"
+    words = [line.split(maxsplit=4) for line in lines if line[2:3] == ":"]
+    bound = [pod for _, state, pod, *_ in words if state == "bound"]
+    # Each once, though the gang was held at Permit until it was complete; the victim, too.
+    assert len(set(bound)) == len(bound) == 22
+    assert sum(pod.startswith("ml/train-") for pod in bound) == 4
+    held = {pod: reason for _, state, pod, _, reason in words if state == "waiting"}
+    assert len(held) == 3
+    assert set(held.values()) == {"held by Coscheduling"}
+    unschedulable = {pod: reason for _, state, pod, _, reason in words if state == "unschedulable"}
+    assert unschedulable["shop/payments"].startswith("preempting ml/batch-")
+    assert unschedulable["ml/huge"].startswith("0/12 nodes are available: 12 Insufficient cpu. ")
+    assert lines[-4] == "Unschedulable: 2 pods"
 
 
 class Client:
@@ -80,6 +97,8 @@ def test_it_stays_up_for_clients_until_it_is_told_to_stop(tmp_path: Path) -> Non
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("● embedded control plane on ")
+        # At once, and not after somebody has stopped it.
+        assert process.stdout.readline().startswith("Try:  kubectl --kubeconfig ")
         kubeconfig = tmp_path / "kubeconfig"
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
         nodes = Client(kubeconfig).get("/api/v1/nodes")["items"]
@@ -89,6 +108,76 @@ def test_it_stays_up_for_clients_until_it_is_told_to_stop(tmp_path: Path) -> Non
         rest, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert "● 2 nodes · pods: none" in rest
+
+
+def test_a_reader_who_goes_away_ends_it_without_a_word(tmp_path: Path) -> None:
+    """`bayplan up … | head -2`"""
+    with subprocess.Popen(
+        _up(tmp_path, "-f", TOUR[0], "-f", TOUR[2]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_any_encoding_will_do(tmp_path: Path, encoding: str) -> None:
+    done = subprocess.run(
+        _up(tmp_path, "-f", TOUR[0], "-f", TOUR[2], "--exit-when-idle", "always"),
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode(encoding).startswith("* embedded control plane on ")
+
+
+def test_on_a_terminal_it_shows_a_page_that_follows_its_size(tmp_path: Path) -> None:
+    user, program = pty.openpty()
+    fcntl.ioctl(user, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(
+        _up(tmp_path, "-f", TOUR[0], "-f", TOUR[2]),
+        stdin=program,
+        stdout=program,
+        stderr=program,
+        env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"},
+    )
+    os.close(program)
+    try:
+        assert "\x1b[?1049h" in _read_until(user, "Unschedulable: 1 pod")
+        fcntl.ioctl(user, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+        process.send_signal(signal.SIGWINCH)
+        _read_until(user, "\x1b[2J\x1b[H● embedded control plane on ")
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest = _read_until(user, "● 3 nodes · pods: 1 running, 1 pending")
+        process.wait(timeout=30)
+        os.close(user)
+    assert process.returncode == 0
+    assert "\x1b[?1049l" in rest
+    # Left on the terminal, whole and on one line.
+    assert re.search(
+        r"ml/huge +0/3 nodes are available: .* Preemption is not helpful for scheduling\.\r\n", rest
+    )
+
+
+def _read_until(terminal: int, text: str) -> str:
+    seen = ""
+    deadline = time.monotonic() + 60
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(deadline - time.monotonic(), 0))
+        assert ready, seen
+        seen += STYLE.sub("", os.read(terminal, 65536).decode())
+    return seen
 
 
 def test_what_is_kept_is_there_again(tmp_path: Path) -> None:
@@ -105,7 +194,7 @@ def test_what_is_kept_is_there_again(tmp_path: Path) -> None:
 
 def test_without_a_scheduler_pods_wait(tmp_path: Path) -> None:
     output = _ended(tmp_path, "--no-scheduler", "-f", TOUR[0], "-f", TOUR[2])
-    assert output.splitlines()[-1] == "● 3 nodes · pods: 2 waiting"
+    assert output.splitlines()[-1] == "● 3 nodes · pods: 2 pending"
 
 
 @pytest.mark.parametrize(

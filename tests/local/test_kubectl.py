@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bayplan.local.cluster import LocalCluster, LocalSettings
-from bayplan.local.decisions import Decisions
+from bayplan.local.outcomes import Outcomes
 
 BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayplan/conformance/bin/kubectl"
 KUBECTL = str(BUILT) if BUILT.exists() else shutil.which("kubectl")
@@ -172,7 +172,7 @@ def test_the_tour(tmp_path: Path) -> None:
 
     async def scenario() -> list[str]:
         surprises = []
-        async with LocalCluster(LocalSettings(nodes=3), Decisions()) as cluster:
+        async with LocalCluster(LocalSettings(nodes=3), Outcomes()) as cluster:
             kubeconfig = tmp_path / "kubeconfig"
             cluster.server.write_kubeconfig(kubeconfig)
             for arguments, text, expected in TOUR:

@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,20 +18,22 @@ import click
 from rich.console import Console
 
 from bayplan.api.documents import Document
+from bayplan.cli.encoding import echo
 from bayplan.cli.options import plugin_option
 from bayplan.config import KubeSchedulerConfiguration, load_config
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.local.cluster import LocalCluster, LocalSettings
-from bayplan.local.decisions import Decisions
 from bayplan.local.kubeconfig import KubeconfigFile
 from bayplan.local.manifests import read_manifests
-from bayplan.local.screen import Screen, heading, hints, in_a_line, in_numbers
+from bayplan.local.outcomes import Outcomes
+from bayplan.local.screen import LogLines, PlainLines, Screen, heading, hints
 from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 KUBECONFIG: Final = "bayplan.kubeconfig"
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
+PRINT_SECONDS: Final = 0.1
 
 
 @click.command()
@@ -119,16 +122,21 @@ def up(
     manifests = read_manifests(files)
     access = KubeconfigFile(kubeconfig, name, use_context=use_context)
     access.check()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    ends = exit_when_idle == ALWAYS or (exit_when_idle == AUTO and not is_terminal)
-    shows = sys.stdout.isatty() and not ends
+    exits = exit_when_idle == ALWAYS or (exit_when_idle == AUTO and not is_terminal)
+    console = Console(highlight=False)
+    shows = console.is_terminal and not console.is_dumb_terminal and not exits
+    log = LogLines() if shows and sys.stderr.isatty() else None
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s",
+        handlers=None if log is None else [log],
+    )
     try:
-        asyncio.run(_run(settings, manifests, access, ends=ends, shows=shows))
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise InputError(f"cannot listen on port {port}: {error.strerror or error}") from None
+        asyncio.run(_run(settings, manifests, access, console, log, exits=exits, shows=shows))
+    finally:
+        for line in log.kept if log is not None else ():
+            echo(line, err=True)
 
 
 def _config(file: str | None, plugins: list[type[Plugin]]) -> KubeSchedulerConfiguration | None:
@@ -139,37 +147,58 @@ async def _run(
     settings: LocalSettings,
     manifests: list[list[Document]],
     access: KubeconfigFile,
+    console: Console,
+    log: LogLines | None,
     *,
-    ends: bool,
+    exits: bool,
     shows: bool,
 ) -> None:
-    decisions = Decisions(None if shows else lambda line: click.echo(in_a_line(line)))
+    plain = PlainLines()
+    outcomes = Outcomes(None if shows else plain.add)
     everything = [document for documents in manifests for document in documents]
-    async with LocalCluster(settings, decisions, everything) as cluster, access.of(cluster) as shown:
+    async with AsyncExitStack() as stack:
+        cluster = await _start(stack, LocalCluster(settings, outcomes, everything), settings.port)
+        shown = await stack.enter_async_context(access.of(cluster))
         stop = _signals()
+        screen = Screen(console, cluster, outcomes, shown, log)
         parts: list[Coroutine[Any, Any, object]] = [
             cluster.failure(),
-            _live(cluster, manifests, ends=ends),
+            _live(cluster, manifests, exits=exits),
             stop.wait(),
+            screen.run() if shows else _print(plain),
         ]
-        if shows:
-            parts.append(Screen(Console(highlight=False), cluster, decisions, shown).run())
-        else:
-            click.echo("\n".join(heading(cluster, shown)))
-        await _first(parts)
         if not shows:
-            numbers = in_numbers(cluster.census())
-            click.echo("\n".join(("", f"● {numbers}", *(() if ends else ("", *hints(shown))))))
+            echo("\n".join((*heading(cluster, shown), *(() if exits else hints(shown)))))
+        await _first(parts)
+        echo("\n".join((*plain.take(), *(() if shows else ("",)), *screen.summary())))
 
 
-async def _live(cluster: LocalCluster, manifests: list[list[Document]], *, ends: bool) -> None:
-    """Applies the manifests one after the other; returns only where the cluster is to end by itself."""
+async def _start(stack: AsyncExitStack, cluster: LocalCluster, port: int) -> LocalCluster:
+    try:
+        return await stack.enter_async_context(cluster)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise InputError(f"cannot listen on port {port}: {error.strerror or error}") from None
+
+
+async def _print(plain: PlainLines) -> None:
+    """Prints lines as they come, until cancelled."""
+    while True:
+        await asyncio.sleep(PRINT_SECONDS)
+        lines = plain.take()
+        if lines:
+            echo("\n".join(lines))
+
+
+async def _live(cluster: LocalCluster, manifests: list[list[Document]], *, exits: bool) -> None:
+    """Applies the manifests one after the other; returns only where the cluster is to exit by itself."""
     for number, documents in enumerate(manifests):
         if number:
-            await cluster.at_rest()
-        cluster.apply(documents)
-    if ends:
-        await cluster.at_rest()
+            await cluster.idle()
+        await cluster.apply(documents)
+    if exits:
+        await cluster.idle()
         return
     await asyncio.Event().wait()
 

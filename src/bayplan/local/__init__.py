@@ -1,5 +1,6 @@
 """A whole cluster in this process: API server, controllers, simulated kubelets, scheduler.
 
-`cluster.py` puts the parts together, `manifests.py` brings objects into it, `decisions.py` says what the
-scheduler does, and `screen.py` shows it. `bayplan up` is all of this on a terminal.
+`cluster.py` puts the parts together and `manifests.py` brings objects into it. `outcomes.py` records what the
+scheduler made of each pod, `report.py` groups that, `screen.py` shows it: on a terminal (`terminal.py`) as a
+page, elsewhere as lines. `bayplan up` is all of this as a command.
 """

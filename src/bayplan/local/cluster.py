@@ -8,7 +8,7 @@ All of them live on one loop. Whoever breaks beyond repair breaks the cluster: `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,8 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.framework.plugin_api import Plugin
-from bayplan.local.decisions import Decisions
-from bayplan.local.manifests import apply, is_definition
+from bayplan.local.manifests import apply, is_definition, is_node
+from bayplan.local.outcomes import Outcomes
 from bayplan.metrics import SchedulerMetrics
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.tasks import cancel_all, first_to_end
@@ -29,8 +29,10 @@ from bayplan.server.embedded import EmbeddedServer
 from bayplan.server.embedded_cluster import EmbeddedCluster
 from bayplan.server.kinds import NODES, PODS
 
-REST_SECONDS: Final = 0.5
-"""A cluster rests when nothing was written for so long, and nobody has anything to do."""
+IDLE_SECONDS: Final = 0.5
+"""A cluster is idle when nothing was written for so long, and nothing is in progress."""
+STALLED_SECONDS: Final = 5.0
+"""A cluster that only repeats failed attempts is idle after so long, on top of the longest backoff."""
 LOOK_SECONDS: Final = 0.1
 DISK_LOOK_SECONDS: Final = 0.5
 
@@ -59,9 +61,9 @@ class Census:
     running: int = 0
     starting: int = 0
     """Bound, but not running yet."""
-    waiting: int = 0
+    pending: int = 0
     """Without a node."""
-    ending: int = 0
+    terminating: int = 0
     """Being deleted."""
     finished: int = 0
 
@@ -69,9 +71,9 @@ class Census:
 class LocalCluster:
     """A cluster. To be used in an `async with` block."""
 
-    def __init__(self, settings: LocalSettings, decisions: Decisions, first: Iterable[Document] = ()) -> None:
+    def __init__(self, settings: LocalSettings, outcomes: Outcomes, first: Iterable[Document] = ()) -> None:
         self._settings = settings
-        self._decisions = decisions
+        self._outcomes = outcomes
         self._definitions = [document for document in first if is_definition(document)]
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -117,7 +119,8 @@ class LocalCluster:
             settings.config,
             plugins=settings.plugins,
             metrics=SchedulerMetrics(),
-            on_decision=self._decisions.decided,
+            on_decision=self._outcomes.decided,
+            on_binding=self._outcomes.progressed,
         )
         self._start(self.scheduler.run(), "scheduler")
 
@@ -144,33 +147,65 @@ class LocalCluster:
         """Whether its objects outlive it."""
         return self._settings.data_dir is not None
 
-    def apply(self, documents: Iterable[Document]) -> int:
-        """Creates objects or changes them."""
-        return apply(self.server.api, documents)
+    async def apply(self, documents: Sequence[Document]) -> int:
+        """Creates objects or changes them. Nodes come first, and are ready before there are pods for them."""
+        nodes = [document for document in documents if is_node(document)]
+        if nodes:
+            apply(self.server.api, nodes)
+            await self.idle()
+        rest = [document for document in documents if not is_node(document)]
+        return len(nodes) + apply(self.server.api, rest)
 
     def census(self) -> Census:
         api = self.server.api
         nodes = [document.record(Node) for document in api.documents(NODES)]
-        counts = dict.fromkeys(("running", "starting", "waiting", "ending", "finished"), 0)
-        for document in api.documents(PODS):
-            counts[_state(document.record(Pod))] += 1
+        counts = dict.fromkeys(("running", "starting", "pending", "terminating", "finished"), 0)
+        for pod in self.pods():
+            counts[_state(pod)] += 1
         return Census(nodes=len(nodes), ready_nodes=sum(map(_is_ready, nodes)), **counts)
 
-    async def at_rest(self) -> None:
-        """Waits until everything has found its place, or will not find one by itself."""
+    def pods(self) -> Iterator[Pod]:
+        for document in self.server.api.documents(PODS):
+            yield document.record(Pod)
+
+    @property
+    def scheduler_names(self) -> Collection[str]:
+        """The values of `schedulerName` that are scheduled here."""
+        return () if self.scheduler is None else self.scheduler.core.frameworks.keys()
+
+    async def idle(self) -> None:
+        """Waits until every pod is scheduled or unschedulable, and nothing else is in progress.
+
+        A pod whose attempts keep failing (a plugin raises, a gang never gets together) is tried again for
+        ever. It does not count once nothing has come of that for longer than the longest backoff.
+        """
         loop = asyncio.get_running_loop()
         store = self.server.api.store
-        version, since = store.version, loop.time()
+        version, written = store.version, loop.time()
+        census, changed = self.census(), loop.time()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if store.version != version or self._is_busy():
-                version, since = store.version, loop.time()
-            elif loop.time() - since >= REST_SECONDS:
+            before, census = census, self.census()
+            if census != before or self._is_starting_something(census):
+                changed = loop.time()
+            if store.version != version or self._is_busy(census):
+                version, written = store.version, loop.time()
+            if loop.time() - written >= IDLE_SECONDS or loop.time() - changed >= self._stalled_seconds:
                 return
 
-    def _is_busy(self) -> bool:
-        census = self.census()
-        if census.ending or census.starting:
+    @property
+    def _stalled_seconds(self) -> float:
+        longest = 0 if self.scheduler is None else self.scheduler.config.pod_max_backoff_seconds
+        return longest + STALLED_SECONDS
+
+    def _is_starting_something(self, census: Census) -> bool:
+        """Whether a change is to be expected, other than from repeating what failed before."""
+        if census.terminating or census.starting:
+            return True
+        return self._outcomes.is_binding_for_the_first_time()
+
+    def _is_busy(self, census: Census) -> bool:
+        if census.terminating or census.starting:
             return True
         if self.scheduler is None:
             return False
@@ -181,11 +216,11 @@ class LocalCluster:
 
 def _state(pod: Pod) -> str:
     if pod.is_terminating:
-        return "ending"
+        return "terminating"
     if pod.status.phase in ("Succeeded", "Failed"):
         return "finished"
     if not pod.spec.node_name:
-        return "waiting"
+        return "pending"
     return "running" if pod.status.phase == "Running" else "starting"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.input_files import read_stream
 from bayplan.errors import APIError, DecodeError
-from bayplan.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, Resource, UnknownKindError
+from bayplan.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource, UnknownKindError
 from bayplan.server.objects import ObjectAPI
 from bayplan.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.server.statuses import AbsentError
@@ -56,6 +56,10 @@ def _flattened(document: Document) -> Iterator[Document]:
 def is_definition(document: Document) -> bool:
     """Whether it defines a kind of its own."""
     return bool(document.content["kind"] == CUSTOM_RESOURCE_DEFINITIONS.kind)
+
+
+def is_node(document: Document) -> bool:
+    return bool(document.content["kind"] == NODES.kind and document.content["apiVersion"] == "v1")
 
 
 def apply(api: ObjectAPI, documents: Iterable[Document]) -> int:
