@@ -41,7 +41,7 @@ class Cluster:
     tokens: Mapping[str, dict[str, Any]] = field(default_factory=lambda: {"alices": ALICE})
     allowed: set[tuple[str, str, str]] = field(default_factory=set)
     """User, verb, path."""
-    config_map: dict[str, str] | None = None
+    config_map: Any = None
     """Of kube-system/extension-apiserver-authentication; None: it may not be read."""
     refusals: list[int] = field(default_factory=list)
     """What the next requests are answered with instead."""

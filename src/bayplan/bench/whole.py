@@ -64,7 +64,7 @@ class _Run:
             on_decision=self._on_decision,
             plugins=(Coscheduling,) if workload.group_size else (),
         )
-        running = asyncio.ensure_future(scheduler.run())
+        self._running = running = asyncio.ensure_future(scheduler.run())
         try:
             await self._schedule(
                 list(as_delivered(workload.make_init_pods(sizes.init_pods), Pod)), "placing the first pods"
@@ -132,6 +132,8 @@ class _Run:
         quiet = 0
         while quiet < 3:
             await asyncio.sleep(LOOK_SECONDS)
+            if self._running.done():
+                self._running.result()
             quiet = quiet + 1 if self._is_idle() else 0
             self._progress(what, self._bound(), len(pods))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
 from typing import ClassVar, Final, NamedTuple
 
 from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.selectors import Selector
+from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.cluster import Cluster, Seen, names_of
 from bayplan.controllers.controller import Concerns, Controller
 from bayplan.controllers.pod_index import is_ready
@@ -149,7 +149,7 @@ class DisruptionBudgets(Controller):
         left, again = {}, None
         for name, text in ((content.get("status") or {}).get("disruptedPods") or {}).items():
             pod = self.cluster.pods.get(f"{namespace}/{name}")
-            remaining = datetime.fromisoformat(text).timestamp() + _DISRUPTED_SECONDS - self.api.time()
+            remaining = seconds_or_1970(text) + _DISRUPTED_SECONDS - self.api.time()
             if pod is not None and not pod.is_terminating and remaining > 0:
                 left[name] = text
                 again = remaining if again is None else min(again, remaining)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
+from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.cluster import Cluster, Seen, uid_of
 from bayplan.controllers.controller import soonest
 from bayplan.controllers.job_indexes import (
@@ -182,7 +182,7 @@ class Jobs(PodOwner):
         seconds = spec.get("activeDeadlineSeconds")
         if seconds is None or not status.get("startTime") or spec.get("suspend"):
             return None
-        return float(_seconds(status["startTime"]) + seconds - self.api.time())
+        return float(seconds_or_1970(status["startTime"]) + seconds - self.api.time())
 
     def _finish(self, status: Content, kind: str, reason: str, message: str) -> None:
         first = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
@@ -255,7 +255,7 @@ class Jobs(PodOwner):
             return None
         finished = find_condition(job, "Complete") or find_condition(job, "Failed")
         assert finished is not None
-        left = _seconds(finished["lastTransitionTime"]) + ttl - self.api.time()
+        left = seconds_or_1970(finished["lastTransitionTime"]) + ttl - self.api.time()
         if left > 0:
             return float(left)
         meta = job["metadata"]
@@ -267,7 +267,3 @@ class Jobs(PodOwner):
 
 def is_finished(job: Content) -> bool:
     return has_condition(job, "Complete") or has_condition(job, "Failed")
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

@@ -6,9 +6,9 @@ ProgressDeadlineExceeded.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
+from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.rollout import bounds
 from bayplan.controllers.status import counts, find_condition, with_condition
 from bayplan.server.documents import Content
@@ -82,7 +82,7 @@ def _progress(
         return _with(conditions, "Progressing", "True", reason, message, api), float(deadline)
     if last["reason"] == "ProgressDeadlineExceeded":
         return conditions, None
-    left = _seconds(last["lastUpdateTime"]) + deadline - api.time()
+    left = seconds_or_1970(last["lastUpdateTime"]) + deadline - api.time()
     if left > 0:
         return conditions, left
     message = f"{about} has timed out progressing."
@@ -127,7 +127,3 @@ def _has_moved(known: Content, current: Content) -> bool:
 
 def _sum(sets: list[Content], field: str) -> int:
     return sum((each.get("status") or {}).get(field, 0) for each in sets)
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

@@ -40,6 +40,8 @@ class Loop:
     def __init__(self, cluster: Cluster, controllers: Sequence[Controller]) -> None:
         self._cluster = cluster
         self._queue: WorkQueue[Work] = WorkQueue()
+        self._failing: dict[Work, str] = {}
+        """What failed at the last look, and how."""
         for controller in controllers:
             for resource, concerns in controller.watches().items():
                 cluster.tell(resource, self._notice(controller, concerns))
@@ -111,10 +113,15 @@ class Loop:
             # What a quota or a limit forbids has been told in an event; anything else is a fault of ours.
             level = logging.DEBUG if error.code == _FORBIDDEN else logging.ERROR
             _log.log(level, "%s: %s: %s, again in %.3f s", controller.name, key, error, delay)
-        except Exception:
+        except Exception as error:
             delay = self._queue.retry(work, now)
-            _log.exception("%s: %s failed, again in %.3f s", controller.name, key, delay)
+            problem = f"{type(error).__name__}: {error}"
+            # An object that makes no sense does so each time: once is enough.
+            level = logging.DEBUG if self._failing.get(work) == problem else logging.ERROR
+            self._failing[work] = problem
+            _log.log(level, "%s: %s failed, again in %.3f s", controller.name, key, delay, exc_info=True)
         else:
+            self._failing.pop(work, None)
             self._queue.succeeded(work)
             if again is not None:
                 self._queue.add_at(work, now + again)

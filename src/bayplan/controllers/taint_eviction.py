@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import ClassVar, Final
 
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod, Toleration
+from bayplan.api.times import seconds_or_1970
 from bayplan.api.tolerations import tolerates
 from bayplan.controllers.cluster import Cluster, Seen
 from bayplan.controllers.controller import Concerns, Controller
@@ -86,7 +86,7 @@ class TaintEviction(Controller):
         times = [each.get("timeAdded") for each in taints if each["effect"] == _NO_EXECUTE]
         if not times or None in times:
             return None
-        return max(datetime.fromisoformat(text).timestamp() for text in times)
+        return max(map(seconds_or_1970, times))
 
     def _evict(self, pod: Pod) -> None:
         content = self.api.get(PODS, pod.name, pod.namespace)

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from bayplan.api.times import seconds_or_1970
 from bayplan.kubelets.failures import is_down
 from bayplan.server.documents import Document
 from bayplan.server.kinds import LEASES, NODES
@@ -49,7 +50,7 @@ class Heartbeats:
         spec = content.get("spec") or {}
         if spec.get("holderIdentity") != name or "renewTime" not in spec:
             return lease
-        written = datetime.fromisoformat(spec["renewTime"]).timestamp()
+        written = seconds_or_1970(spec["renewTime"])
         until = self._stopped.get(name, self._api.time())
         renewals = max(until - written, 0) // RENEWED_EVERY
         spec["renewTime"] = micro_time(written + renewals * RENEWED_EVERY)

@@ -18,10 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
+from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.cluster import Cluster, Seen
 from bayplan.controllers.controller import Concerns, Controller
 from bayplan.controllers.pod_index import is_ready
@@ -220,4 +220,4 @@ def _backoff(restarts: int) -> float:
 
 
 def _seconds(text: str | None, default: float) -> float:
-    return default if text is None else datetime.fromisoformat(text).timestamp()
+    return default if text is None else seconds_or_1970(text)

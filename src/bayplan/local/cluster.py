@@ -91,8 +91,7 @@ class LocalCluster:
             self._make_nodes()
             if self._settings.schedules:
                 self._start_scheduler()
-                assert self.scheduler is not None
-                await self.scheduler.synced()
+                await self._synced()
             self._stack = stack.pop_all()
         return self
 
@@ -123,6 +122,15 @@ class LocalCluster:
             on_binding=self._outcomes.progressed,
         )
         self._start(self.scheduler.run(), "scheduler")
+
+    async def _synced(self) -> None:
+        """Waits until the scheduler knows everything. Raises what breaks before: it would wait for ever."""
+        assert self.scheduler is not None
+        synced = asyncio.ensure_future(self.scheduler.synced())
+        try:
+            await first_to_end([synced, *self._tasks])
+        finally:
+            await cancel_all([synced])
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))

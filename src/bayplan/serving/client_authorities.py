@@ -12,7 +12,7 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from cryptography import x509
@@ -28,6 +28,10 @@ LOOK_SECONDS: Final = 60.0
 """Between two looks at the ConfigMap; upstream watches it."""
 
 _log = logging.getLogger(__name__)
+
+
+class _ConfigMap(msgspec.Struct, frozen=True):
+    data: dict[str, str] | None = None
 
 
 class ClientAuthorities:
@@ -103,8 +107,11 @@ class ClientAuthorities:
                 _log.warning("unable to read configmap/extension-apiserver-authentication: %s", error)
 
     async def _look(self, requests: Requests) -> None:
-        answer = msgspec.json.decode(await requests.send("GET", CONFIG_MAP))
-        data: dict[str, Any] = answer.get("data") or {}
+        try:
+            found = msgspec.json.decode(await requests.send("GET", CONFIG_MAP), type=_ConfigMap)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"the answer is no ConfigMap: {error}") from error
+        data = found.data or {}
         if not self._files["client"]:
             self._set("client", data.get("client-ca-file", "").encode())
         if not self._files["proxy"]:

@@ -62,9 +62,9 @@ async def _play(run: Mapping[str, Any], cache: bool) -> dict[str, Any]:
                 store.create(Namespace(metadata=ObjectMeta(name=name, labels=dict(labels))))
             results = []
             for step in run["steps"]:
+                found = await player.play(step)
                 if running.done():
                     running.result()
-                found = await player.play(step)
                 if found is not None:
                     results.append(found)
         finally:

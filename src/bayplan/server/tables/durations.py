@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Final
+
+from bayplan.api.times import seconds_of
 
 UNKNOWN: Final = "<unknown>"
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _YEAR: Final = 365 * _DAY
-
-
-def seconds_of(moment: Any) -> float | None:
-    """A time as it stands in objects, in seconds since the epoch."""
-    if not isinstance(moment, str):
-        return None
-    try:
-        return datetime.fromisoformat(moment).timestamp()
-    except ValueError:
-        return None
 
 
 def age(moment: Any, now: float) -> str:

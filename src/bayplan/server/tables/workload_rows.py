@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from bayplan.api.times import seconds_of
 from bayplan.server import kinds
 from bayplan.server.kinds import Resource
-from bayplan.server.tables.durations import age, human_duration, seconds_of
+from bayplan.server.tables.durations import age, human_duration
 from bayplan.server.tables.rows import NONE, Content, Row, Rows, columns, joined, labels_text, selector_text
 
 

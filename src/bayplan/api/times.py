@@ -1,0 +1,22 @@
+"""Times as they stand in objects, for whoever reads them without a record."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+
+def seconds_of(moment: Any) -> float | None:
+    """Seconds since the epoch; None where it is no time of the API, which always has an offset."""
+    if not isinstance(moment, str):
+        return None
+    try:
+        time = datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+    return None if time.tzinfo is None else time.timestamp()
+
+
+def seconds_or_1970(moment: Any) -> float:
+    """The same, where an object that is stored already may have a time that cannot be read (`reading.py`)."""
+    return seconds_of(moment) or 0.0
