@@ -75,7 +75,7 @@ def promised() -> tuple[Framework, CountsSupposedRows]:
             lambda cluster: cluster.nominate(big("new", FIRST - 1), "n4"), 0, 2, id="to one that goes later"
         ),
         pytest.param(
-            lambda cluster: cluster.remove_nomination(big("first-1").uid), 0, 3, id="one was withdrawn"
+            lambda cluster: cluster.remove_nomination(big("first-1").uid), 0, 3, id="one was removed"
         ),
         pytest.param(
             lambda cluster: cluster.nominate(big("first-1"), "n5"), 1, 2, id="one was promised another node"

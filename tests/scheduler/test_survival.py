@@ -127,7 +127,7 @@ def test_a_preemption_that_begins_before_the_last_one_was_answered() -> None:
             cluster.store.create(make_pod("first", cpu="2", priority=10))
             await asyncio.sleep(30)
             assert [cluster.node_of("first"), cluster.node_of("faster")] == ["n", "n"]
-            assert not scheduler.context.preempting
+            assert not scheduler.context.queue.nominations.preemptions
 
     run_virtual(main())
 

@@ -27,7 +27,7 @@ from bayplan.queue.backoff import BackoffQueue
 from bayplan.queue.gates import Gates
 from bayplan.queue.heap import PodHeap
 from bayplan.queue.hints import Strategy
-from bayplan.queue.nominator import Nominator
+from bayplan.queue.nominations import Nominations
 from bayplan.queue.object_events import (
     POP_FROM_BACKOFF,
     UNSCHEDULABLE_POD_ADD,
@@ -63,7 +63,7 @@ class Parts:
         self,
         backoff: BackoffQueue,
         gates: Gates,
-        nominator: Nominator,
+        nominations: Nominations,
         sort_key: Callable[[Pod, float], Any],
         now: Callable[[], float],
         *,
@@ -73,10 +73,10 @@ class Parts:
         self.active = PodHeap("active")
         self.backoff = backoff
         self.unschedulable = UnschedulablePods()
-        self.nominator = nominator
+        self.nominations = nominations
         self.pods: dict[str, QueuedPod] = {}
-        self.held: dict[str, str] = {}
-        """By uid, for pods that have a gate closed until somebody says otherwise: which one."""
+        self.pinned: dict[str, str] = {}
+        """By uid, for pinned pods: the PreEnqueue plugin that keeps them out until they are unpinned."""
         self._gates = gates
         self._sort_key = sort_key
         self._now = now
@@ -149,13 +149,13 @@ class Parts:
             return False
         if self._observer is not None:
             self._observer.incoming("unschedulable", label)
-        if self.held and self.held.get(info.pod.uid) == info.gating_plugin:
-            self.unschedulable.set_aside(info)
+        if self.pinned and self.pinned.get(info.pod.uid) == info.gating_plugin:
+            self.unschedulable.unindex(info)
         return True
 
-    def release(self, pod: Pod) -> None:
-        """Nobody says any longer that a gate stays closed for the pod."""
-        if self.held.pop(pod.uid, None) is None:
+    def unpin(self, pod: Pod) -> None:
+        """The PreEnqueue plugin of a pinned pod is to be asked again at the next event."""
+        if self.pinned.pop(pod.uid, None) is None:
             return
         info = self.pods.get(pod.key)
         if info is not None and info.part is self.unschedulable:
@@ -182,8 +182,8 @@ class Parts:
         self.active.push(info, info.sort_key)
         if self._observer is not None:
             self._observer.incoming("active", label)
-        if label in NOMINATING and (self.nominator or info.pod.status.nominated_node_name):
-            self.nominator.add(info.pod, None)
+        if label in NOMINATING and (self.nominations or info.pod.status.nominated_node_name):
+            self.nominations.add(info.pod, None)
         return True
 
     def _to_backoff(self, info: QueuedPod, label: str) -> bool:
@@ -218,8 +218,8 @@ class Parts:
         if known is not None and known.part is not None:
             known.part.remove(known)
         pods[key] = info
-        if self.nominator:
-            self.nominator.came_back(info.pod)
+        if self.nominations:
+            self.nominations.pod_requeued(info.pod)
 
     def counts(self) -> PendingPods:
         gated = self.unschedulable.gated_count

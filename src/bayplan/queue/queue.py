@@ -10,7 +10,7 @@ itself. Time comes from a function that is handed in, timers are asked for (`nex
     add_unschedulable_if_not_present the attempt failed and the pod comes back
     move_all                         something happened that may help pods which wait
     activate                         these pods are to be tried, whatever they wait for
-    hold, release                    a gate stays closed for a pod whatever happens; it may be open again
+    pin, unpin                       a PreEnqueue plugin keeps a pod out, and is not asked meanwhile
 
 Where a pod comes from and what is tried with it is the scheduler's business; what may help is the plugins'
 (`hints.py`, `gates.py`).
@@ -30,7 +30,7 @@ from bayplan.queue.backoff import BackoffQueue
 from bayplan.queue.gates import Gates
 from bayplan.queue.hints import QueueingHints, Strategy
 from bayplan.queue.in_flight import InFlight
-from bayplan.queue.nominator import NominatedPods, Nominator
+from bayplan.queue.nominations import NominatedPods, Nominations
 from bayplan.queue.object_events import (
     BACKOFF_COMPLETE,
     FORCE_ACTIVATE,
@@ -62,7 +62,7 @@ class SchedulingQueue:
     Args:
         profiles: their plugins say what keeps a pod out, what helps it and in which order pods are tried.
         now: seconds since the epoch.
-        nominations: told where pods are expected.
+        columns: told where pods are nominated.
         latest: the pod of this namespace and name as it was last seen, None where it is gone.
         extenders: whether there are any, so that pods can be rejected by them.
     """
@@ -72,7 +72,7 @@ class SchedulingQueue:
         profiles: Iterable[Profile],
         *,
         now: Callable[[], float],
-        nominations: NominatedPods,
+        columns: NominatedPods,
         latest: Callable[[Pod], Pod | None],
         extenders: bool = False,
         settings: QueueSettings | None = None,
@@ -81,14 +81,14 @@ class SchedulingQueue:
         settings = QueueSettings() if settings is None else settings
         profiles = tuple(profiles)
         early = settings.pop_from_backoff
-        self.nominator = Nominator(nominations, latest)
+        self.nominations = Nominations(columns, latest, self)
         self.hints = QueueingHints(profiles, extenders=extenders, observer=observer)
         self.scheduling_cycle = 0
         """How many pods have been popped."""
         self._parts = Parts(
             BackoffQueue(settings.initial_backoff, settings.max_backoff, windows=early),
             Gates(profiles, observer),
-            self.nominator,
+            self.nominations,
             profiles[0].plugins[Point.QUEUE_SORT][0].sort_key,
             now,
             gates_before_backoff=early,
@@ -122,8 +122,7 @@ class SchedulingQueue:
             parts.to_active(parts.new(new), _UPDATED)
             return
         parts.set_pod(info, new)
-        info.seen_nominated(new.status.nominated_node_name)
-        self.nominator.update(old, new, outdated=info.outdated_nomination)
+        self.nominations.pod_updated(info, old, new)
         if info.part is not parts.unschedulable:
             return
         for event in pod_update_events(old, new):
@@ -133,7 +132,7 @@ class SchedulingQueue:
 
     def delete(self, pod: Pod) -> None:
         """The pod is gone, or has a node now. An attempt under way is not ended by this."""
-        self.nominator.delete(pod.metadata.uid)
+        self.nominations.remove(pod.metadata.uid)
         info = self._parts.pods.get(pod.key)
         if info is None:
             return
@@ -163,8 +162,8 @@ class SchedulingQueue:
             self.scheduling_cycle += 1
             if info.unschedulable_plugins or info.pending_plugins:
                 self._count_rejections(info, -1)
-            if self.nominator:
-                self.nominator.left_queue(info.pod)
+            if self.nominations:
+                self.nominations.pod_popped(info.pod)
             return info
         return None
 
@@ -268,17 +267,17 @@ class SchedulingQueue:
             elif pod.uid in self._in_flight:
                 self._in_flight.record(FORCE_ACTIVATE, None, pod)
 
-    def hold(self, pod: Pod, gate: str) -> None:
-        """Until `release`, this PreEnqueue plugin keeps the pod out: it is not asked at every event.
+    def pin(self, pod: Pod, gate: str) -> None:
+        """Until `unpin`, this PreEnqueue plugin keeps the pod out and is not asked at every event.
 
-        A preemptor waits for its victims while those of a thousand others go. Without this each of their
-        deletions would concern all of them.
+        A preemptor waits for its victims while the victims of many others are deleted. Without pins each of
+        those deletions would ask the plugin about every preemptor.
         """
-        self._parts.held[pod.uid] = gate
+        self._parts.pinned[pod.uid] = gate
 
-    def release(self, pod: Pod) -> None:
-        """To be called before that plugin may first answer otherwise, or when nobody knows any longer."""
-        self._parts.release(pod)
+    def unpin(self, pod: Pod) -> None:
+        """To be called before that plugin may answer otherwise."""
+        self._parts.unpin(pod)
 
     # Time passes
 

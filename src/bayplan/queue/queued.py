@@ -27,6 +27,18 @@ class Part(Protocol):
         """Takes out a pod that is here."""
 
 
+@dataclass(slots=True)
+class NominationWrite:
+    """The nomination last sent to the API server, until a version of the pod shows it."""
+
+    node_name: str
+    """"" clears it."""
+    previous: str | None = None
+    """The one sent before: a version of the pod that shows it is outdated."""
+    is_acknowledged: bool = False
+    """Whether the API server has written it."""
+
+
 @dataclass(slots=True, eq=False)
 class QueuedPod:
     """A waiting pod. `key` is its namespace/name, by which the queue knows it."""
@@ -57,12 +69,8 @@ class QueuedPod:
     flush_timestamp: float = field(default=NEVER, init=False)
     sort_key: Any = field(default=None, init=False)
     """Its rank by the QueueSort plugin; follows from pod and timestamp."""
-    written_nomination: str | None = field(default=None, init=False)
-    """The nomination last sent to be written into its status, until a version of the pod shows it."""
-    is_nomination_written: bool = field(default=False, init=False)
-    """Whether the API server has said that it is."""
-    outdated_nomination: str | None = field(default=None, init=False)
-    """The one sent before that: a version of the pod that shows it is of the past."""
+    nomination_write: NominationWrite | None = field(default=None, init=False)
+    """The write of its status.nominatedNodeName under way (`nominations.py`)."""
     part: Part | None = field(default=None, init=False)
     """Where it waits; None while it is being tried, and once it has left."""
     ticket: int = field(default=0, init=False)
@@ -86,19 +94,3 @@ class QueuedPod:
     def waits_since(self) -> float:
         """From when the longest stay among the unschedulable pods is counted."""
         return max(self.timestamp, self.flush_timestamp)
-
-    def writes_nomination(self, node_name: str) -> None:
-        """A nomination is on its way into the pod's status; "" clears it."""
-        if node_name != self.written_nomination:
-            self.outdated_nomination, self.written_nomination = self.written_nomination, node_name
-        self.is_nomination_written = False
-
-    def nomination_written(self, node_name: str) -> None:
-        """It has arrived."""
-        if node_name == self.written_nomination:
-            self.is_nomination_written = True
-
-    def seen_nominated(self, node_name: str) -> None:
-        """A version of the pod shows this nomination. One from before it was written proves nothing."""
-        if self.is_nomination_written and node_name == self.written_nomination:
-            self.outdated_nomination = self.written_nomination = None

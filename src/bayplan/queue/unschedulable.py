@@ -47,7 +47,7 @@ class UnschedulablePods:
             self._by_rejector.setdefault(rejector, {})[key] = info
         self._oldest = min(self._oldest, info.waits_since)
 
-    def set_aside(self, info: QueuedPod) -> None:
+    def unindex(self, info: QueuedPod) -> None:
         """Keeps a pod that is here away from all events, until it is put in again."""
         self._unfile(info)
 

@@ -78,7 +78,7 @@ class Bindings:
             self._report(attempt, BindingStep.FAILED, Point.RESERVE, reason=str(error))
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
             return
-        context.queue.nominator.delete(pod.metadata.uid)
+        context.queue.nominations.remove(pod.metadata.uid)
         try:
             seconds = self._reserve_and_permit(attempt)
         except (RejectedError, AttemptError) as error:
@@ -176,7 +176,7 @@ class Bindings:
         try:
             works = self._pre_flight(attempt)
             if works or attempt.waiting is not None:
-                await self._announce(attempt)
+                await self._set_expected_node(attempt)
             if attempt.waiting is not None:
                 await self._wait(attempt)
         finally:
@@ -215,20 +215,17 @@ class Bindings:
         finally:
             points.observe(Point.PRE_BIND, code, points.clock() - since)
 
-    async def _announce(self, attempt: Attempt) -> None:
-        """Before a binding that may take long others can see where the pod is going."""
-        latest = self._context.latest(attempt.pod) or attempt.pod
-        if latest.status.nominated_node_name == attempt.node_name:
+    async def _set_expected_node(self, attempt: Attempt) -> None:
+        """Before a binding that may take long, shows in the pod's status where it is expected."""
+        context, pod, node_name = self._context, attempt.pod, attempt.node_name
+        if not context.queue.nominations.set_expected_node(attempt.info, pod, node_name):
             return
-        attempt.info.writes_nomination(attempt.node_name)
         try:
-            await patch_status(
-                self._context, attempt.pod, PodStatusPatch(nominated_node_name=attempt.node_name)
-            )
+            await patch_status(context, pod, PodStatusPatch(nominated_node_name=node_name))
         except APIError as error:
-            _log.warning("cannot announce the node of pod %s: %s", attempt.pod.key, error)
+            _log.warning("cannot set nominatedNodeName of pod %s to %s: %s", pod.key, node_name, error)
             return
-        attempt.info.nomination_written(attempt.node_name)
+        context.queue.nominations.acknowledged(attempt.info, node_name)
 
     async def _wait(self, attempt: Attempt) -> None:
         context, waiting = self._context, attempt.waiting

@@ -30,15 +30,6 @@ def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 
 
 @dataclass(slots=True)
-class Preempting:
-    """A pod whose victims are being evicted, because a plugin says so. `last` is the victim that is left."""
-
-    pod: Pod
-    plugin: str
-    last: Pod | None = None
-
-
-@dataclass(slots=True)
 class Context:
     """The parts, put together by `Scheduler`."""
 
@@ -65,17 +56,8 @@ class Context:
     chance: random.Random
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
-    preempting: dict[str, Preempting] = field(default_factory=dict)
-    """By the preemptor's uid."""
-    last_victims: dict[str, list[Pod]] = field(default_factory=dict)
-    """For the uid of a victim that is the last of its node to be evicted: whose last it is."""
     on_binding: Callable[[BindingProgress], None] | None = None
     """Called when a pod waits at Permit, is bound, or is rejected after a node was found."""
-
-    def goes(self, pod: Pod) -> None:
-        """To be called before anybody hears that a pod is being deleted: preemptors may wait for it."""
-        for preemptor in self.last_victims.pop(pod.uid, ()):
-            self.queue.release(preemptor)
 
 
 class SchedulerHandle:
@@ -113,16 +95,7 @@ class SchedulerHandle:
         return self.api.bind(pod, node_name)
 
     def is_preempting(self, uid: str) -> bool:
-        """False also where only one victim is left and the API server shows that it is going."""
-        if self._context is None:
-            return False
-        under_way = self._context.preempting.get(uid)
-        if under_way is None:
-            return False
-        if under_way.last is None:
-            return True
-        last = self._context.latest(under_way.last)
-        return last is not None and last.uid == under_way.last.uid and not last.is_terminating
+        return self._context is not None and self._context.queue.nominations.is_preempting(uid)
 
     def waiting_pods(self) -> Iterator[WaitingPodView]:
         return iter(self.context.waiting)

@@ -1,7 +1,8 @@
-"""Carrying a preemption out: the victims go, and the preemptor is kept out of the queue until they do.
+"""Carrying out a preemption: evicts the victims that a decision names.
 
-The decision names node and victims; here they are evicted beside the loop, all but the last at once and the
-last at the end, because its going is what wakes the preemptor. If anything fails the preemptor is tried anew.
+They are evicted in a task beside the loop, all but the last at once and the last at the end: its deletion is
+the event that requeues the preemptor, which stays out of the queue until then (`queue/nominations.py`). If an
+eviction fails the preemptor is activated.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from bayplan.errors import APIError, NotFoundError
 from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.plugin_api import Plugin
-from bayplan.scheduler.context import Context, Preempting
+from bayplan.queue.nominations import Preemption
+from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import patch_status
 
 REASON: Final = "PreemptionByScheduler"
@@ -25,69 +27,57 @@ _log = logging.getLogger(__name__)
 
 
 class Evictions:
-    """Evicts victims of preemption, which some of the plugins do."""
+    """Evicts the victims of preemption."""
 
     def __init__(self, context: Context, plugins: Iterable[Plugin]) -> None:
         self._context = context
+        self._nominations = context.queue.nominations
         self._preempting_plugins = {plugin.name for plugin in plugins if plugin.preempts}
 
     def start(self, preemptor: Pod, eviction: Eviction, plugin: str) -> None:
-        """Begins to make room as this plugin wants it; returns at once."""
+        """Starts the eviction that this plugin wants; returns at once."""
         victims = [victim for victim in eviction.victims if not victim.is_terminating]
         if not victims:
             return
         self._context.metrics.preemption(len(eviction.victims))
-        under_way = self._context.preempting[preemptor.uid] = Preempting(preemptor, plugin)
-        self._context.queue.hold(preemptor, plugin)
+        preemption = self._nominations.preemption_started(preemptor, plugin)
         self._context.tasks.start(
-            self._carry_out(under_way, victims, eviction.node_name), "preemption for pod", preemptor.key
+            self._carry_out(preemption, victims, eviction.node_name), "preemption for pod", preemptor.key
         )
 
-    async def _carry_out(self, under_way: Preempting, victims: list[Pod], node_name: str) -> None:
-        context, preemptor = self._context, under_way.pod
+    async def _carry_out(self, preemption: Preemption, victims: list[Pod], node_name: str) -> None:
+        context, preemptor = self._context, preemption.preemptor
         context.metrics.preemption_task()
         failed = True
         try:
             cleared = await self._clear_nominations(preemptor, node_name)
             *others, last = victims
             results = await context.tasks.together(
-                [self._evict(victim, under_way, node_name) for victim in others]
+                [self._evict(victim, preemption, node_name) for victim in others]
             )
             if all(results):
-                self._wait_for(under_way, last)
-                failed = not (await self._evict(last, under_way, node_name) and cleared)
+                self._nominations.waits_for(preemption, last)
+                failed = not (await self._evict(last, preemption, node_name) and cleared)
         finally:
-            # The answer to the last eviction may come so late that the next preemption has begun.
-            if context.preempting.get(preemptor.uid) is under_way:
-                del context.preempting[preemptor.uid]
-                context.queue.release(preemptor)
-            context.goes(victims[-1])
-            if failed or (self._is_kept_out(preemptor) and not self._stands_on(node_name, victims[-1])):
-                # The last victim, whose going wakes the preemptor, had gone before the others.
+            self._nominations.preemption_ended(preemption, victims[-1])
+            if failed or (self._is_gated(preemptor) and not self._is_on(node_name, victims[-1])):
+                # The last victim, whose deletion requeues the preemptor, was deleted before the others.
                 context.queue.activate([preemptor])
                 context.wake()
 
-    def _wait_for(self, under_way: Preempting, last: Pod) -> None:
-        """From now on the preemptor is kept out only until it is seen that this victim goes."""
-        context, preemptor = self._context, under_way.pod
-        under_way.last = last
-        context.queue.release(preemptor)  # it may have been seen already
-        context.queue.hold(preemptor, under_way.plugin)
-        context.last_victims.setdefault(last.uid, []).append(preemptor)
-
-    def _is_kept_out(self, preemptor: Pod) -> bool:
-        """Whether the preemptor would have been tried if its victims had not been in the way."""
+    def _is_gated(self, preemptor: Pod) -> bool:
+        """Whether the preemptor is out of the queue only because of its victims."""
         waiting = self._context.queue.find(preemptor.key)
         return waiting is not None and waiting.gating_plugin in self._preempting_plugins
 
-    def _stands_on(self, node_name: str, victim: Pod) -> bool:
+    def _is_on(self, node_name: str, victim: Pod) -> bool:
         placed = self._context.cluster.assigned_pod(victim.uid)
         return placed is not None and placed[1] == node_name
 
     async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:
-        """Pods of lower priority can no longer count on this node."""
+        """Clears the nominations of pods with lower priority to this node. False where one failed."""
         context, worked = self._context, True
-        for pod in context.queue.nominator.pods_on(node_name):
+        for pod in self._nominations.pods_on(node_name):
             if pod.priority >= preemptor.priority or not pod.status.nominated_node_name:
                 continue
             try:
@@ -99,14 +89,14 @@ class Evictions:
                 worked = False
         return worked
 
-    async def _evict(self, victim: Pod, under_way: Preempting, node_name: str) -> bool:
-        """False where it could not be evicted."""
-        context, preemptor = self._context, under_way.pod
+    async def _evict(self, victim: Pod, preemption: Preemption, node_name: str) -> bool:
+        """False where the victim could not be evicted."""
+        context, preemptor = self._context, preemption.preemptor
         profile = preemptor.spec.scheduler_name
-        if not self._stands_on(node_name, victim):
-            # Its binding failed meanwhile, or somebody else was faster. It may be waiting for its next turn.
+        if not self._is_on(node_name, victim):
+            # Its binding failed meanwhile, or another client deleted it. It may be pending again.
             return True
-        if self._stopped_in_memory(victim, under_way.plugin):
+        if self._stopped_in_memory(victim, preemption.plugin):
             context.recorder.preempted(victim, preemptor, node_name, profile, in_memory=True)
             return True
         try:
@@ -121,7 +111,7 @@ class Evictions:
         return True
 
     def _stopped_in_memory(self, victim: Pod, plugin: str) -> bool:
-        """A victim that is not bound yet does not have to be deleted: it goes back to the queue."""
+        """A victim that is not bound yet is not deleted: its binding is stopped and it is requeued."""
         waiting = self._context.waiting.get(victim.uid)
         if waiting is not None:
             return waiting.preempt(plugin, "preempted")

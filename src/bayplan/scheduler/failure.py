@@ -62,16 +62,13 @@ class Failures:
         else:
             pod, requeued = latest, True
             context.queue.add_unschedulable_if_not_present(info, latest, plugins, pending)
-        context.queue.nominator.add(pod if requeued else attempted, nomination)
+        context.queue.nominations.add(pod if requeued else attempted, nomination)
         if not message:
             return  # no binder wanted to bind it: nobody broke, and nobody has anything to say
         context.recorder.failed_scheduling(pod, message, info.profile)
         reason = "Unschedulable" if status.is_rejection else "SchedulerError"
-        info.seen_nominated(pod.status.nominated_node_name)
-        patch = status_patch(pod, reason, message, nomination, unsure=info.written_nomination is not None)
-        if patch is not None and patch.nominated_node_name is not None:
-            info.writes_nomination(patch.nominated_node_name)
-        self._patch(info, pod, patch)
+        nominated = context.queue.nominations.node_to_write(info, pod, nomination)
+        self._patch(info, pod, status_patch(pod, reason, message, nominated))
 
     def _patch(self, info: QueuedPod, pod: Pod, patch: PodStatusPatch | None) -> None:
         """Patches of one pod are written one after the other, in the order in which they were made."""
@@ -95,25 +92,16 @@ class Failures:
                     _log.warning("cannot write the status of pod %s: %s", pod.key, error)
                 else:
                     if patch.nominated_node_name is not None:
-                        info.nomination_written(patch.nominated_node_name)
+                        self._context.queue.nominations.acknowledged(info, patch.nominated_node_name)
                 waiting.pop(0)
         finally:
             del self._patching[uid]
 
 
-def status_patch(
-    pod: Pod, reason: str, message: str, nomination: Nomination | None, *, unsure: bool = False
-) -> PodStatusPatch | None:
-    """The change of the pod's status that a failure makes; None where there is none.
-
-    `unsure`: another nomination has been written that this version of the pod does not show yet. Without
-    writing again it would come to stand, and keep room on a node for a pod that is not coming.
-    """
+def status_patch(pod: Pod, reason: str, message: str, nominated: str | None) -> PodStatusPatch | None:
+    """The change of the pod's status after a failed attempt; None where there is none."""
     known = next((c for c in pod.status.conditions if c.type == POD_SCHEDULED), None)
     changed = known is None or (known.status, known.reason, known.message) != ("False", reason, message)
-    nominated = None
-    if nomination is not None and (unsure or nomination.node_name != pod.status.nominated_node_name):
-        nominated = nomination.node_name
     if not changed and nominated is None:
         return None
     condition = Condition(

@@ -84,7 +84,7 @@ class PodHandler:
 
     def updated(self, old: Pod, new: Pod) -> None:
         if new.is_terminating:
-            self._context.goes(new)
+            self._context.queue.nominations.pod_terminating(new)
         if old.spec.node_name:
             self._assigned_changed(old, new)
         elif new.spec.node_name:
@@ -98,7 +98,7 @@ class PodHandler:
         self._changed()
 
     def deleted(self, pod: Pod) -> None:
-        self._context.goes(pod)
+        self._context.queue.nominations.pod_terminating(pod)
         if pod.spec.node_name:
             self._assigned_gone(pod)
         elif self._is_ours(pod):

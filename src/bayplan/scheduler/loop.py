@@ -155,7 +155,7 @@ class Scheduler:
         queue = SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
             now=now,
-            nominations=cluster,
+            columns=cluster,
             latest=self._latest,
             extenders=bool(self._extenders),
             settings=QueueSettings(

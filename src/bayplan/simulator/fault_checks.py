@@ -71,8 +71,8 @@ def nothing_under_way(scheduler: Scheduler) -> Iterator[str]:
     for what, many in (
         ("pods wait for a permit", len(context.waiting)),
         ("pods are in PreBind", len(context.pre_binding)),
-        ("preemptions are under way", len(context.preempting)),
-        ("victims are waited for", len(context.last_victims)),
+        ("preemptions are under way", len(context.queue.nominations.preemptions)),
+        ("victims are waited for", len(context.queue.nominations.last_victims)),
         ("tasks are running", len(context.tasks)),
     ):
         if many:
@@ -133,13 +133,13 @@ def nominations(scheduler: Scheduler) -> Iterator[str]:
     queue, cluster = scheduler.context.queue, scheduler.context.cluster
     known = 0
     for pod in queue.pending_pods():
-        node_name = queue.nominator.node_of(pod.uid)
+        node_name = queue.nominations.node_of(pod.uid)
         known += node_name is not None
         if (node_name or None) != cluster.nominated_node(pod.uid):
             there = cluster.nominated_node(pod.uid)
             yield f"pod {pod.key} is nominated to {node_name}, in columns to {there}"
-    if len(queue.nominator) != known:
-        yield f"{len(queue.nominator) - known} pods are nominated that do not wait"
+    if len(queue.nominations) != known:
+        yield f"{len(queue.nominations) - known} pods are nominated that do not wait"
     if sum(map(len, cluster.nominated.values())) > known:
         yield "columns have nominations of pods that do not wait"
 
@@ -189,7 +189,7 @@ def empty_promises(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversig
     """
     nodes, queue = {node.name for node in store.list(Node)}, scheduler.context.queue
     for pod in queue.pending_pods():
-        node_name, info = queue.nominator.node_of(pod.uid), queue.find(pod.key)
+        node_name, info = queue.nominations.node_of(pod.uid), queue.find(pod.key)
         is_kept_out = info is None or bool(info.gating_plugin)
         if not node_name or is_kept_out or pod.spec.preemption_policy == "Never":
             continue
@@ -226,7 +226,7 @@ def fresh_core(scheduler: Scheduler, store: MemoryStore) -> SchedulingCore:
     for pod in store.list(Pod):
         if is_ours(scheduler, pod) and not pod.spec.node_name:
             core.cluster.remove_nomination(pod.uid)
-            node_name = scheduler.context.queue.nominator.node_of(pod.uid)
+            node_name = scheduler.context.queue.nominations.node_of(pod.uid)
             if node_name:
                 core.cluster.nominate(pod, node_name)
     return core

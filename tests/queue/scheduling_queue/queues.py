@@ -34,6 +34,19 @@ class Clock:
         return self.now
 
 
+class NoPins:
+    """Pins nothing."""
+
+    def pin(self, pod: Pod, gate: str) -> None: ...
+
+    def unpin(self, pod: Pod) -> None: ...
+
+
+def record(pod: Pod) -> QueuedPod:
+    """The record of a pod in the queue."""
+    return QueuedPod(pod, pod.key, 0.0, 0)
+
+
 class Columns:
     """Keeps nominations as the snapshot would."""
 
@@ -121,7 +134,7 @@ class World:
         self.queue = SchedulingQueue(
             [make_profile(*plugins)] if profiles is None else profiles,
             now=self.clock,
-            nominations=self.columns,
+            columns=self.columns,
             latest=lambda pod: self.latest.get(pod.key),
             extenders=extenders,
             settings=settings,

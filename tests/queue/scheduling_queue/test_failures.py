@@ -193,8 +193,8 @@ def test_gates_are_not_asked_where_nothing_helped() -> None:
 def test_a_nominated_pod_counts_as_itself_only_while_it_waits() -> None:
     world = World(*PLUGINS)
     pod = world.add("p", cpu="1", priority=7)
-    world.queue.nominator.add(pod, Nomination("n"))
+    world.queue.nominations.add(pod, Nomination("n"))
     world.pop()
-    assert [nominated.priority for nominated in world.queue.nominator.pods_on("n")] == [0]
+    assert [nominated.priority for nominated in world.queue.nominations.pods_on("n")] == [0]
     world.fail("p", "Fit")
-    assert [nominated.priority for nominated in world.queue.nominator.pods_on("n")] == [7]
+    assert [nominated.priority for nominated in world.queue.nominations.pods_on("n")] == [7]

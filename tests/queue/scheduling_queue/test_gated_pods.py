@@ -170,7 +170,7 @@ def held(gate: str = "Gate") -> tuple[World, Gate]:
     """A pod that a gate keeps out, which is known to do so for a while."""
     closed = Gate({"p"})
     world = World(closed, OtherGate())
-    world.queue.hold(world.add(), gate)
+    world.queue.pin(world.add(), gate)
     for _ in range(10):
         world.queue.move_all(NODE_ADD)
     return world, closed
@@ -189,7 +189,7 @@ def test_one_that_another_gate_keeps_out_is() -> None:
 
 def test_once_it_is_released_events_concern_it_again() -> None:
     world, gate = held()
-    world.queue.release(world.latest["default/p"])
+    world.queue.unpin(world.latest["default/p"])
     world.queue.move_all(NODE_ADD)
     assert (world.where(), gate.asked) == ("unschedulable", ["p"] * 3)
     gate.closed.clear()
@@ -201,7 +201,7 @@ def test_it_is_released_though_it_has_changed_meanwhile() -> None:
     world, gate = held()
     world.update(labels={"a": "b"})
     gate.closed.clear()
-    world.queue.release(world.latest["default/p"])
+    world.queue.unpin(world.latest["default/p"])
     world.queue.move_all(NODE_ADD)
     assert world.where() == "active"
 
@@ -213,7 +213,7 @@ def test_releasing_one_that_has_gone_does_nothing(come_back: bool) -> None:
     world.delete()
     if come_back:
         world.add(uid="another")
-    world.queue.release(gone)
+    world.queue.unpin(gone)
     assert world.where() == ("unschedulable" if come_back else "nowhere")
 
 

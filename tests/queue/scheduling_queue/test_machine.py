@@ -166,9 +166,9 @@ class QueueMachine(RuleBasedStateMachine):
         if second and name in self.pods:
             told, pod = self.worlds[1].queue, self.pods[name]
             if name in self.lives[1].gates[1].closed:
-                told.release(pod)
+                told.unpin(pod)
             else:
-                told.hold(pod, "OtherGate")
+                told.pin(pod, "OtherGate")
         for life in self.lives:
             life.gates[second].closed ^= {name}
 
@@ -339,7 +339,7 @@ class QueueMachine(RuleBasedStateMachine):
             for gate in life.gates:
                 gate.closed.clear()
             for pod in self.pods.values():
-                world.queue.release(pod)
+                world.queue.unpin(pod)
             for uid in self.flying:
                 world.queue.done(uid)
             flown = {self.flying[uid] for uid in self.flying}

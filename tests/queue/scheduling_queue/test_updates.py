@@ -278,10 +278,10 @@ def test_a_dropped_pod_that_comes_back_gated_counts_with_what_it_asks_for() -> N
     pod = world.add(nominated_node="n", priority=7)
     world.pop()
     world.queue.done(pod.uid)
-    assert [nominated.priority for nominated in world.queue.nominator.pods_on("n")] == [0]
+    assert [nominated.priority for nominated in world.queue.nominations.pods_on("n")] == [0]
     gate.closed.add("p")
     world.update(nominated_node="n", priority=7, labels={"a": "b"})
-    assert [nominated.priority for nominated in world.queue.nominator.pods_on("n")] == [7]
+    assert [nominated.priority for nominated in world.queue.nominations.pods_on("n")] == [7]
 
 
 # Deletes
@@ -291,7 +291,7 @@ def test_a_dropped_pod_that_comes_back_gated_counts_with_what_it_asks_for() -> N
 def test_a_deleted_pod_is_gone(part: str) -> None:
     world = World(*PLUGINS)
     put_into(world, part)
-    world.queue.nominator.add(world.info().pod, Nomination("n"))
+    world.queue.nominations.add(world.info().pod, Nomination("n"))
     world.delete()
     counts = world.queue.counts()
     assert (world.where(), world.pop(), world.columns.nodes()) == ("nowhere", None, {})

@@ -107,7 +107,7 @@ async def test_what_becomes_of_a_nomination(
     pod = make_pod("p", nominated_node="before", **fields)
     async with running(*objects, pod, plugins=plugins, config=config) as world:
         assert world.nominated("p") == nominated
-        assert (world.context.queue.nominator.node_of(world.pod("p").uid) or "") == nominated
+        assert (world.context.queue.nominations.node_of(world.pod("p").uid) or "") == nominated
 
 
 @virtual
@@ -275,7 +275,7 @@ async def test_a_node_that_a_watch_takes_away_again_is_no_longer_nominated() -> 
             status=replace(pod.status, nominated_node_name="m"),
         )
         await world.show(Change.MODIFIED, changed)
-        assert world.context.queue.nominator.node_of(pod.uid) == "m"
+        assert world.context.queue.nominations.node_of(pod.uid) == "m"
 
 
 @virtual

@@ -205,7 +205,7 @@ async def test_a_victim_that_is_ending_anyway_is_waited_for_and_not_evicted() ->
         assert world.cluster.writes == [("patch", "p")]
         assert world.condition("victim", "DisruptionTarget") is None
         assert world.nominated("p") == "n"
-        assert world.context.preempting == {}
+        assert world.context.queue.nominations.preemptions == {}
         await world.after(30)
         assert world.node_of("p") == "n"
 
@@ -233,7 +233,7 @@ async def test_it_is_kept_out_of_the_queue_while_its_victims_are_being_evicted()
         assert (world.attempts("p"), counts.gated, counts.backoff + counts.active) == (1, 1, 0)
         await world.after(10)
         assert world.node_of("p") == "n"
-        assert world.context.preempting == {}
+        assert world.context.queue.nominations.preemptions == {}
 
 
 @virtual
@@ -284,7 +284,7 @@ async def test_while_many_wait_for_their_victims_nobody_is_asked_about_those_of_
         await world.create(*(preemptor(f"p{number}") for number in range(many)))
         await world.after(200)
         assert {world.node_of(f"p{number}") for number in range(many)} == {node.name for node in nodes}
-        assert world.context.last_victims == {}
+        assert world.context.queue.nominations.last_victims == {}
     assert max(asked.values()) <= 7
 
 
@@ -320,7 +320,7 @@ async def test_one_that_is_deleted_meanwhile_leaves_the_room_to_others() -> None
         await world.delete("p")
         await world.after(30)
         assert world.node_of("q") == "n"
-        assert len(world.context.queue.nominator) == 0
+        assert len(world.context.queue.nominations) == 0
 
 
 @virtual
@@ -330,7 +330,7 @@ async def test_one_that_is_deleted_while_its_victim_is_being_evicted_leaves_noth
         await world.create(preemptor())
         await world.delete("p")
         await world.after(10)
-        assert world.context.preempting == {}
+        assert world.context.queue.nominations.preemptions == {}
         assert world.part("p") == ""
         assert world.names() == ["victim"]
 

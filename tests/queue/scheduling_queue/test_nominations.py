@@ -1,4 +1,4 @@
-"""Nominator: which pods are expected where, and what the snapshot is told of it."""
+"""Nominations: which pods are expected where, and what the columns are told of it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Nomination
-from bayplan.queue.nominator import Nominator
+from bayplan.queue.nominations import Nominations
 from bayplan.snapshot.cluster import Cluster
 from bayplan.testing.builders import make_node, make_pod
 
-from .queues import Columns
+from .queues import Columns, NoPins, record
 
 
 class Desk:
-    """A nominator, what it told, and the pods that exist."""
+    """Nominations, what it told, and the pods that exist."""
 
     def __init__(self, *pods: Pod) -> None:
         self.columns = Columns()
         self.existing = {pod.key: pod for pod in pods}
-        self.nominator = Nominator(self.columns, lambda pod: self.existing.get(pod.key))
+        self.nominations = Nominations(self.columns, lambda pod: self.existing.get(pod.key), NoPins())
 
 
 PLAIN = make_pod("p")
@@ -39,8 +39,8 @@ IN_STATUS = make_pod("p", nominated_node="a")
 def test_add(pod: Pod, nomination: Nomination | None, expected: str | None) -> None:
     """The snapshot hears of nodes only."""
     desk = Desk(pod)
-    desk.nominator.add(pod, nomination)
-    assert desk.nominator.node_of(pod.uid) == expected
+    desk.nominations.add(pod, nomination)
+    assert desk.nominations.node_of(pod.uid) == expected
     assert desk.columns.nodes() == ({"p": expected} if expected else {})
 
 
@@ -54,26 +54,26 @@ def test_add(pod: Pod, nomination: Nomination | None, expected: str | None) -> N
 def test_who_cannot_be_nominated(existing: list[Pod]) -> None:
     """A nomination that it had before is withdrawn all the same."""
     desk = Desk(PLAIN)
-    desk.nominator.add(PLAIN, Nomination("a"))
+    desk.nominations.add(PLAIN, Nomination("a"))
     desk.existing = {pod.key: pod for pod in existing}
-    desk.nominator.add(PLAIN, Nomination("b"))
-    assert (desk.columns.nodes(), desk.nominator.node_of(PLAIN.uid)) == ({}, None)
+    desk.nominations.add(PLAIN, Nomination("b"))
+    assert (desk.columns.nodes(), desk.nominations.node_of(PLAIN.uid)) == ({}, None)
 
 
 def test_a_pod_is_nominated_once() -> None:
     desk = Desk(PLAIN)
-    desk.nominator.add(PLAIN, Nomination("a"))
-    desk.nominator.add(PLAIN, Nomination("b"))
-    assert (desk.nominator.pods_on("a"), desk.nominator.pods_on("b")) == ((), (PLAIN,))
-    assert desk.nominator.node_of(PLAIN.uid) == "b"
+    desk.nominations.add(PLAIN, Nomination("a"))
+    desk.nominations.add(PLAIN, Nomination("b"))
+    assert (desk.nominations.pods_on("a"), desk.nominations.pods_on("b")) == ((), (PLAIN,))
+    assert desk.nominations.node_of(PLAIN.uid) == "b"
 
 
 def test_pods_on_a_node_come_in_the_order_of_their_nomination() -> None:
     pods = [make_pod(name) for name in ("z", "a", "m")]
     desk = Desk(*pods)
     for pod in (*pods, pods[0]):
-        desk.nominator.add(pod, Nomination("n"))
-    assert [pod.name for pod in desk.nominator.pods_on("n")] == ["a", "m", "z"]
+        desk.nominations.add(pod, Nomination("n"))
+    assert [pod.name for pod in desk.nominations.pods_on("n")] == ["a", "m", "z"]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_pods_on_a_node_come_in_the_order_of_their_nomination() -> None:
 def test_update(known: str | None, old: Pod, new: Pod, expected: dict[str, str]) -> None:
     desk = Desk(new)
     if known is not None:
-        desk.nominator.add(old, Nomination(known))
-    desk.nominator.update(old, new)
+        desk.nominations.add(old, Nomination(known))
+    desk.nominations.pod_updated(record(old), old, new)
     assert desk.columns.nodes() == expected
     assert all(pod is new for pod, _ in desk.columns.nominated.values())
 
@@ -104,25 +104,25 @@ def test_an_update_to_another_pod_of_the_same_name_withdraws_the_old_ones_nomina
     """Its deletion was missed."""
     new = make_pod("p", uid="new", nominated_node="b")
     desk = Desk(new)
-    desk.nominator.add(IN_STATUS, None)
-    desk.nominator.update(IN_STATUS, new)
-    assert (IN_STATUS.uid in desk.nominator, desk.nominator.node_of("new")) == (False, "b")
+    desk.nominations.add(IN_STATUS, None)
+    desk.nominations.pod_updated(record(IN_STATUS), IN_STATUS, new)
+    assert (IN_STATUS.uid in desk.nominations, desk.nominations.node_of("new")) == (False, "b")
 
 
 def test_delete() -> None:
     desk = Desk(PLAIN)
-    desk.nominator.add(PLAIN, Nomination("a"))
-    desk.nominator.delete(PLAIN.uid)
-    desk.nominator.delete(PLAIN.uid)
-    assert (len(desk.nominator), desk.columns.nodes(), desk.nominator.pods_on("a")) == (0, {}, ())
+    desk.nominations.add(PLAIN, Nomination("a"))
+    desk.nominations.remove(PLAIN.uid)
+    desk.nominations.remove(PLAIN.uid)
+    assert (len(desk.nominations), desk.columns.nodes(), desk.nominations.pods_on("a")) == (0, {}, ())
 
 
 def test_a_pod_outside_the_queue_asks_for_nothing() -> None:
     pod = make_pod("p", cpu="1", priority=9, labels={"x": "y"}, nominated_node="a")
     desk = Desk(pod)
-    desk.nominator.add(pod, None)
-    desk.nominator.left_queue(pod)
-    (bare,) = desk.nominator.pods_on("a")
+    desk.nominations.add(pod, None)
+    desk.nominations.pod_popped(pod)
+    (bare,) = desk.nominations.pods_on("a")
     assert (bare.key, bare.uid, bare.priority, bare.labels, bare.spec.containers) == (
         pod.key,
         pod.uid,
@@ -131,22 +131,22 @@ def test_a_pod_outside_the_queue_asks_for_nothing() -> None:
         (),
     )
     assert desk.columns.nominated[pod.uid] == (bare, "a")
-    desk.nominator.came_back(pod)
+    desk.nominations.pod_requeued(pod)
     assert desk.columns.nominated[pod.uid] == (pod, "a")
 
 
 def test_pods_that_are_not_nominated_come_and_go_unnoticed() -> None:
     desk = Desk(PLAIN)
-    desk.nominator.left_queue(PLAIN)
-    desk.nominator.came_back(PLAIN)
+    desk.nominations.pod_popped(PLAIN)
+    desk.nominations.pod_requeued(PLAIN)
     assert desk.columns.nominated == {}
 
 
 def test_the_snapshot_can_be_told_directly() -> None:
     cluster = Cluster()
     cluster.set_node(make_node("a"))
-    nominator = Nominator(cluster, lambda pod: pod)
-    nominator.add(PLAIN, Nomination("a"))
+    nominations = Nominations(cluster, lambda pod: pod, NoPins())
+    nominations.add(PLAIN, Nomination("a"))
     assert cluster.nominated_node(PLAIN.uid) == "a"
-    nominator.add(PLAIN, Nomination(""))
+    nominations.add(PLAIN, Nomination(""))
     assert cluster.nominated_node(PLAIN.uid) is None

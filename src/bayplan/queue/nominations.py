@@ -1,0 +1,242 @@
+"""Nominations: on which node each pending pod is expected, from the decision to the pod's status.
+
+A pod that preempts others is nominated to their node and tried again when they are gone; meanwhile no pod of
+lower priority may take their place. Three things have to agree, and this is the one place that keeps them:
+
+    expected node   by uid and by node; the columns are told of every change (`NominatedPods`)
+
+    status write    status.nominatedNodeName in the API server follows later (`NominationWrite`):
+
+                    decided ── write ──► sent ── acknowledged ──► written ── seen in the pod ──► done
+
+    preemption      the preemptor's victims are being evicted (`Preemption`):
+
+                    started ─────────► last victim ────────► it is terminating ──► ended
+                    └───── the preemptor is pinned ────────┘
+                    (pinned: its PreEnqueue plugin is not asked again at every event)
+
+Nothing here talks to the API server. Events are method calls; the instructions that follow from them are the
+calls of `NominatedPods` and `Pins`, and return values (what to write).
+
+A nominated pod counts with its requests only while it is in the queue. One that was popped and did not come
+back (because it is being deleted, say) counts as a pod without requests, until it is deleted or nominated
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.pod import Pod
+from bayplan.framework.outcome import Nomination
+from bayplan.queue.queued import NominationWrite, QueuedPod
+
+
+class NominatedPods(Protocol):
+    """Where nominations take effect: `snapshot.cluster.Cluster`."""
+
+    def nominate(self, pod: Pod, node_name: str) -> None:
+        """The pod is expected on this node, and on no other."""
+
+    def remove_nomination(self, uid: str) -> None:
+        """The pod is expected nowhere."""
+
+
+class Pins(Protocol):
+    """Keeps a gated pod out of the queue without asking its PreEnqueue plugin again: `SchedulingQueue`."""
+
+    def pin(self, pod: Pod, gate: str) -> None: ...
+
+    def unpin(self, pod: Pod) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Preemption:
+    """The eviction of victims for a pod, by a plugin. `last` is the victim that is left, once one is."""
+
+    preemptor: Pod
+    plugin: str
+    last: Pod | None = None
+
+
+class Nominations:
+    """The nominations of all pending pods.
+
+    Args:
+        columns: told of every change.
+        latest: the pod of this namespace and name as it was last seen, None where it is gone.
+        pins: told which preemptors wait for their victims.
+    """
+
+    def __init__(self, columns: NominatedPods, latest: Callable[[Pod], Pod | None], pins: Pins) -> None:
+        self._columns = columns
+        self._latest = latest
+        self._pins = pins
+        self._nodes: dict[str, str] = {}
+        self._pods: dict[str, dict[str, Pod]] = {}
+        self.preemptions: dict[str, Preemption] = {}
+        """The preemptions under way, by the preemptor's uid."""
+        self.last_victims: dict[str, list[Pod]] = {}
+        """By the uid of a last victim: the preemptors that are pinned until it is terminating."""
+
+    # Expected nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._nodes
+
+    def node_of(self, uid: str) -> str | None:
+        """The node that the pod is nominated to; "" where its nomination was cleared and it is pending."""
+        return self._nodes.get(uid)
+
+    def pods_on(self, node_name: str) -> tuple[Pod, ...]:
+        """The pods nominated to a node, oldest nomination first."""
+        return tuple(self._pods.get(node_name, {}).values())
+
+    def add(self, pod: Pod, nomination: Nomination | None) -> None:
+        """Nominates the pod, in place of any nomination it had. None: to the node in its status."""
+        uid = pod.metadata.uid
+        self.remove(uid)
+        node_name = pod.status.nominated_node_name if nomination is None else nomination.node_name
+        if nomination is None and not node_name:
+            return
+        latest = self._latest(pod)
+        if latest is None or latest.spec.node_name:
+            return
+        self._nodes[uid] = node_name
+        self._put(pod, node_name)
+
+    def pod_updated(self, info: QueuedPod, old: Pod, new: Pod) -> None:
+        """A pending pod has changed.
+
+        The nomination stays where neither version shows one, because its status write is not over, and where
+        the new version shows one that a status write under way replaces. Otherwise it follows the status.
+        """
+        shown = new.status.nominated_node_name
+        self._seen(info, shown)
+        write = info.nomination_write
+        outdated = None if write is None else write.previous
+        nomination = None
+        if (not old.status.nominated_node_name and not shown) or shown == outdated:
+            known = self._nodes.get(old.uid)
+            nomination = None if known is None else Nomination(known)
+        self.remove(old.uid)
+        self.add(new, nomination)
+
+    def remove(self, uid: str) -> None:
+        """The pod is nominated no longer: it is assumed, bound or gone."""
+        node_name = self._nodes.pop(uid, None)
+        if node_name is None:
+            return
+        pods = self._pods[node_name]
+        del pods[uid]
+        if not pods:
+            del self._pods[node_name]
+        if node_name:
+            self._columns.remove_nomination(uid)
+
+    def pod_popped(self, pod: Pod) -> None:
+        """Until the pod is requeued it counts without its requests."""
+        self._replace(Pod(metadata=ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)))
+
+    def pod_requeued(self, pod: Pod) -> None:
+        """The pod is in the queue again."""
+        self._replace(pod)
+
+    def _replace(self, pod: Pod) -> None:
+        node_name = self._nodes.get(pod.uid)
+        if node_name is not None and self._pods[node_name][pod.uid] is not pod:
+            self._put(pod, node_name)
+
+    def _put(self, pod: Pod, node_name: str) -> None:
+        self._pods.setdefault(node_name, {})[pod.uid] = pod
+        if node_name:
+            self._columns.nominate(pod, node_name)
+
+    # Status writes
+
+    def node_to_write(self, info: QueuedPod, pod: Pod, nomination: Nomination | None) -> str | None:
+        """The nominatedNodeName to write into the status after a failed attempt; None: it is right.
+
+        While another write is not yet seen in the pod the name is written again: otherwise that other one
+        would remain, and reserve room on a node for a pod that is not coming.
+        """
+        shown = pod.status.nominated_node_name
+        self._seen(info, shown)
+        if nomination is None or (info.nomination_write is None and nomination.node_name == shown):
+            return None
+        self._sent(info, nomination.node_name)
+        return nomination.node_name
+
+    def set_expected_node(self, info: QueuedPod, pod: Pod, node_name: str) -> bool:
+        """Whether to write the node of a pod whose binding may take long, so that others see it."""
+        latest = self._latest(pod) or pod
+        if latest.status.nominated_node_name == node_name:
+            return False
+        self._sent(info, node_name)
+        return True
+
+    def acknowledged(self, info: QueuedPod, node_name: str) -> None:
+        """The API server has written this nomination."""
+        write = info.nomination_write
+        if write is not None and write.node_name == node_name:
+            write.is_acknowledged = True
+
+    def _sent(self, info: QueuedPod, node_name: str) -> None:
+        write = info.nomination_write
+        if write is None:
+            info.nomination_write = NominationWrite(node_name)
+        elif write.node_name != node_name:
+            info.nomination_write = NominationWrite(node_name, previous=write.node_name)
+        else:
+            write.is_acknowledged = False
+
+    def _seen(self, info: QueuedPod, node_name: str) -> None:
+        """A version of the pod shows this nomination. One from before the write proves nothing."""
+        write = info.nomination_write
+        if write is not None and write.is_acknowledged and write.node_name == node_name:
+            info.nomination_write = None
+
+    # Preemption
+
+    def preemption_started(self, preemptor: Pod, plugin: str) -> Preemption:
+        """The victims of a pod are being evicted: it stays out of the queue meanwhile."""
+        preemption = self.preemptions[preemptor.uid] = Preemption(preemptor, plugin)
+        self._pins.pin(preemptor, plugin)
+        return preemption
+
+    def waits_for(self, preemption: Preemption, last: Pod) -> None:
+        """All other victims are evicted: the preemptor stays out until this one is seen terminating."""
+        preemptor, preemption.last = preemption.preemptor, last
+        self._pins.unpin(preemptor)  # it may have been seen already
+        self._pins.pin(preemptor, preemption.plugin)
+        self.last_victims.setdefault(last.uid, []).append(preemptor)
+
+    def preemption_ended(self, preemption: Preemption, last: Pod) -> None:
+        """All evictions are through, or one failed."""
+        preemptor = preemption.preemptor
+        # The answer to the last eviction may come so late that the next preemption has begun.
+        if self.preemptions.get(preemptor.uid) is preemption:
+            del self.preemptions[preemptor.uid]
+            self._pins.unpin(preemptor)
+        self.pod_terminating(last)
+
+    def pod_terminating(self, pod: Pod) -> None:
+        """A pod is being deleted. To be called before the queue is told: preemptors may wait for it."""
+        for preemptor in self.last_victims.pop(pod.uid, ()):
+            self._pins.unpin(preemptor)
+
+    def is_preempting(self, uid: str) -> bool:
+        """Whether victims of the pod are left. Not where the last one is seen terminating."""
+        preemption = self.preemptions.get(uid)
+        if preemption is None:
+            return False
+        if preemption.last is None:
+            return True
+        last = self._latest(preemption.last)
+        return last is not None and last.uid == preemption.last.uid and not last.is_terminating
