@@ -37,7 +37,7 @@ from conformance.racing.table import OURS, THEIRS
 
 WARM_UP_PODS: Final = 40
 """Scheduled before anything is measured: connections are opened, and Python compiles nothing later on."""
-SETTLE_SECONDS: Final = 3.0
+DRAIN_SECONDS: Final = 3.0
 """After start and warm-up, until events are written and the garbage of the start is collected."""
 
 
@@ -126,7 +126,7 @@ async def _run(plane: ControlPlane, course: Course, scheduler: str, load: Load) 
             await wait_until_started(process)
             await _arrive(admin, counting, islice(pods, WARM_UP_PODS), load.rate)
             await counting.until(WARM_UP_PODS, process)
-            await asyncio.sleep(SETTLE_SECONDS)
+            await asyncio.sleep(DRAIN_SECONDS)
 
             idle_cpu = process.cpu_seconds()
             await asyncio.sleep(load.idle_seconds)

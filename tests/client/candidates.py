@@ -63,7 +63,7 @@ class Candidate:
             name,
             now=loop.wall_time,
             clock=loop.time,
-            chance=random.Random(name),
+            rng=random.Random(name),
         )
         self.led: list[float] = []
         """When it became leader."""

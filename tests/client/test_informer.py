@@ -245,7 +245,7 @@ class Cluster(MemoryCluster):
 async def informed(cluster: Any) -> AsyncIterator[tuple[Informer[Node], Heard]]:
     """An informer of nodes at work."""
     heard = Heard()
-    informer = Informer(cluster, Node, heard, chance=random.Random(0))
+    informer = Informer(cluster, Node, heard, rng=random.Random(0))
     task = asyncio.ensure_future(informer.run())
     await quiescent()
     try:

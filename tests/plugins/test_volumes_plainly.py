@@ -55,7 +55,7 @@ def plainly(rule: PlainRule, cluster: Cluster, pod: Pod, view: NodeColumns) -> d
 
 @pytest.mark.parametrize("kind", RULES, ids=lambda kind: kind.name)
 @settings(max_examples=150, deadline=None)
-@given(chance=CHANCE)
+@given(rng=CHANCE)
 def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], chance: random.Random) -> None:
     """Whatever happened before, and however many rows are asked about."""
     storage = Storage(chance)
@@ -73,7 +73,7 @@ def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], chan
 
 
 @settings(max_examples=150, deadline=None)
-@given(chance=CHANCE)
+@given(rng=CHANCE)
 def test_limits_with_other_pods_there_agree_with_one_node_at_a_time(chance: random.Random) -> None:
     storage = Storage(chance)
     cluster = storage.cluster()
@@ -84,7 +84,7 @@ def test_limits_with_other_pods_there_agree_with_one_node_at_a_time(chance: rand
 
 
 @settings(max_examples=150, deadline=None)
-@given(chance=CHANCE)
+@given(rng=CHANCE)
 def test_disks_with_other_pods_there_agree_with_one_node_at_a_time(chance: random.Random) -> None:
     """Claims aside, which are counted by AddPod and RemovePod."""
     storage = Storage(chance)

@@ -16,7 +16,7 @@ from bayplan.api.meta import ObjectReference
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError, UnknownOutcomeError
 from bayplan.scheduler import recorder as module
-from bayplan.scheduler.recorder import MOST_WAITING, EventRecorder, reference, truncated
+from bayplan.scheduler.recorder import MAX_WAITING, EventRecorder, reference, truncated
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_pod
 
@@ -66,7 +66,7 @@ def play(sink: Any, story: Story, chance: random.Random | None = None) -> EventR
     async def run() -> EventRecorder:
         loop = current_loop()
         recorder = EventRecorder(
-            sink, hostname="host", wall_time=loop.wall_time, chance=NoJitter() if chance is None else chance
+            sink, hostname="host", wall_time=loop.wall_time, rng=NoJitter() if chance is None else chance
         )
         await story(recorder)
         await asyncio.sleep(120 * MINUTE)
@@ -366,7 +366,7 @@ def test_a_repeat_while_the_last_count_is_written_keeps_the_series() -> None:
 
 
 def test_too_many_to_remember_are_forgotten_early_but_series_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_REMEMBERED", 4)
+    monkeypatch.setattr(module, "MAX_REMEMBERED", 4)
     sink = Sink()
     pods = [make_pod(f"p{i}", uid=f"u{i}") for i in range(5)]
 
@@ -495,36 +495,36 @@ def test_more_than_a_thousand_waiting_events_are_dropped_and_counted() -> None:
     sink = Sink()
 
     async def story(recorder: EventRecorder) -> None:
-        record_pods(recorder, MOST_WAITING + 7)
+        record_pods(recorder, MAX_WAITING + 7)
 
     recorder = play(sink, story)
-    assert (len(sink.writes), recorder.dropped) == (MOST_WAITING, 7)
+    assert (len(sink.writes), recorder.dropped) == (MAX_WAITING, 7)
 
 
 def test_how_many_were_dropped_stands_in_the_log_once_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     async def story(recorder: EventRecorder) -> None:
         for more in (7, 3):
-            record_pods(recorder, MOST_WAITING + more)
+            record_pods(recorder, MAX_WAITING + more)
             await quiescent()
 
     play(Sink(), story)
     assert caplog.messages == [
         *[
-            f"more than {MOST_WAITING} events are waiting to be written, dropping more",
+            f"more than {MAX_WAITING} events are waiting to be written, dropping more",
             "7 events were dropped, 7 since the start",
         ],
         *[
-            f"more than {MOST_WAITING} events are waiting to be written, dropping more",
+            f"more than {MAX_WAITING} events are waiting to be written, dropping more",
             "3 events were dropped, 10 since the start",
         ],
     ]
 
 
 def test_events_that_wait_for_another_try_count_too() -> None:
-    sink = Sink(*[SERVER] * MOST_WAITING)
+    sink = Sink(*[SERVER] * MAX_WAITING)
 
     async def story(recorder: EventRecorder) -> None:
-        record_pods(recorder, MOST_WAITING)
+        record_pods(recorder, MAX_WAITING)
         await quiescent()
         recorder.scheduled(POD, "n1", PROFILE)
 
@@ -535,7 +535,7 @@ def test_a_dropped_event_is_not_remembered() -> None:
     sink = Sink()
 
     async def story(recorder: EventRecorder) -> None:
-        record_pods(recorder, MOST_WAITING)
+        record_pods(recorder, MAX_WAITING)
         recorder.scheduled(POD, "n1", PROFILE)
         await quiescent()
         recorder.scheduled(POD, "n1", PROFILE)
@@ -551,7 +551,7 @@ def test_repeats_of_a_series_need_no_place_in_the_queue() -> None:
         recorder.failed_scheduling(POD, "no", PROFILE)
         recorder.failed_scheduling(POD, "no", PROFILE)
         await quiescent()
-        record_pods(recorder, MOST_WAITING)
+        record_pods(recorder, MAX_WAITING)
         recorder.failed_scheduling(POD, "no", PROFILE)
 
     recorder = play(sink, story)
@@ -566,7 +566,7 @@ def test_a_few_slow_writes_are_under_way_at_once() -> None:
         await quiescent()
 
     play(sink, story)
-    assert len(sink.writes) == module.MOST_WRITERS
+    assert len(sink.writes) == module.MAX_WRITERS
 
 
 # The end
@@ -581,14 +581,14 @@ def test_draining_waits_for_what_is_queued_and_not_for_further_tries() -> None:
     async def run() -> tuple[int, float]:
         loop = current_loop()
         sink = Slow(SERVER)
-        recorder = EventRecorder(sink, hostname="host", wall_time=loop.wall_time, chance=NoJitter())
-        record_pods(recorder, module.MOST_WRITERS + 4)
+        recorder = EventRecorder(sink, hostname="host", wall_time=loop.wall_time, rng=NoJitter())
+        record_pods(recorder, module.MAX_WRITERS + 4)
         await recorder.drain()
         recorder.close()
         return len(sink.writes), loop.time()
 
     # As many at once as there may be, then the other four.
-    assert run_virtual(run()) == (module.MOST_WRITERS + 4, 4.0)
+    assert run_virtual(run()) == (module.MAX_WRITERS + 4, 4.0)
 
 
 def test_nothing_is_left_to_do_for_a_recorder_that_was_closed() -> None:
@@ -597,7 +597,7 @@ def test_nothing_is_left_to_do_for_a_recorder_that_was_closed() -> None:
     async def run() -> int:
         loop = current_loop()
         sink = Sink(SERVER, None)
-        recorder = EventRecorder(sink, hostname="host", wall_time=loop.wall_time, chance=NoJitter())
+        recorder = EventRecorder(sink, hostname="host", wall_time=loop.wall_time, rng=NoJitter())
         record_pods(recorder, 2)
         await recorder.drain()
         record_pods(recorder, 3)

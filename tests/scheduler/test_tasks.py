@@ -56,13 +56,13 @@ def test_what_is_put_off_is_done_before_anything_that_is_started_later() -> None
         async def work(name: str) -> None:
             lines.append(name)
 
-        tasks.put_off(work("first"), "work of", "first")
-        tasks.put_off(work("second"), "work of", "second")
+        tasks.defer(work("first"), "work of", "first")
+        tasks.defer(work("second"), "work of", "second")
         assert (lines, len(tasks)) == ([], 2)
         tasks.start(work("third"), "work of", "third")
         assert (lines, len(tasks)) == (["first", "second", "third"], 0)
-        tasks.put_off(work("fourth"), "work of", "fourth")
-        assert (tasks.catch_up(), tasks.catch_up()) == (True, False)
+        tasks.defer(work("fourth"), "work of", "fourth")
+        assert (tasks.run_deferred(), tasks.run_deferred()) == (True, False)
         assert lines[3:] == ["fourth"]
 
     in_tasks(True, test)
@@ -75,9 +75,9 @@ def test_what_is_put_off_when_everything_ends_is_never_begun() -> None:
         async def work() -> None:
             lines.append("begun")
 
-        tasks.put_off(work(), "work of", "p")
+        tasks.defer(work(), "work of", "p")
         await tasks.cancel()
-        assert (tasks.catch_up(), len(tasks), lines) == (False, 0, [])
+        assert (tasks.run_deferred(), len(tasks), lines) == (False, 0, [])
 
     in_tasks(True, test)
 

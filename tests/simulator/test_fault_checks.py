@@ -59,13 +59,13 @@ def bind_again_without_looking(patch: pytest.MonkeyPatch) -> None:
 
 def say_nothing_of_room(patch: pytest.MonkeyPatch) -> None:
     """Pods are woken by their own changes and by new nodes, but by no pod that goes."""
-    move_all = SchedulingQueue.move_all
+    move_to_active_or_backoff = SchedulingQueue.move_to_active_or_backoff
 
     def silent(self: SchedulingQueue, event: Any, *rest: Any, **more: Any) -> None:
         if event.label != "AssignedPodDelete":
-            move_all(self, event, *rest, **more)
+            move_to_active_or_backoff(self, event, *rest, **more)
 
-    patch.setattr(SchedulingQueue, "move_all", silent)
+    patch.setattr(SchedulingQueue, "move_to_active_or_backoff", silent)
 
 
 @pytest.mark.parametrize(

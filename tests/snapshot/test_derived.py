@@ -47,7 +47,7 @@ def test_a_log_is_read_from_where_one_was() -> None:
     assert set(reader.changed(cluster.node_log, 2)) == set()
 
 
-@given(chance=st.integers(0, 2**32).map(random.Random), steps=st.integers(1, 5))
+@given(rng=st.integers(0, 2**32).map(random.Random), steps=st.integers(1, 5))
 def test_what_went_and_what_came_is_the_difference(chance: random.Random, steps: int) -> None:
     """However many objects came, went, changed or only moved up in the list."""
     lister, reader = Cluster().objects.of(PersistentVolume), ObjectReader[PersistentVolume]()

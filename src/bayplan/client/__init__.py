@@ -2,16 +2,16 @@
 
     kubeconfig.py, kubeconfig_file.py, proxies.py   where it is, from files and environment: `access.py`
     credentials.py, exec_plugin.py, tls.py          as whom we speak to it, renewed while we run
-    wire.py, answers.py                             short requests, cheaply
+    short_requests.py, responses.py                 short requests, cheaply
     streams.py                                      long answers, and proxies, by aiohttp: `transport.py`
-    requests.py, rate_limit.py, request_metrics.py  how fast, how often, and what answers mean: `refusals.py`
+    requests.py, rate_limit.py, request_metrics.py  rates, retries, and errors of the server: `api_errors.py`
     listing.py, watching.py, decoding.py, paths.py  reading
     bodies.py, events.py                            writing
     http.py                                         all of this as a `ClusterAPI`: `KubernetesCluster`
     informer.py                                     a copy of one kind, whatever gets lost on the way
     leader_election.py, known_lease.py,             of several schedulers one works, and only that one writes:
       lease_events.py                                 `requests.py` asks it before each write
-    advice.py, complaints.py                        what people are told, and how often
+    remedies.py, once_logger.py                     what is logged about errors, and how often
 
 `informer.py` and the election know only the protocols that they use, and run on a store in this process, too.
 """

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from bayplan.api.reading import Unreadable, read_object
-from bayplan.client.refusals import Status, error_of
+from bayplan.client.api_errors import Status, error_of
 from bayplan.errors import APIError
 from bayplan.framework.cluster_api import Change, ObjectT, WatchEvent
 

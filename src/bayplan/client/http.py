@@ -55,7 +55,7 @@ class KubernetesCluster(ClusterAPI):
         idle_seconds: after so long without a word a watch counts as lost.
         may_write: looked at when the turn of a write has come; where it says no there is a NotLeadingError.
         now: seconds since the epoch.
-        chance: for how long to watch, and to wait before trying again.
+        rng: for how long to watch, and to wait before trying again.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class KubernetesCluster(ClusterAPI):
         idle_seconds: float = IDLE_SECONDS,
         may_write: Callable[[], bool] | None = None,
         now: Callable[[], float] = time.time,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.connections = Connections(access, now=now) if isinstance(access, Access) else access
         self.requests = Requests(
@@ -82,7 +82,7 @@ class KubernetesCluster(ClusterAPI):
         self._may_write = may_write
         self._idle_seconds = idle_seconds
         self._now = now
-        self._chance = chance or random.Random()
+        self._rng = rng or random.Random()
         self._versions: dict[type[Object], str] = {}
         """The last that was heard of each kind."""
         self._open: dict[type[Object], tuple[str, WatchStream[Any]]] = {}
@@ -106,7 +106,7 @@ class KubernetesCluster(ClusterAPI):
     async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
         self._drop_watch(kind)
         known = self._versions.get(kind, "")
-        listed = await list_all(self.requests, kind, known, self._chance, self._idle_seconds)
+        listed = await list_all(self.requests, kind, known, self._rng, self._idle_seconds)
         self._versions[kind] = listed.resource_version
         if listed.watch is not None:
             self._open[kind] = (listed.resource_version, listed.watch)
@@ -119,7 +119,7 @@ class KubernetesCluster(ClusterAPI):
         if watch is None or begin != resource_version:
             if watch is not None:
                 watch.close()
-            watch = await open_watch(self.requests, kind, resource_version, self._chance, self._idle_seconds)
+            watch = await open_watch(self.requests, kind, resource_version, self._rng, self._idle_seconds)
         try:
             while events := await watch.next():
                 self._versions[kind] = events[-1].resource_version

@@ -19,8 +19,8 @@ from typing import Final, Generic, Protocol, TypeVar, cast
 from bayplan.api.meta import Object
 from bayplan.api.reading import Unreadable, with_readable_quantities
 from bayplan.api.stand_in import fills_node, last_version, stand_in
-from bayplan.client.advice import explained
-from bayplan.client.complaints import Complaints
+from bayplan.client.once_logger import OnceLogger
+from bayplan.client.remedies import explained
 from bayplan.errors import APIError, GoneError
 from bayplan.framework.cluster_api import Change, ClusterAPI, WatchEvent
 
@@ -58,7 +58,7 @@ class Informer(Generic[ObjectT]):
         kind: type[ObjectT],
         handler: Handler[ObjectT],
         *,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         optional: bool = False,
     ) -> None:
         self.kind = kind
@@ -69,9 +69,9 @@ class Informer(Generic[ObjectT]):
         """Everything up to here has been handled."""
         self._api = api
         self._handler = handler
-        self._chance = chance or random.Random(0)
+        self._rng = rng or random.Random(0)
         self._optional = optional
-        self._complaints = Complaints(_log, logging.WARNING)
+        self._problems = OnceLogger(_log, logging.WARNING)
         self.unreadable: dict[tuple[str, str], Unreadable] = {}
         """Objects that cannot be read as they are now."""
         self._objects: dict[tuple[str, str], ObjectT] = {}
@@ -123,7 +123,7 @@ class Informer(Generic[ObjectT]):
             if known != self.problem:
                 _log.info("there is no %s here, going on without: %s", self.kind.__name__, error)
         else:
-            self._complaints.about(f"cannot list or watch {self.kind.__name__}, trying again: {self.problem}")
+            self._problems.log(f"cannot list or watch {self.kind.__name__}, trying again: {self.problem}")
 
     async def _follow(self) -> None:
         """Watches, and takes the watch up again as long as it ends without an error."""
@@ -133,7 +133,7 @@ class Informer(Generic[ObjectT]):
             async for batch in self._api.watch(self.kind, self.resource_version):
                 if not heard:
                     heard = True
-                    self._complaints.over(f"{self.kind.__name__} can be watched again")
+                    self._problems.resolved(f"{self.kind.__name__} can be watched again")
                 self.apply(batch)
             if not heard and asyncio.get_running_loop().time() - started < 1.0:
                 raise APIError(f"watch of {self.kind.__name__} ended at once")
@@ -143,7 +143,7 @@ class Informer(Generic[ObjectT]):
         if now - self._failed_at > BACKOFF_RESET_SECONDS:
             self._backoff = FIRST_BACKOFF_SECONDS
         self._failed_at = now
-        seconds = self._backoff * (1 + self._chance.random())
+        seconds = self._backoff * (1 + self._rng.random())
         self._backoff = min(2 * self._backoff, MAX_BACKOFF_SECONDS)
         await asyncio.sleep(seconds)
 

@@ -32,11 +32,11 @@ from msgspec.structs import replace
 
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Object
-from bayplan.client.advice import explained
-from bayplan.client.complaints import Complaints
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.known_lease import KnownLease
 from bayplan.client.lease_events import LeaseEvents, lease_event, write_event
+from bayplan.client.once_logger import OnceLogger
+from bayplan.client.remedies import explained
 from bayplan.client.requests import Connections
 from bayplan.errors import APIError, BayplanError, ConfigError, ConflictError, NotFoundError
 from bayplan.framework.cluster_api import ObjectT
@@ -128,7 +128,7 @@ class LeaderElection:
         now: seconds since the epoch, for the times in the lease.
         clock: seconds that never go back, for how long something takes. Not the loop's own: with some loops
             that one stands still as long as a step takes, and a pause may come in the middle of it.
-        chance: for how long a standby waits.
+        rng: for how long a standby waits.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class LeaderElection:
         status: Gauge | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         settings.check()
         self.settings = settings
@@ -153,8 +153,8 @@ class LeaderElection:
         self._status = status or Gauge()
         self._now = now
         self._clock = clock
-        self._chance = chance or random.Random()
-        self._complaints = Complaints(_log)
+        self._rng = rng or random.Random()
+        self._problems = OnceLogger(_log)
         self._name = f"{settings.namespace}/{settings.name}"
         self._known = KnownLease(settings.name, settings.namespace, clock)
         self._written_at = (float("-inf"), float("-inf"))
@@ -200,7 +200,7 @@ class LeaderElection:
             if self.leader not in ("", told):
                 told = self.leader
                 _log.info("standing by, %s leads", told)
-            await asyncio.sleep(self.settings.retry_period * (1 + JITTER * self._chance.random()))
+            await asyncio.sleep(self.settings.retry_period * (1 + JITTER * self._rng.random()))
         _log.info("successfully acquired lease %s", self._name)
         self._status.set(1)
         self._tell("became leader")
@@ -296,13 +296,13 @@ class LeaderElection:
             if self.is_leader:
                 record = self._continued(record)
             elif self.leader and self._known.is_valid:
-                self._complaints.over(f"lease {self._name} can be read again")
+                self._problems.resolved(f"lease {self._name} can be read again")
                 return False
             else:
                 record = replace(record, lease_transitions=(self._known.record.lease_transitions or 0) + 1)
             await self._put(record, lease)
         except APIError as error:
-            self._complaints.about(f"cannot get hold of lease {self._name}: {explained(error)}")
+            self._problems.log(f"cannot get hold of lease {self._name}: {explained(error)}")
             return False
         return self._succeeded(began)
 
@@ -313,7 +313,7 @@ class LeaderElection:
 
     def _succeeded(self, began: tuple[float, float]) -> bool:
         self._written_at = began
-        self._complaints.over(f"lease {self._name} can be written again")
+        self._problems.resolved(f"lease {self._name} can be written again")
         return True
 
     @property

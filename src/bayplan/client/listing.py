@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple
 from urllib.parse import urlencode
 
+from bayplan.client.api_errors import NotServedError, TooLargeError
 from bayplan.client.decoding import INITIAL_EVENTS_END, Page, decode_page
 from bayplan.client.paths import Resource, resource_of
-from bayplan.client.refusals import NotServedError, TooLargeError
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.transport import LostError
 from bayplan.client.watching import IDLE_SECONDS, WatchStream, watch_target
@@ -57,7 +57,7 @@ async def list_all(
     requests: Requests,
     kind: type[ObjectT],
     known_version: str,
-    chance: random.Random,
+    rng: random.Random,
     idle_seconds: float = IDLE_SECONDS,
 ) -> Listed[ObjectT]:
     """All objects of a kind, not older than the version that is known already (empty: none is).
@@ -67,7 +67,7 @@ async def list_all(
     """
     for version in dict.fromkeys((known_version, "")):
         try:
-            return await _stream(requests, kind, version, chance, idle_seconds)
+            return await _stream(requests, kind, version, rng, idle_seconds)
         except (GoneError, TooLargeError) as error:
             _log.info("cannot stream %s from %r: %s", resource_of(kind), version, error)
         except UnreachableError:
@@ -84,11 +84,11 @@ async def list_all(
 
 
 async def _stream(
-    requests: Requests, kind: type[ObjectT], version: str, chance: random.Random, idle_seconds: float
+    requests: Requests, kind: type[ObjectT], version: str, rng: random.Random, idle_seconds: float
 ) -> Listed[ObjectT]:
     target = watch_target(
         resource_of(kind),
-        chance,
+        rng,
         sendInitialEvents="true",
         resourceVersionMatch="NotOlderThan",
         resourceVersion=version,

@@ -22,26 +22,26 @@ from urllib.parse import urlsplit
 
 from bayplan import __version__
 from bayplan.client.access import Access
+from bayplan.client.api_errors import TooLargeError, refusal
 from bayplan.client.credentials import Credentials
 from bayplan.client.rate_limit import TokenBucket
-from bayplan.client.refusals import TooLargeError, refusal
 from bayplan.client.request_metrics import RequestMetrics
-from bayplan.client.streams import Stream, Streams
+from bayplan.client.short_requests import ShortRequestPool
+from bayplan.client.streams import Stream, StreamPool
 from bayplan.client.tls import ServerTLS
-from bayplan.client.transport import Answer, Headers, LostError, NotSentError, Request, Transport
-from bayplan.client.wire import Wire
+from bayplan.client.transport import ApiResponse, Headers, LostError, NotSentError, Request, Transport
 from bayplan.errors import APIError, ServerError, UnknownOutcomeError
 from bayplan.metrics.instruments import Families
 
 REQUEST_SECONDS: Final = 30.0
 """For the answer to a short request; the server itself gives up after a minute."""
-MOST_RETRIES: Final = 10
+MAX_RETRIES: Final = 10
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
-ResultT = TypeVar("ResultT", Answer, Stream)
+ResultT = TypeVar("ResultT", ApiResponse, Stream)
 
 _log = logging.getLogger(__name__)
 
@@ -76,17 +76,17 @@ class Connections:
         self.metrics = None if metrics is None else RequestMetrics(metrics, host)
         tls = ServerTLS(access.tls) if access.uses_tls else None
         self.server = access.server
-        self.streams = Streams(server, tls, access.proxy)
+        self.streams = StreamPool(server, tls, access.proxy)
         self.credentials = Credentials(access, tls, now=now, when_shown=self._forget)
         self._url = server
         self._tls = tls
-        self._wires: list[Wire] | None = None if access.proxy else []
+        self._wires: list[ShortRequestPool] | None = None if access.proxy else []
 
     def short(self) -> Transport:
         """A way for short requests that nobody else uses: who waits there waits for nobody else."""
         if self._wires is None:
             return self.streams
-        wire = Wire(self._url, self._tls)
+        wire = ShortRequestPool(self._url, self._tls)
         self._wires.append(wire)
         return wire
 
@@ -192,7 +192,7 @@ class Requests:
                     metrics.tried(request.method, result.status)
                 if result.status < 300:
                     return result
-                body = result.body if isinstance(result, Answer) else await self._content(result)
+                body = result.body if isinstance(result, ApiResponse) else await self._content(result)
             except NotSentError as error:
                 if metrics is not None:
                     metrics.tried(request.method, None)
@@ -209,7 +209,7 @@ class Requests:
             wait = _retry_seconds(request, result.status, result.retry_after)
             refused = refusal(result.status, body, f"{request.method.lower()} {request.target}")
             # A version of the future is no nearer in a second; whoever asked can ask without it.
-            if wait is None or retries >= MOST_RETRIES or isinstance(refused, TooLargeError):
+            if wait is None or retries >= MAX_RETRIES or isinstance(refused, TooLargeError):
                 raise refused
             retries += 1
             _log.debug("%s %s: %d, again in %d s", request.method, request.target, result.status, wait)

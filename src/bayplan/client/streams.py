@@ -21,7 +21,7 @@ from bayplan.client.transport import (
     CLOSED,
     CONNECT_SECONDS,
     LATE,
-    Answer,
+    ApiResponse,
     Headers,
     LostError,
     NotSentError,
@@ -103,7 +103,7 @@ class Stream:
         self._ended(self)
 
 
-class Streams:
+class StreamPool:
     """Connections to one server, through a proxy if there is one. `tls` is None for plain HTTP."""
 
     def __init__(self, server: SplitResult, tls: ServerTLS | None, proxy: str = "") -> None:
@@ -138,12 +138,12 @@ class Streams:
         except (aiohttp.ClientError, OSError) as error:
             raise LostError(getattr(error, "strerror", None) or str(error) or "connection lost") from error
 
-    async def send(self, request: Request, headers: Headers, seconds: float) -> Answer:
+    async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
         if request.permit is not None:
             request.permit()
         stream = await self.open(request, headers, seconds)
         try:
-            return Answer(stream.status, stream.retry_after, bytes(await stream.read_all(seconds)))
+            return ApiResponse(stream.status, stream.retry_after, bytes(await stream.read_all(seconds)))
         finally:
             stream.close()
 

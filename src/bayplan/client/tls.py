@@ -2,8 +2,8 @@
 
 Given authorities replace the system's, as in Go. Files are looked at again for each new connection, so that
 rotated certificates are used without a restart; connections that are open stay as they are, but none lives
-longer than some minutes (`wire.py`, `watching.py`). Files that make no sense just now (a certificate was
-replaced and its key not yet) are looked at again when they change, and until then the old ones are used.
+longer than some minutes (`short_requests.py`, `watching.py`). Files that do not match (a certificate was
+replaced and its key not yet) are read again when they change, and until then the old ones are used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How requests travel: what `wire.py` and `streams.py` have in common.
+"""How requests travel: what `short_requests.py` and `streams.py` have in common.
 
 Whether a request may have been carried out is the one thing that everything above has to know about a
 failure, so that is what the two errors say.
@@ -46,7 +46,7 @@ class Headers:
         """The same as they are sent."""
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     status: int
     retry_after: str
     body: bytes
@@ -76,7 +76,7 @@ class LostError(BayplanError):
 class Transport(Protocol):
     """Sends a request and brings the whole answer."""
 
-    async def send(self, request: Request, headers: Headers, seconds: float) -> Answer:
+    async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
         """Raises:
         NotSentError: the server cannot be reached.
         LostError: no answer, within the time or at all.

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import Final, Generic
 from urllib.parse import urlencode
 
-from bayplan.client.advice import explained
-from bayplan.client.complaints import Complaints
 from bayplan.client.decoding import decode_frames
+from bayplan.client.once_logger import OnceLogger
 from bayplan.client.paths import Resource, resource_of
+from bayplan.client.remedies import explained
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.streams import Stream
 from bayplan.client.transport import LostError
@@ -101,10 +101,10 @@ class WatchStream(Generic[ObjectT]):
         self._stream.close()
 
 
-def watch_target(resource: Resource, chance: random.Random, **options: str) -> str:
+def watch_target(resource: Resource, rng: random.Random, **options: str) -> str:
     """Path and query of a watch."""
     query = {"watch": "true", "allowWatchBookmarks": "true"}
-    query["timeoutSeconds"] = str(SHORTEST_SECONDS + chance.randrange(SHORTEST_SECONDS + 1))
+    query["timeoutSeconds"] = str(SHORTEST_SECONDS + rng.randrange(SHORTEST_SECONDS + 1))
     if resource.field_selector:
         query["fieldSelector"] = resource.field_selector
     query.update((name, value) for name, value in options.items() if value)
@@ -115,7 +115,7 @@ async def open_watch(
     requests: Requests,
     kind: type[ObjectT],
     resource_version: str,
-    chance: random.Random,
+    rng: random.Random,
     idle_seconds: float = IDLE_SECONDS,
 ) -> WatchStream[ObjectT]:
     """A watch from a resourceVersion on. Waits for a server that is away or has too much to do.
@@ -124,14 +124,14 @@ async def open_watch(
         APIError: the server refuses (GoneError: list again).
     """
     resource = resource_of(kind)
-    backoff, complaints = FIRST_BACKOFF_SECONDS, Complaints(_log, logging.WARNING)
+    backoff, problems = FIRST_BACKOFF_SECONDS, OnceLogger(_log, logging.WARNING)
     while True:
-        target = watch_target(resource, chance, resourceVersion=resource_version)
+        target = watch_target(resource, rng, resourceVersion=resource_version)
         try:
             return WatchStream(kind, await requests.open(target), idle_seconds)
         except ServerError as error:
             if not isinstance(error, UnreachableError) and error.code != 429:
                 raise
-            complaints.about(f"cannot watch {resource}, trying again: {explained(error)}")
-        await asyncio.sleep(backoff * (1 + chance.random()))
+            problems.log(f"cannot watch {resource}, trying again: {explained(error)}")
+        await asyncio.sleep(backoff * (1 + rng.random()))
         backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)

@@ -16,7 +16,7 @@ from bayplan.operating.logs import log
 from bayplan.scheduler.loop import Scheduler
 from bayplan.snapshot.nodes import CPU, MEMORY
 
-MOST_NAMED: Final = 100
+MAX_NAMED: Final = 100
 """Waiting pods that are named."""
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def tell_all(scheduler: Scheduler) -> None:
     log(_log, logging.INFO, "Dump of cached NodeInfo", nodes="\n".join(_node_lines(scheduler)))
     queue = scheduler.context.queue
     waiting = [pod.key for pod in queue.pending_pods()]
-    log(_log, logging.INFO, "Dump of scheduling queue", summary=queue.dump(), pods=waiting[:MOST_NAMED])
+    log(_log, logging.INFO, "Dump of scheduling queue", summary=queue.dump(), pods=waiting[:MAX_NAMED])
 
 
 def _sizes(scheduler: Scheduler) -> dict[str, int]:

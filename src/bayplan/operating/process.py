@@ -36,7 +36,7 @@ from bayplan.operating.settings import Settings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
-SETTLE_SECONDS: Final = 5.0
+DRAIN_SECONDS: Final = 5.0
 """For bindings under way and their events, once we are to stop. Less than a lease, and than the 30 s after
 which Kubernetes kills a pod."""
 PATIENCE_SECONDS: Final = 10.0
@@ -164,7 +164,7 @@ class Process:
         await self._before_stop(asyncio.Event().wait())
 
     async def _follow(self, scheduler: Scheduler) -> None:
-        self._start(scheduler.follow())
+        self._start(scheduler.watch())
         await self._before_stop(_synced(scheduler.informers))
         self._is_synced = True
         # What is known by now mostly stays: the garbage collector need not look at it again and again.
@@ -183,7 +183,7 @@ class Process:
         """
         if self._scheduling is not None:
             await cancel_all([self._scheduling])
-            if not await scheduler.settle(SETTLE_SECONDS):
+            if not await scheduler.drain_bindings(DRAIN_SECONDS):
                 log(_log, logging.WARNING, "Some bindings or events were not finished in time")
         if election is not None:
             await cancel_all(self._background)

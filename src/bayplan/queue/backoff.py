@@ -74,7 +74,7 @@ class BackoffQueue:
 
     def reorder(self, info: QueuedPod) -> None:
         """The pod's sort key has changed."""
-        if info.part is self.rejected:
+        if info.sub_queue is self.rejected:
             self.rejected.remove(info)
             self.push(info)
 

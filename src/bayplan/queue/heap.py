@@ -44,7 +44,7 @@ class PodHeap:
 
     def push(self, info: QueuedPod, rank: Any) -> None:
         ticket = self._last_ticket = self._last_ticket + 1
-        info.part = self
+        info.sub_queue = self
         info.ticket = ticket
         self._count += 1
         entry = (rank, info.sequence, ticket, info)
@@ -60,8 +60,8 @@ class PodHeap:
         while run or heap:
             in_run = run and (not heap or run[0] < heap[0])
             _, _, ticket, info = run.popleft() if in_run else heappop(heap)
-            if info.ticket == ticket and info.part is self:
-                info.part = None
+            if info.ticket == ticket and info.sub_queue is self:
+                info.sub_queue = None
                 self._count -= 1
                 return info
         return None
@@ -83,7 +83,7 @@ class PodHeap:
         return None
 
     def remove(self, info: QueuedPod) -> None:
-        info.part = None
+        info.sub_queue = None
         self._count -= 1
         if len(self._run) + len(self._heap) > 2 * self._count + _LEFTOVERS_ALLOWED:
             self._run = deque(filter(self._is_current, self._run))
@@ -92,4 +92,4 @@ class PodHeap:
 
     def _is_current(self, entry: _Entry) -> bool:
         info = entry[3]
-        return info.ticket == entry[2] and info.part is self
+        return info.ticket == entry[2] and info.sub_queue is self

@@ -16,7 +16,7 @@ NO_PLUGINS: Final[frozenset[str]] = frozenset()
 NEVER: Final = -inf
 
 
-class Part(Protocol):
+class SubQueue(Protocol):
     """A place in the queue. Which one a pod is in stands in the pod's record, so it is never in two."""
 
     @property
@@ -71,7 +71,7 @@ class QueuedPod:
     """Its rank by the QueueSort plugin; follows from pod and timestamp."""
     nomination_write: NominationWrite | None = field(default=None, init=False)
     """The write of its status.nominatedNodeName under way (`nominations.py`)."""
-    part: Part | None = field(default=None, init=False)
+    sub_queue: SubQueue | None = field(default=None, init=False)
     """Where it waits; None while it is being tried, and once it has left."""
     ticket: int = field(default=0, init=False)
     """Which of its entries in a heap counts."""

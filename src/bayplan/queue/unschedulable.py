@@ -40,7 +40,7 @@ class UnschedulablePods:
         """Takes the pod in, or, where it is in already, files it anew."""
         self._unfile(info)
         profile, key = info.profile, info.key
-        info.part = self
+        info.sub_queue = self
         info.filed_under = tuple((profile, plugin) for plugin in info.rejectors)
         self._pods[key] = info
         for rejector in info.filed_under:
@@ -53,7 +53,7 @@ class UnschedulablePods:
 
     def remove(self, info: QueuedPod) -> None:
         self._unfile(info)
-        info.part = None
+        info.sub_queue = None
         del self._pods[info.key]
         if not self._pods:
             self._oldest = inf

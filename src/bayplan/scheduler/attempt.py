@@ -63,7 +63,7 @@ class Attempt:
             self.timer.passed(point, code)
 
     @property
-    def placed(self) -> Pod:
+    def assigned_pod(self) -> Pod:
         """The pod as it would be with its node."""
         return replace(self.pod, spec=replace(self.pod.spec, node_name=self.node_name))
 
@@ -97,15 +97,15 @@ def check(plugin: Any, point: Point, answer: object) -> None:
     if answer is None:
         return
     if not isinstance(answer, Status):
-        raise broken(plugin, point, f"{point} gave {answer!r}")
+        raise plugin_error(plugin, point, f"{point} gave {answer!r}")
     if answer.is_success:
         return
     if answer.is_rejection:
         raise RejectedError(answer.by(plugin.name), point)
-    raise broken(plugin, point, answer.message or f"{point} gave {answer.code.label}")
+    raise plugin_error(plugin, point, answer.message or f"{point} gave {answer.code.label}")
 
 
-def broken(plugin: Any, point: str, problem: str | Exception) -> AttemptError:
+def plugin_error(plugin: Any, point: str, problem: str | Exception) -> AttemptError:
     """The attempt broke at a plugin."""
     text = describe(problem) if isinstance(problem, Exception) else problem
     kind = "" if point == PRE_FLIGHT else "plugin "

@@ -25,22 +25,22 @@ from bayplan.scheduler.attempt import (
     Attempt,
     NobodyBindsError,
     RejectedError,
-    broken,
     check,
     code_of,
+    plugin_error,
 )
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import Failures, patch_status
 from bayplan.scheduler.observing import PRE_FLIGHT, UNRESERVE
 from bayplan.scheduler.pre_bind import pre_bind, pre_flight
-from bayplan.scheduler.waiting import LONGEST_WAIT_SECONDS, WaitingPod
+from bayplan.scheduler.waiting import MAX_WAIT_SECONDS, WaitingPod
 
 PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
 """Plugins put pods here, by uid, that are to be tried after this one."""
 
 READ_BACK_SECONDS: Final = 1.0
-LONGEST_READ_BACK_SECONDS: Final = 30.0
+MAX_READ_BACK_SECONDS: Final = 30.0
 
 # A member of an enum takes longer to look up than a function to call, in Python 3.11.
 _RESERVE: Final = Point.RESERVE
@@ -84,14 +84,14 @@ class Bindings:
         except (RejectedError, AttemptError) as error:
             attempt.passed(error.point, code_of(error))
             self._undo(attempt)
-            self._rejected_or_broken(attempt, error)
+            self._rejected_or_errored(attempt, error)
             return
         if seconds:
             attempt.waiting = WaitingPod(pod, attempt.node_name, seconds, context.loop)
             context.waiting.add(attempt.waiting)
             self._report(attempt, BindingStep.WAITING, Point.PERMIT, tuple(seconds))
         self._activate(attempt)
-        start = context.tasks.start if seconds else context.tasks.put_off
+        start = context.tasks.start if seconds else context.tasks.defer
         start(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
 
     def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
@@ -112,7 +112,7 @@ class Bindings:
                     ask = timed(timer, plugin.name, Point.RESERVE, ask)
                 answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
-                raise broken(plugin, Point.RESERVE, error) from error
+                raise plugin_error(plugin, Point.RESERVE, error) from error
             if answer is not None:
                 check(plugin, Point.RESERVE, answer)
 
@@ -123,9 +123,9 @@ class Bindings:
             try:
                 answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
-                raise broken(plugin, Point.PERMIT, error) from error
+                raise plugin_error(plugin, Point.PERMIT, error) from error
             if isinstance(answer, Wait):
-                seconds[plugin.name] = min(answer.seconds, LONGEST_WAIT_SECONDS)
+                seconds[plugin.name] = min(answer.seconds, MAX_WAIT_SECONDS)
             else:
                 check(plugin, Point.PERMIT, answer)
         return seconds
@@ -258,10 +258,10 @@ class Bindings:
             try:
                 answer = await ask(attempt.search.state, pod, node_name)
             except (UnknownOutcomeError, ServerError) as error:
-                await self._read_back(attempt, broken(plugin, Point.BIND, error))
+                await self._read_back(attempt, plugin_error(plugin, Point.BIND, error))
                 return
             except Exception as error:
-                raise broken(plugin, Point.BIND, error) from error
+                raise plugin_error(plugin, Point.BIND, error) from error
             if isinstance(answer, Status) and answer.code is Code.SKIP:
                 continue
             check(plugin, _BIND, answer)
@@ -291,7 +291,7 @@ class Bindings:
             except APIError as again:
                 _log.warning("cannot read pod %s back, trying again: %s", attempt.pod.key, again)
                 await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_READ_BACK_SECONDS)
+                wait = min(2 * wait, MAX_READ_BACK_SECONDS)
                 continue
             if pod.uid == attempt.pod.uid and pod.spec.node_name == attempt.node_name:
                 return
@@ -327,18 +327,18 @@ class Bindings:
 
     def _take_back(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         """Everything is taken back, and others may use the room."""
-        context, placed = self._context, attempt.placed
+        context, placed = self._context, attempt.assigned_pod
         forgotten = self._undo(attempt)
         if not isinstance(error, RejectedError) and forgotten:
-            context.queue.move_all(ASSIGNED_POD_DELETE, placed, None)
-        self._rejected_or_broken(attempt, error)
+            context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, placed, None)
+        self._rejected_or_errored(attempt, error)
         if isinstance(error, RejectedError) and forgotten:
-            context.queue.move_all(
+            context.queue.move_to_active_or_backoff(
                 ASSIGNED_POD_DELETE, placed, None, precheck=lambda other: other.uid != attempt.pod.uid
             )
         context.wake()
 
-    def _rejected_or_broken(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+    def _rejected_or_errored(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         self._report_failure(attempt, error)
         if not isinstance(error, RejectedError):
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
@@ -375,4 +375,6 @@ class Bindings:
         if self._context.metrics.enabled:
             seconds = self._context.loop.time() - attempt.started
             self._context.metrics.attempt(result, attempt.info.profile, seconds)
-        self._failures.handle(attempt.info, attempt.placed, status, message, Nomination(""), plugins=plugins)
+        self._failures.handle(
+            attempt.info, attempt.assigned_pod, status, message, Nomination(""), plugins=plugins
+        )

@@ -53,7 +53,7 @@ class Context:
     """Has something done now or, if a cycle waits for an extender, when it is through."""
     wake: Callable[[], None]
     """To be called after the queue was changed by somebody who is not the loop: it may be asleep."""
-    chance: random.Random
+    rng: random.Random
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
     on_binding: Callable[[BindingProgress], None] | None = None

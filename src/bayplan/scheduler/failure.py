@@ -124,5 +124,5 @@ async def patch_status(context: Context, pod: Pod, patch: PodStatusPatch) -> Non
         except (ConflictError, ServerError):
             if not tries_left:
                 raise
-        await asyncio.sleep(wait * (1 + 0.1 * context.chance.random()))
+        await asyncio.sleep(wait * (1 + 0.1 * context.rng.random()))
         wait *= PATCH_WAIT_FACTOR

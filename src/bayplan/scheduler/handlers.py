@@ -111,7 +111,7 @@ class PodHandler:
             context.cache.remove(pod)
         except CacheError as error:
             _log.warning("%s", error)
-        context.queue.move_all(ASSIGNED_POD_DELETE, pod, None)
+        context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, pod, None)
         self._handled(_ASSIGNED_GONE, self._stopwatch() - started)
         if self._is_ours(pod):
             context.queue.delete(pod)
@@ -136,7 +136,7 @@ class PodHandler:
             self._context.cache.add(pod)
         except CacheError as error:
             _log.warning("%s", error)
-        queue.move_all(ASSIGNED_POD_ADD, None, pod)
+        queue.move_to_active_or_backoff(ASSIGNED_POD_ADD, None, pod)
         if assumed is not None:
             self._no_longer_assumed(assumed, pod)
         self._handled(_ASSIGNED_ADDED, self._stopwatch() - started)
@@ -145,11 +145,11 @@ class PodHandler:
         queue = self._context.queue
         if assumed.spec.node_name != pod.spec.node_name:
             # Somebody else has bound it elsewhere: what it had here is free.
-            queue.move_all(ASSIGNED_POD_DELETE, assumed, None)
+            queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, assumed, None)
         # While it was assumed nobody was told of changes. They may matter to pods that wait.
         for event in pod_update_events(assumed, pod):
             if event is not ASSIGNED_POD_UPDATE:
-                queue.move_all(event, assumed, pod)
+                queue.move_to_active_or_backoff(event, assumed, pod)
 
     def _assumed(self, uid: str) -> Pod | None:
         """A pod whose binding is under way, with the node that it was given."""
@@ -169,7 +169,7 @@ class PodHandler:
             _log.warning("%s", error)
         for event in pod_update_events(old, new):
             began = self._stopwatch()
-            self._context.queue.move_all(event, old, new)
+            self._context.queue.move_to_active_or_backoff(event, old, new)
             self._handled(event.label, self._stopwatch() - began)
         self._handled(_ASSIGNED_CHANGED, self._stopwatch() - started)
 
@@ -198,11 +198,11 @@ class PodHandler:
             return
         if not context.waiting.reject(pod.uid):
             context.cache.forget(assumed, assumed.spec.node_name)
-        context.queue.move_all(ASSIGNED_POD_DELETE, assumed, None)
+        context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, assumed, None)
 
     def _nomination_gone(self, pod: Pod) -> None:
         """The place that was promised to this pod is free for those who had to let it go first."""
-        self._context.queue.move_all(
+        self._context.queue.move_to_active_or_backoff(
             ASSIGNED_POD_DELETE, pod, None, precheck=lambda other: other.priority <= pod.priority
         )
 
@@ -217,7 +217,7 @@ class NodeHandler:
     def added(self, node: Node) -> None:
         started = self._stopwatch()
         self._context.cache.set_node(node)
-        self._context.queue.move_all(NODE_ADD, None, node)
+        self._context.queue.move_to_active_or_backoff(NODE_ADD, None, node)
         self._handled(NODE_ADD.label, self._stopwatch() - started)
         self._changed()
 
@@ -227,13 +227,13 @@ class NodeHandler:
         updating = self._stopwatch() - started
         for event in node_update_events(old, new):
             started = self._stopwatch()
-            self._context.queue.move_all(event, old, new)
+            self._context.queue.move_to_active_or_backoff(event, old, new)
             self._handled(event.label, updating + self._stopwatch() - started)
         self._changed()
 
     def deleted(self, node: Node) -> None:
         started = self._stopwatch()
-        self._context.queue.move_all(NODE_DELETE, node, None)
+        self._context.queue.move_to_active_or_backoff(NODE_DELETE, node, None)
         try:
             self._context.cache.remove_node(node.name)
         except CacheError as error:
@@ -274,6 +274,6 @@ class ObjectHandler:
         if self._events is not None:
             context, event = self._context, self._events[action]
             started = context.stopwatch()
-            context.queue.move_all(event, old, new)
+            context.queue.move_to_active_or_backoff(event, old, new)
             context.metrics.event_handled(event.label, context.stopwatch() - started)
             self._changed()

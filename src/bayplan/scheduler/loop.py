@@ -57,7 +57,7 @@ from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
-from bayplan.scheduler.deferring import Changes, Deferring
+from bayplan.scheduler.deferred import Deferrals, DeferredHandler
 from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
@@ -83,7 +83,7 @@ OTHER_KINDS: Final[tuple[type[Object], ...]] = (
     StatefulSet,
 )
 
-LONGEST_STRETCH_SECONDS: Final = 0.02
+MAX_STRETCH_SECONDS: Final = 0.02
 """After so long the loop lets others have their turn, however few pods that were: some plugins are slow."""
 
 PODS_BETWEEN_YIELDS: Final = 64
@@ -104,7 +104,7 @@ class Scheduler:
         config: profiles, extenders, backoffs; the default configuration where it is None.
         plugins: plugins besides the built-in ones; they are enabled unless the configuration names them.
         metrics: who is told what happens.
-        seed: of the generator for all that is left to chance, so that runs repeat.
+        seed: of the generator for all that is left to rng, so that runs repeat.
         keep: whether results are kept between pods; without, every attempt computes everything anew.
         eager: whether bindings are run as far as they get before they become tasks (`tasks.py`).
         kinds: further kinds of objects to watch, besides those that plugins say they need.
@@ -150,7 +150,7 @@ class Scheduler:
         self._work = asyncio.Event()
         """Has the loop look at the queue: a pod may be ready, or may have to be woken earlier than before."""
         self._stopped = False
-        self._changes = Changes()
+        self._deferrals = Deferrals()
         self.pods: Informer[Pod]
         queue = SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
@@ -178,22 +178,22 @@ class Scheduler:
                 api.events() if events is None else events,
                 hostname=hostname or socket.gethostname(),
                 wall_time=now,
-                chance=random.Random(seed + 1),
+                rng=random.Random(seed + 1),
             ),
             metrics=metrics,
             stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,
             tasks=Tasks(loop, eager=eager),
             labelled=lambda namespace, key, value: self.pods.with_label(namespace, key, value),
-            between_cycles=self._changes.make,
+            between_cycles=self._deferrals.run,
             wake=self._work.set,
-            chance=random.Random(seed + 2),
+            rng=random.Random(seed + 2),
             on_binding=on_binding,
         )
         if self._extenders:
             for framework in self._frameworks.values():
                 framework.extenders = CycleExtenders(
                     framework,
-                    self.context.chance,
+                    self.context.rng,
                     needs_all_feasible=self._extenders.filters_or_prioritizes,
                 )
         handle.connect(self.context, ClusterVolumeBinder(self.context))
@@ -211,20 +211,20 @@ class Scheduler:
             yield from framework.profile.all_plugins()
 
     def _make_informers(self, kinds: Sequence[type[Object]]) -> tuple[Informer[Any], ...]:
-        context, chance = self.context, self.context.chance
+        context, rng = self.context, self.context.rng
         pods = PodHandler(context, self._frameworks.keys(), self._work.set)
-        self.pods = Informer(context.api, Pod, Deferring(pods, self._changes), chance=chance)
+        self.pods = Informer(context.api, Pod, DeferredHandler(pods, self._deferrals), rng=rng)
         nodes = NodeHandler(context, self._work.set)
         made: list[Informer[Any]] = [
-            Informer(context.api, Node, Deferring(nodes, self._changes), chance=chance)
+            Informer(context.api, Node, DeferredHandler(nodes, self._deferrals), rng=rng)
         ]
         of_plugins = (kind for plugin in self._plugins() for kind in plugin.kinds)
         wanted = dict.fromkeys((*OTHER_KINDS, *kinds, *of_plugins))
         for kind in wanted:
-            handler = Deferring(ObjectHandler(context, kind, self._work.set), self._changes)
+            handler = DeferredHandler(ObjectHandler(context, kind, self._work.set), self._deferrals)
             # What Kubernetes itself has is waited for; a kind of somebody's own may never be installed.
             optional = kind not in OTHER_KINDS
-            made.append(Informer(context.api, kind, handler, chance=chance, optional=optional))
+            made.append(Informer(context.api, kind, handler, rng=rng, optional=optional))
         return (*made, self.pods)
 
     def _declare_metrics(self) -> None:
@@ -267,9 +267,9 @@ class Scheduler:
 
         What breaks beyond repair (not a request, and not a plugin's answer about a pod) is raised. Whoever
         needs to do something in between (to wait for a lease, to let bindings finish) calls the parts:
-        `follow`, `synced`, `schedule`, `settle` and `close`.
+        `watch`, `synced`, `schedule`, `drain_bindings` and `close`.
         """
-        parts = (asyncio.ensure_future(self.follow()), asyncio.ensure_future(self.schedule()))
+        parts = (asyncio.ensure_future(self.watch()), asyncio.ensure_future(self.schedule()))
         try:
             # A scheduler that no longer hears of changes must not go on as if there were none.
             await first_to_end(parts)
@@ -277,7 +277,7 @@ class Scheduler:
             await cancel_all(parts)
             await self.close()
 
-    async def follow(self) -> None:
+    async def watch(self) -> None:
         """Keeps up with the cluster until it is cancelled; raises what an informer breaks with."""
         watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
         try:
@@ -295,7 +295,7 @@ class Scheduler:
         self._stopped = True
         self._work.set()
 
-    async def settle(self, seconds: float) -> bool:
+    async def drain_bindings(self, seconds: float) -> bool:
         """Lets bindings finish that are under way, and their events be written. False if time ran out.
 
         Pods that are held at Permit are not waited for: nobody will let them go.
@@ -327,23 +327,23 @@ class Scheduler:
             info = context.queue.pop()
             if info is not None:
                 if not in_a_row:
-                    give_way = context.loop.time() + LONGEST_STRETCH_SECONDS
+                    give_way = context.loop.time() + MAX_STRETCH_SECONDS
                 await self._schedule_one(info)
                 in_a_row += 1
                 if in_a_row < PODS_BETWEEN_YIELDS and context.loop.time() < give_way:
                     continue
-            elif context.tasks.catch_up():
+            elif context.tasks.run_deferred():
                 # A binding may have failed, and its pod be ready again.
                 continue
             in_a_row = 0
-            context.tasks.catch_up()
+            context.tasks.run_deferred()
             context.cluster.trim_logs()
             context.metrics.flush()
             if info is None:
                 await self._wait_for_work()
             else:
                 await asyncio.sleep(0)
-        context.tasks.catch_up()
+        context.tasks.run_deferred()
 
     async def _wait_for_work(self) -> None:
         """Until an event brings a pod up, or one has waited long enough."""
@@ -401,8 +401,8 @@ class Scheduler:
 
     async def _ask(self, framework: Framework, pod: Pod) -> Decision:
         """Decides with extenders, which are waited for."""
-        self.context.tasks.catch_up()
-        self._changes.hold_up()
+        self.context.tasks.run_deferred()
+        self._deferrals.pause()
         try:
             cycle = scheduling_cycle(framework, pod)
             try:
@@ -413,11 +413,11 @@ class Scheduler:
                 decision: Decision = end.value
                 return decision
         finally:
-            self._changes.go_on()
+            self._deferrals.resume()
 
     def _failed(self, info: QueuedPod, decision: Decision, started: float) -> None:
         context, pod = self.context, decision.pod
-        context.tasks.catch_up()
+        context.tasks.run_deferred()
         if context.metrics.enabled:
             result = "unschedulable" if decision.status.is_rejection else "error"
             context.metrics.attempt(result, info.profile, context.loop.time() - started)

@@ -14,7 +14,7 @@ from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.timing import timed, timed_wait
-from bayplan.scheduler.attempt import Attempt, broken, check
+from bayplan.scheduler.attempt import Attempt, check, plugin_error
 from bayplan.scheduler.observing import PRE_FLIGHT
 from bayplan.scheduler.waiting import PreBinding
 
@@ -33,17 +33,17 @@ def pre_flight(attempt: Attempt) -> bool:
                 ask = timed(attempt.timer, plugin.name, PRE_FLIGHT, ask)
             answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
         except Exception as error:
-            raise broken(plugin, PRE_FLIGHT, error) from error
+            raise plugin_error(plugin, PRE_FLIGHT, error) from error
         if answer is None:
             works.append(plugin)
         elif not isinstance(answer, Status):
-            raise broken(plugin, PRE_FLIGHT, f"{PRE_FLIGHT} gave {answer!r}")
+            raise plugin_error(plugin, PRE_FLIGHT, f"{PRE_FLIGHT} gave {answer!r}")
         elif answer.code is _SKIP:
             continue
         elif answer.is_success:
             works.append(plugin)
         elif answer.code is Code.ERROR:
-            raise broken(plugin, PRE_FLIGHT, answer.message)
+            raise plugin_error(plugin, PRE_FLIGHT, answer.message)
         else:
             raise AttemptError(
                 f'{PRE_FLIGHT} {plugin.name} returned "{answer.code.label}", which is unsupported. '
@@ -112,7 +112,7 @@ async def _ask(plugin: Any, attempt: Attempt) -> None:
     except asyncio.CancelledError:
         if attempt.pre_binding is None or not attempt.pre_binding.cause:
             raise
-        raise broken(plugin, Point.PRE_BIND, attempt.pre_binding.cause) from None
+        raise plugin_error(plugin, Point.PRE_BIND, attempt.pre_binding.cause) from None
     except Exception as error:
-        raise broken(plugin, Point.PRE_BIND, error) from error
+        raise plugin_error(plugin, Point.PRE_BIND, error) from error
     check(plugin, Point.PRE_BIND, answer)

@@ -50,7 +50,7 @@ NOTE_LIMIT: Final = 1024
 """Bytes that a note may have."""
 _CUT: Final = " ..."
 
-MOST_WAITING: Final = 5000
+MAX_WAITING: Final = 5000
 """Upstream's queue has 1000, but it hands each event on at once and has any number of writes under way. A
 burst of thousands of bindings loses no event there, and neither should it here."""
 TRIES: Final = 12
@@ -60,9 +60,9 @@ QUIET_SECONDS: Final = 360.0
 """After so long without a repeat an event is forgotten; also how often this is looked at."""
 LOOKS_A_REFRESH: Final = 5
 """Every so many looks (30 minutes) all series are written back."""
-MOST_REMEMBERED: Final = 50_000
+MAX_REMEMBERED: Final = 50_000
 """Above that the older half of what was not repeated is forgotten early; upstream has no such limit."""
-MOST_WRITERS: Final = 32
+MAX_WRITERS: Final = 32
 """Writes under way at once."""
 
 _Key = tuple[object, ...]
@@ -96,12 +96,12 @@ class EventRecorder:
         sink: where they go.
         hostname: of this machine; part of `reportingInstance`.
         wall_time: seconds since the epoch, for what is written into events.
-        chance: for the time between tries, and names that must be made up. Not the generator that decisions
+        rng: for the time between tries, and names that must be made up. Not the generator that decisions
             are drawn from: how often a write fails must not change them.
     """
 
     def __init__(
-        self, sink: EventSink, *, hostname: str, wall_time: Callable[[], float], chance: random.Random
+        self, sink: EventSink, *, hostname: str, wall_time: Callable[[], float], rng: random.Random
     ) -> None:
         self.dropped = 0
         """Events lost because too many were waiting."""
@@ -114,7 +114,7 @@ class EventRecorder:
         self._sink = sink
         self._hostname = hostname
         self._wall_time = wall_time
-        self._random = chance
+        self._random = rng
         self._loop = asyncio.get_running_loop()
         self._start = self._loop.time()
         self._last_stamp = 0
@@ -175,7 +175,7 @@ class EventRecorder:
         if known is not None and known.count > 1:
             known.count += 1
             self._touch(known)
-        elif len(self._queue) + len(self._later) >= MOST_WAITING:
+        elif len(self._queue) + len(self._later) >= MAX_WAITING:
             self._drop()
         elif known is not None:
             known.count = 2
@@ -221,7 +221,7 @@ class EventRecorder:
     def _drop(self) -> None:
         """Says so when it begins and, with the number, when it is over: not for every one."""
         if self.dropped == self._dropped_before:
-            _log.warning("more than %d events are waiting to be written, dropping more", MOST_WAITING)
+            _log.warning("more than %d events are waiting to be written, dropping more", MAX_WAITING)
         self.dropped += 1
 
     def _dropping_is_over(self) -> None:
@@ -236,7 +236,7 @@ class EventRecorder:
             self._start_writer()
 
     def _start_writer(self) -> None:
-        if self._writers < MOST_WRITERS:
+        if self._writers < MAX_WRITERS:
             self._writer_starts = True
             self._writers += 1
             self._start_task(self._write_queued())
@@ -296,9 +296,9 @@ class EventRecorder:
     # Remembering and forgetting
 
     def _remember(self, key: _Key, event: Event) -> None:
-        if len(self._remembered) >= MOST_REMEMBERED:
+        if len(self._remembered) >= MAX_REMEMBERED:
             single = [key for key, known in self._remembered.items() if known.count == 1]
-            for old in single[: MOST_REMEMBERED // 2]:
+            for old in single[: MAX_REMEMBERED // 2]:
                 del self._remembered[old]
         self._remembered[key] = _Remembered(event, self._loop.time())
         if self._look is None:

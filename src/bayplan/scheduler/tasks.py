@@ -1,8 +1,8 @@
-"""Starting coroutines beside the loop, cheaply, and never losing what they raise.
+"""Starts coroutines beside the loop, cheaply, and logs their exceptions.
 
-Most bindings in this process finish without waiting for anything. Such a coroutine is run on the spot; only
-one that has to wait becomes a task. That is ten times cheaper than a task for each. And bindings are run many
-in a row, not each between two decisions: what the processor has at hand for one is there for the next, too.
+Most bindings to a cluster in this process finish without waiting. Such a coroutine is run at once, and only
+one that has to wait becomes a task; that costs a tenth of a task each. Bindings are deferred and run many in
+a row, not each between two decisions, which makes better use of the processor's caches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks:
-    """All that is under way. With `eager` a coroutine is run at once as far as it gets without waiting.
+    """The running coroutines. With `eager` each is run at once as far as it gets without waiting.
 
     Before Python 3.12 the first stretch then runs without a task of its own, so `asyncio.timeout` must not be
     entered in it: a cluster over HTTP is started without `eager`.
@@ -28,32 +28,32 @@ class Tasks:
         self._loop = loop
         self._eager = eager
         self._running: set[asyncio.Task[None]] = set()
-        self._put_off: list[tuple[Coroutine[Any, Any, None], str, str]] = []
+        self._deferred: list[tuple[Coroutine[Any, Any, None], str, str]] = []
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._put_off)
+        return len(self._running) + len(self._deferred)
 
     def start(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
-        """Runs it now or beside us, after all that was put off.
+        """Runs the coroutine now or as a task, after those that were deferred.
 
-        An exception is logged with what was being done: `what` and the pod's key.
+        Exceptions are logged with `what` and the pod's key.
         """
-        self.put_off(work, what, pod)
-        self.catch_up()
+        self.defer(work, what, pod)
+        self.run_deferred()
 
-    def put_off(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
-        """Has it run at the next `catch_up`, which must come before the caller waits for anything."""
+    def defer(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
+        """Runs the coroutine at the next `run_deferred`, to be called before the caller awaits anything."""
         if self._eager:
-            self._put_off.append((work, what, pod))
+            self._deferred.append((work, what, pod))
         else:
             self._watch(self._loop.create_task(work), what, pod)
 
-    def catch_up(self) -> bool:
-        """Runs what was put off. False where there was nothing."""
-        if not self._put_off:
+    def run_deferred(self) -> bool:
+        """Runs the deferred coroutines. False where there were none."""
+        if not self._deferred:
             return False
-        put_off, self._put_off = self._put_off, []
-        for work, what, pod in put_off:
+        deferred, self._deferred = self._deferred, []
+        for work, what, pod in deferred:
             try:
                 waits_for = work.send(None)
             except StopIteration:
@@ -92,15 +92,15 @@ class Tasks:
             _log.error("%s failed", task.get_name(), exc_info=task.exception())
 
     async def drain(self, leaving: Callable[[], int] = lambda: 0) -> None:
-        """Waits until nothing is under way but so many."""
+        """Waits until no more than `leaving()` coroutines are running."""
         while len(self._running) > leaving():
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
 
     async def cancel(self) -> None:
-        """Stops everything where it is."""
-        for work, _, _ in self._put_off:
+        """Cancels everything that is running."""
+        for work, _, _ in self._deferred:
             work.close()
-        self._put_off.clear()
+        self._deferred.clear()
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -109,14 +109,14 @@ class Tasks:
 
 
 async def first_to_end(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Waits until one of them has ended, and raises what it broke with."""
+    """Waits until one of them has ended, and raises its exception."""
     ended, _ = await asyncio.wait(tuple(tasks), return_when=asyncio.FIRST_COMPLETED)
     for task in ended:
         task.result()
 
 
 async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Ends tasks wherever they are, and waits until they have. What they end with is nobody's any more."""
+    """Cancels tasks and waits until they have ended. Their results are ignored."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()

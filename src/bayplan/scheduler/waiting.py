@@ -14,7 +14,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.plugin_args.duration import Duration
 
-LONGEST_WAIT_SECONDS: Final = 15 * 60.0
+MAX_WAIT_SECONDS: Final = 15 * 60.0
 REMOVED: Final = "removed"
 
 

@@ -207,7 +207,7 @@ def oversight(scheduler: Scheduler, subject: str, text: str, pods: Sequence[Pod]
     """The same with what the pods wait for."""
     waiting = [info for pod in pods if (info := scheduler.context.queue.find(pod.key)) is not None]
     plugins = set().union(*(info.rejectors for info in waiting))
-    parts = {info.part.label for info in waiting if info.part is not None}
+    parts = {info.sub_queue.label for info in waiting if info.sub_queue is not None}
     return Oversight(
         subject,
         f"{subject} {text}; {' '.join(sorted(parts))}, by {' '.join(sorted(plugins)) or 'nobody'}",

@@ -102,7 +102,7 @@ def test_the_copy_ends_up_right(seed: int, streaming: bool) -> None:
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         server.cut_after = weather.cut_after
-        informer = Informer(cluster, Pod, copy, chance=chance)
+        informer = Informer(cluster, Pod, copy, rng=chance)
         running = asyncio.ensure_future(informer.run())
         for _ in range(100):
             live(store, chance)

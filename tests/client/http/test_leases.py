@@ -41,7 +41,7 @@ def elect(cluster: KubernetesCluster, settings: ElectionSettings = QUICK, name: 
         component="batch-scheduler",
         events=cluster.events(),
         now=lambda: 1_800_000_000.0,
-        chance=random.Random(0),
+        rng=random.Random(0),
     )
 
 

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from bayplan.api.pod import Pod
 from bayplan.client.access import Access, TLSSettings
+from bayplan.client.api_errors import TooLargeError
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.refusals import TooLargeError
 from bayplan.client.requests import UnreachableError, user_agent
 from bayplan.errors import (
     APIError,
@@ -100,7 +100,7 @@ def ask(
 
 @every_verb
 @pytest.mark.parametrize(
-    ("answer", "expected", "code", "message"),
+    ("response", "expected", "code", "message"),
     [
         pytest.param(lambda: status(404, "NotFound"), NotFoundError, 404, "why", id="not found"),
         pytest.param(lambda: status(409, "Conflict"), ConflictError, 409, "why", id="conflict"),

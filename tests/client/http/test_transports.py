@@ -1,4 +1,4 @@
-"""Our own wire and aiohttp do the same: answers, kept connections, and which failure it was."""
+"""Our own HTTP and aiohttp do the same: responses, kept connections, and which failure it was."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bayplan.client import wire
+from bayplan.client import short_requests
 from bayplan.client.access import TLSSettings
-from bayplan.client.streams import Streams
+from bayplan.client.short_requests import ShortRequestPool
+from bayplan.client.streams import StreamPool
 from bayplan.client.tls import ServerTLS
-from bayplan.client.transport import Answer, Headers, LostError, NotSentError, Request, Transport
-from bayplan.client.wire import Wire
+from bayplan.client.transport import ApiResponse, Headers, LostError, NotSentError, Request, Transport
 
 from .certificates import authority, server_tls
 from .raw_server import OK, Peer, RawServer, answers, raw_server
@@ -26,7 +26,9 @@ BIND = Request("POST", "/bind", b"{}", "application/json", repeatable=False)
 HEADERS = Headers((("User-Agent", "me"), ("Authorization", "Bearer t")))
 PATIENT = 5.0
 
-both = pytest.mark.parametrize("make", [pytest.param(Wire, id="wire"), pytest.param(Streams, id="aiohttp")])
+both = pytest.mark.parametrize(
+    "make", [pytest.param(ShortRequestPool, id="short requests"), pytest.param(StreamPool, id="aiohttp")]
+)
 Make = Callable[..., Transport]
 
 
@@ -41,11 +43,11 @@ async def connected(make: Make, server: RawServer, path: str = "") -> AsyncItera
 
 def speak(
     make: Make, handle: Callable[[Peer], Awaitable[None]], *requests: Request, seconds: float = PATIENT
-) -> tuple[list[Answer | str], RawServer]:
+) -> tuple[list[ApiResponse | str], RawServer]:
     """What comes of some requests, one after the other: answers, or what is said about their loss."""
 
-    async def main() -> tuple[list[Answer | str], RawServer]:
-        found: list[Answer | str] = []
+    async def main() -> tuple[list[ApiResponse | str], RawServer]:
+        found: list[ApiResponse | str] = []
         async with raw_server(handle) as server, connected(make, server) as transport:
             for request in requests:
                 try:
@@ -96,7 +98,7 @@ def test_paths_begin_with_that_of_the_server(make: Make) -> None:
 @both
 def test_a_connection_is_kept(make: Make) -> None:
     found, server = speak(make, answers, GET, BIND, GET)
-    assert found == [Answer(200, "", b"OK")] * 3
+    assert found == [ApiResponse(200, "", b"OK")] * 3
     assert [len(peer.heads) for peer in server.peers] == [3]
 
 
@@ -104,27 +106,27 @@ def test_a_connection_is_kept(make: Make) -> None:
 @pytest.mark.parametrize(
     ("pieces", "expected"),
     [
-        pytest.param([OK], Answer(200, "", b"OK"), id="in one piece"),
-        pytest.param([bytes([b]) for b in OK], Answer(200, "", b"OK"), id="byte by byte"),
+        pytest.param([OK], ApiResponse(200, "", b"OK"), id="in one piece"),
+        pytest.param([bytes([b]) for b in OK], ApiResponse(200, "", b"OK"), id="byte by byte"),
         pytest.param(
             [b"HTTP/1.1 429 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"],
-            Answer(429, "7", b""),
+            ApiResponse(429, "7", b""),
             id="with when to try again",
         ),
         pytest.param(
             [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r", b"\n2\r\nde\r\n0\r\n\r\n"],
-            Answer(200, "", b"abcde"),
+            ApiResponse(200, "", b"abcde"),
             id="in chunks",
         ),
-        pytest.param([b"HTTP/1.1 502 Bad\r\n\r\nsorry"], Answer(502, "", b"sorry"), id="until the end"),
+        pytest.param([b"HTTP/1.1 502 Bad\r\n\r\nsorry"], ApiResponse(502, "", b"sorry"), id="until the end"),
         pytest.param(
             [b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n"],
-            Answer(302, "", b""),
+            ApiResponse(302, "", b""),
             id="not followed",
         ),
     ],
 )
-def test_answers(make: Make, pieces: Iterable[bytes], expected: Answer) -> None:
+def test_answers(make: Make, pieces: Iterable[bytes], expected: ApiResponse) -> None:
     assert speak(make, sending(*pieces), GET)[0] == [expected]
 
 
@@ -211,7 +213,7 @@ def test_requests_at_once_have_connections_of_their_own(make: Make) -> None:
     assert asyncio.run(main()) == 5
 
 
-# Only the wire
+# Only short requests
 
 
 async def cut_on_second(peer: Peer) -> None:
@@ -224,13 +226,13 @@ async def cut_on_second(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        pytest.param(GET, Answer(200, "", b"OK"), id="asked again where that does no harm"),
+        pytest.param(GET, ApiResponse(200, "", b"OK"), id="asked again where that does no harm"),
         pytest.param(BIND, "sent: ", id="lost where it might be done twice"),
     ],
 )
-def test_a_kept_connection_that_breaks_silently(request_: Request, expected: Answer | str) -> None:
-    first, second = speak(Wire, cut_on_second, GET, request_)[0]
-    assert first == Answer(200, "", b"OK")
+def test_a_kept_connection_that_breaks_silently(request_: Request, expected: ApiResponse | str) -> None:
+    first, second = speak(ShortRequestPool, cut_on_second, GET, request_)[0]
+    assert first == ApiResponse(200, "", b"OK")
     if isinstance(expected, str):
         assert isinstance(second, str)
         assert second.startswith(expected)
@@ -239,12 +241,12 @@ def test_a_kept_connection_that_breaks_silently(request_: Request, expected: Ans
 
 
 def test_a_new_connection_that_breaks_is_not_tried_again() -> None:
-    found, server = speak(Wire, sending(), GET)
+    found, server = speak(ShortRequestPool, sending(), GET)
     assert (found, len(server.peers)) == (["sent: EOF"], 1)
 
 
 def test_no_more_connections_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(short_requests, "MAX_CONNECTIONS", 3)
     busiest = 0
 
     async def main() -> int:
@@ -261,12 +263,12 @@ def test_no_more_connections_than_allowed(monkeypatch: pytest.MonkeyPatch) -> No
                 busy -= 1
                 await peer.send(OK)
 
-        async with raw_server(slow) as server, connected(Wire, server) as transport:
+        async with raw_server(slow) as server, connected(ShortRequestPool, server) as transport:
             tasks = [asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT)) for _ in range(12)]
             await asyncio.sleep(0)
             tasks[8].cancel()  # one that waits for its turn
             found = await asyncio.gather(*tasks, return_exceptions=True)
-            assert sum(isinstance(answer, Answer) for answer in found) == 11
+            assert sum(isinstance(answer, ApiResponse) for answer in found) == 11
             await transport.send(GET, HEADERS, PATIENT)
             return len(server.peers)
 
@@ -277,28 +279,28 @@ def test_no_more_connections_than_allowed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_who_gives_up_gets_nobody_elses_answer() -> None:
     """The answer to a request that was given up does not become that of the next one."""
 
-    async def main() -> list[Answer]:
+    async def main() -> list[ApiResponse]:
         async def handle(peer: Peer) -> None:
             while True:
                 head = await peer.request()
                 await asyncio.sleep(0.05 if b"/slow" in head else 0)
                 await peer.send(OK.replace(b"OK", b"SL") if b"/slow" in head else OK)
 
-        async with raw_server(handle) as server, connected(Wire, server) as transport:
+        async with raw_server(handle) as server, connected(ShortRequestPool, server) as transport:
             slow = asyncio.ensure_future(transport.send(Request("GET", "/slow"), HEADERS, PATIENT))
             await asyncio.sleep(0.01)
             slow.cancel()
             await asyncio.gather(slow, return_exceptions=True)
             return [await transport.send(GET, HEADERS, PATIENT) for _ in range(2)]
 
-    assert asyncio.run(main()) == [Answer(200, "", b"OK")] * 2
+    assert asyncio.run(main()) == [ApiResponse(200, "", b"OK")] * 2
 
 
 def test_a_connection_that_nobody_waits_for_any_more_is_kept() -> None:
     """The request was given up while it was being opened; the next one finds it."""
 
     async def main() -> int:
-        async with raw_server(answers) as server, connected(Wire, server) as transport:
+        async with raw_server(answers) as server, connected(ShortRequestPool, server) as transport:
             hasty = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
             await asyncio.sleep(0)
             hasty.cancel()
@@ -384,7 +386,7 @@ def test_a_stream_of_a_server_that_falls_silent_ends_when_all_is_closed(tls: boo
         handle = answers_once if how.startswith("given up") else falls_silent
         async with raw_server(handle, server_tls() if tls else None) as server:
             url = urlsplit(f"{'https' if tls else 'http'}://127.0.0.1:{server.port}")
-            streams = Streams(url, ServerTLS(TLSSettings(insecure=True)) if tls else None)
+            streams = StreamPool(url, ServerTLS(TLSSettings(insecure=True)) if tls else None)
             if how.startswith("given up"):
                 await streams.send(GET, HEADERS, PATIENT)
                 with pytest.raises(LostError):
@@ -427,7 +429,7 @@ def test_nothing_is_opened_any_more_when_all_is_closed(make: Make) -> None:
 
 def test_after_a_renewal_old_connections_are_left() -> None:
     async def main() -> list[int]:
-        async with raw_server(answers) as server, connected(Wire, server) as transport:
+        async with raw_server(answers) as server, connected(ShortRequestPool, server) as transport:
             await transport.send(GET, HEADERS, PATIENT)
             transport.forget()
             await asyncio.sleep(0.01)
@@ -439,8 +441,8 @@ def test_after_a_renewal_old_connections_are_left() -> None:
 
 @pytest.mark.parametrize("limit", ["IDLE_SECONDS", "LIFETIME_SECONDS"])
 def test_connections_do_not_live_for_ever(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setattr(wire, limit, 0.0)
-    _, server = speak(Wire, answers, GET, GET)
+    monkeypatch.setattr(short_requests, limit, 0.0)
+    _, server = speak(ShortRequestPool, answers, GET, GET)
     assert [len(peer.heads) for peer in server.peers] == [1, 1]
 
 
@@ -452,10 +454,10 @@ def test_a_server_that_speaks_unasked_is_not_listened_to() -> None:
         await peer.send(b"HTTP/1.1 500 Surprise\r\nContent-Length: 0\r\n\r\n")
         await asyncio.sleep(PATIENT)
 
-    async def main() -> tuple[Answer, int]:
-        async with raw_server(chatty) as server, connected(Wire, server) as transport:
+    async def main() -> tuple[ApiResponse, int]:
+        async with raw_server(chatty) as server, connected(ShortRequestPool, server) as transport:
             await transport.send(GET, HEADERS, PATIENT)
             await asyncio.sleep(0.05)
             return await transport.send(GET, HEADERS, PATIENT), len(server.peers)
 
-    assert asyncio.run(main()) == (Answer(200, "", b"OK"), 2)
+    assert asyncio.run(main()) == (ApiResponse(200, "", b"OK"), 2)

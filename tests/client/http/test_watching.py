@@ -234,7 +234,7 @@ def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
         changes(store)
         async with serving(ApiServer(store)) as first:
             access = first.access
-        async with KubernetesCluster(access, chance=random.Random(0)) as cluster:
+        async with KubernetesCluster(access, rng=random.Random(0)) as cluster:
             waiting = asyncio.ensure_future(collect(cluster.watch(Pod, "4"), 2))
             await asyncio.sleep(0.05)
             assert not waiting.done()

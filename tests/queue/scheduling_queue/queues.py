@@ -195,8 +195,8 @@ class World:
         info = self.queue.find(f"default/{name}")
         if info is None:
             return "in flight" if name in self.flying else "nowhere"
-        assert info.part is not None
-        return info.part.label
+        assert info.sub_queue is not None
+        return info.sub_queue.label
 
     def pass_time(self, seconds: float) -> None:
         """Time passes, and every timer on the way is answered."""

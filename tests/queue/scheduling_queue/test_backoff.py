@@ -118,7 +118,7 @@ def test_which_heap(plugins: set[str], pending: set[str], is_rejected: bool) -> 
     queue, info = BackoffQueue(), failed(rejections=1)
     info.unschedulable_plugins, info.pending_plugins = frozenset(plugins), frozenset(pending)
     queue.push(info)
-    assert info.part is (queue.rejected if is_rejected else queue.broken)
+    assert info.sub_queue is (queue.rejected if is_rejected else queue.broken)
 
 
 @pytest.mark.parametrize(

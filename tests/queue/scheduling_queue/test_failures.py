@@ -46,11 +46,11 @@ def test_where_a_pod_comes_back_to(
     rejectors: list[str], pending: list[str], meanwhile: list[ClusterEvent], expected: str
 ) -> None:
     world = World(*PLUGINS)
-    world.queue.move_all(NODE_ADD)  # before it is popped, so not for it
+    world.queue.move_to_active_or_backoff(NODE_ADD)  # before it is popped, so not for it
     pod = world.add()
     world.pop()
     for event in meanwhile:
-        world.queue.move_all(event)
+        world.queue.move_to_active_or_backoff(event)
     assert world.fail("p", *rejectors, pending=pending)
     assert (world.where(), world.queue.is_in_flight(pod.uid)) == (expected, False)
     assert world.counts.incoming_pods[expected, "ScheduleAttemptFailure"] == 1
@@ -96,7 +96,7 @@ def test_counts_and_backoff(outcomes: str, expected: tuple[int, int, float]) -> 
         world.queue.activate([make_pod()])
         world.pop()
         world.clock.now += 0.25
-        world.queue.move_all(NODE_ADD)
+        world.queue.move_to_active_or_backoff(NODE_ADD)
         world.fail("p", *(["Fit"] if outcome == "R" else []))
     info = world.info()
     assert info.backoff_expiration is not None
@@ -109,7 +109,7 @@ def test_a_failure_forgets_who_rejected_or_gated_the_pod_before() -> None:
     world = World(gate, *PLUGINS)
     world.add()
     gate.closed.clear()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     world.pop()
     world.fail("p", "Fit", pending=["Pending"])
     info = world.info()
@@ -147,7 +147,7 @@ def test_a_pod_that_is_in_the_queue_already(
     else:
         world.reject("p", "Fit", uid="new")
         if part == "backoff":
-            world.queue.move_all(NODE_ADD)
+            world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == part
     present = world.info()
     with caplog.at_level(logging.ERROR):
@@ -172,7 +172,7 @@ def test_a_gate_may_close_meanwhile(rejectors: list[str], meanwhile: list[Cluste
     world.pop()
     gate.closed.add("p")
     for event in meanwhile:
-        world.queue.move_all(event)
+        world.queue.move_to_active_or_backoff(event)
     world.fail("p", *rejectors)
     info = world.info()
     assert (world.where(), info.gating_plugin) == ("unschedulable", "Gate")

@@ -74,7 +74,7 @@ def test_a_late_flush_moves_all_that_are_done() -> None:
     broken_pod(world, "c")
     for name in "ab":
         world.reject(name)
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     world.clock.now = 60.3
     world.queue.flush()
     assert world.queue.counts().active == 3

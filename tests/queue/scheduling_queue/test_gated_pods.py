@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.framework.events import Action, ClusterEvent, Resource, event_with_hint
 from bayplan.queue.object_events import ASSIGNED_POD_ADD, NODE_ADD, UNSCHEDULABLE_TIMEOUT
-from bayplan.queue.parts import PendingPods
+from bayplan.queue.sub_queues import PendingPods
 from bayplan.queue.timing import QueueSettings
 from bayplan.testing.builders import make_pod
 
@@ -38,10 +38,10 @@ def test_what_opens_a_gate(event: ClusterEvent, opened: bool) -> None:
     world.add()
     world.pop()
     gate.closed.add("p")
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     world.fail("p", "Fit")
     gate.closed.clear()
-    world.queue.move_all(event)
+    world.queue.move_to_active_or_backoff(event)
     assert (world.where() == "backoff") is opened
 
 
@@ -52,10 +52,10 @@ def test_hints_of_all_rejectors_are_asked_once_the_event_is_the_gates() -> None:
     world.add()
     world.pop()
     gate.closed.add("p")
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     world.fail("p", "Fit")
     gate.closed.clear()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == "backoff"
 
 
@@ -63,7 +63,7 @@ def test_a_gate_that_stays_closed_keeps_the_pod() -> None:
     gate = Gate({"p"})
     world = World(gate)
     world.add()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert (world.where(), gate.asked) == ("unschedulable", ["p", "p"])
     assert world.counts.incoming_pods == {
         ("unschedulable", "UnschedulablePodAdd"): 1,
@@ -76,10 +76,10 @@ def test_another_gate_may_close_when_the_first_opens() -> None:
     world = World(first, second)
     world.add()
     first.closed.clear()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert (world.where(), world.info().gating_plugin) == ("unschedulable", "OtherGate")
     second.closed.clear()
-    world.queue.move_all(ASSIGNED_POD_ADD)
+    world.queue.move_to_active_or_backoff(ASSIGNED_POD_ADD)
     assert world.where() == "active"
 
 
@@ -88,7 +88,7 @@ def test_a_gate_that_has_opened_still_wakes_the_pod_and_counts_as_a_rejector() -
     world = World(gate)
     world.add()
     gate.closed.clear()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert (world.where(), set(world.info().rejectors)) == ("active", {"Gate"})
 
 
@@ -101,7 +101,7 @@ def test_a_pod_that_has_passed_is_not_put_out_by_one_that_has_not(part: str) -> 
         world.add()
     else:
         world.reject()
-        world.queue.move_all(NODE_ADD)
+        world.queue.move_to_active_or_backoff(NODE_ADD)
     before = world.info()
     gate.closed.add("p")
     world.add()
@@ -133,7 +133,7 @@ def test_gates_and_backing_off(pop_from_backoff: bool, asked_on_entry: int, expe
     gate = Gate()
     world = World(gate, make_filter("Fit"), settings=QueueSettings(pop_from_backoff=pop_from_backoff))
     world.reject()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert (world.where(), len(gate.asked)) == ("backoff", asked_on_entry)
     gate.closed.add("p")
     world.pass_time(10)
@@ -146,7 +146,7 @@ def test_gates_and_activating(pop_from_backoff: bool) -> None:
     gate = Gate()
     world = World(gate, make_filter("Fit"), settings=QueueSettings(pop_from_backoff=pop_from_backoff))
     world.reject()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     gate.closed.add("p")
     world.queue.activate([make_pod()])
     assert world.where() == ("active" if pop_from_backoff else "unschedulable")
@@ -157,9 +157,9 @@ def test_a_gate_that_opens_lets_a_pod_back_off_that_has_to() -> None:
     world = World(gate, make_filter("Fit"))
     world.reject()
     gate.closed.add("p")
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     gate.closed.clear()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == "backoff"
 
 
@@ -172,7 +172,7 @@ def held(gate: str = "Gate") -> tuple[World, Gate]:
     world = World(closed, OtherGate())
     world.queue.pin(world.add(), gate)
     for _ in range(10):
-        world.queue.move_all(NODE_ADD)
+        world.queue.move_to_active_or_backoff(NODE_ADD)
     return world, closed
 
 
@@ -190,10 +190,10 @@ def test_one_that_another_gate_keeps_out_is() -> None:
 def test_once_it_is_released_events_concern_it_again() -> None:
     world, gate = held()
     world.queue.unpin(world.latest["default/p"])
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert (world.where(), gate.asked) == ("unschedulable", ["p"] * 3)
     gate.closed.clear()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == "active"
 
 
@@ -202,7 +202,7 @@ def test_it_is_released_though_it_has_changed_meanwhile() -> None:
     world.update(labels={"a": "b"})
     gate.closed.clear()
     world.queue.unpin(world.latest["default/p"])
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == "active"
 
 

@@ -9,8 +9,8 @@ import pytest
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import Code, Status
-from bayplan.queue.gates import Gates
 from bayplan.queue.observer import QueueCounts, QueueObserver
+from bayplan.queue.pre_enqueue import PreEnqueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.testing.builders import make_pod
 
@@ -33,7 +33,7 @@ def queued(profile: str = PROFILE) -> QueuedPod:
     ],
 )
 def test_answers(code: Code, admitted: bool) -> None:
-    assert Gates([make_profile(Gate({"p"}, code))]).admits(queued()) is admitted
+    assert PreEnqueue([make_profile(Gate({"p"}, code))]).run(queued()) is admitted
 
 
 def test_a_plugin_that_raises_keeps_the_pod_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -43,62 +43,62 @@ def test_a_plugin_that_raises_keeps_the_pod_out(caplog: pytest.LogCaptureFixture
 
     info = queued()
     with caplog.at_level(logging.ERROR):
-        assert not Gates([make_profile(Broken())]).admits(info)
+        assert not PreEnqueue([make_profile(Broken())]).run(info)
     assert info.gating_plugin == "Broken"
     assert "PreEnqueue plugin Broken failed for pod default/p" in caplog.text
 
 
 def test_a_profile_without_gates_lets_everybody_in() -> None:
-    assert Gates([make_profile()]).admits(queued())
+    assert PreEnqueue([make_profile()]).run(queued())
 
 
 def test_only_the_plugins_of_the_pods_own_profile_are_asked() -> None:
     ours, theirs = Gate(), Gate({"p"})
-    gates = Gates([make_profile(ours), make_profile(theirs, name="other")])
-    assert gates.admits(queued())
+    gates = PreEnqueue([make_profile(ours), make_profile(theirs, name="other")])
+    assert gates.run(queued())
     assert (ours.asked, theirs.asked) == (["p"], [])
 
 
 def test_the_first_refusal_ends_it() -> None:
     first, second = Gate({"p"}), OtherGate({"p"})
     info = queued()
-    Gates([make_profile(first, second)]).admits(info)
+    PreEnqueue([make_profile(first, second)]).run(info)
     assert (info.gating_plugin, second.asked) == ("Gate", [])
 
 
 def test_the_plugin_that_held_the_pod_is_asked_first() -> None:
     first, second = Gate(), OtherGate({"p"})
-    gates, info = Gates([make_profile(first, second)]), queued()
-    gates.admits(info)
-    gates.admits(info)
+    gates, info = PreEnqueue([make_profile(first, second)]), queued()
+    gates.run(info)
+    gates.run(info)
     assert (first.asked, second.asked) == (["p"], ["p", "p"])
 
 
 def test_a_plugin_that_lets_go_still_counts_as_a_rejector() -> None:
     """So its events still bring the pod back, and the pod does not pass for one whose attempt broke."""
     gate, info = Gate({"p"}), queued()
-    gates = Gates([make_profile(gate)])
-    gates.admits(info)
+    gates = PreEnqueue([make_profile(gate)])
+    gates.run(info)
     gate.closed.clear()
-    assert gates.admits(info)
+    assert gates.run(info)
     assert (info.gating_plugin, set(info.rejectors)) == ("", {"Gate"})
 
 
 def test_a_gated_pod_counts_as_rejected_by_each_plugin_once() -> None:
     counts, first, second = QueueCounts(), Gate({"p"}), OtherGate({"p"})
-    gates, info = Gates([make_profile(first, second)], counts), queued()
-    gates.admits(info)
-    gates.admits(info)
+    gates, info = PreEnqueue([make_profile(first, second)], counts), queued()
+    gates.run(info)
+    gates.run(info)
     assert counts.unschedulable_pods == {("Gate", PROFILE): 1}
     first.closed.clear()
-    gates.admits(info)
+    gates.run(info)
     assert counts.unschedulable_pods == {("Gate", PROFILE): 1, ("OtherGate", PROFILE): 1}
 
 
 def test_being_gated_ends_being_flushed() -> None:
     info = queued()
     info.was_flushed = True
-    Gates([make_profile(Gate({"p"}))]).admits(info)
+    PreEnqueue([make_profile(Gate({"p"}))]).run(info)
     assert not info.was_flushed
 
 
@@ -137,5 +137,5 @@ class Stopwatch(QueueObserver):
 )
 def test_an_observer_is_told_how_long_it_took(samples: bool, expected: list[tuple[str, ...]]) -> None:
     stopwatch = Stopwatch(samples)
-    Gates([make_profile(Gate(), OtherGate({"p"}))], stopwatch).admits(queued())
+    PreEnqueue([make_profile(Gate(), OtherGate({"p"}))], stopwatch).run(queued())
     assert stopwatch.told == expected

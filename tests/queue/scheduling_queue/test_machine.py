@@ -25,8 +25,8 @@ from bayplan.queue.object_events import (
     UNSCHEDULABLE_TIMEOUT,
     pod_update_events,
 )
-from bayplan.queue.parts import PendingPods
 from bayplan.queue.queued import QueuedPod
+from bayplan.queue.sub_queues import PendingPods
 from bayplan.queue.timing import QueueSettings
 from bayplan.testing.builders import make_pod
 
@@ -66,9 +66,9 @@ class Life:
 
 def state(info: QueuedPod) -> tuple[Any, ...]:
     """All of a record that a difference could show in."""
-    assert info.part is not None
+    assert info.sub_queue is not None
     return (
-        info.part.label,
+        info.sub_queue.label,
         info.pod,
         info.timestamp,
         info.attempts,
@@ -121,7 +121,7 @@ class QueueMachine(RuleBasedStateMachine):
         return name
 
     def is_parked(self, info: QueuedPod) -> bool:
-        return info.part is not None and info.part.label == "unschedulable"
+        return info.sub_queue is not None and info.sub_queue.label == "unschedulable"
 
     def is_flying(self, name: str) -> bool:
         return self.pods[name].uid in self.flying
@@ -189,13 +189,13 @@ class QueueMachine(RuleBasedStateMachine):
     def next_in_line(self) -> QueuedPod | None:
         """Who must be next, by looking at all records."""
         waiting = self.waiting.values()
-        active = [info for info in waiting if info.part is not None and info.part.label == "active"]
+        active = [info for info in waiting if info.sub_queue is not None and info.sub_queue.label == "active"]
         if active:
             return min(active, key=lambda info: (-info.pod.priority, info.timestamp, info.sequence))
         backing_off = [
             info
             for info in waiting
-            if info.part is not None and info.part.label == "backoff" and info.rejectors
+            if info.sub_queue is not None and info.sub_queue.label == "backoff" and info.rejectors
         ]
         if not self.early or not backing_off:
             return None
@@ -240,15 +240,15 @@ class QueueMachine(RuleBasedStateMachine):
         before = {name: self.entries(name) for name in self.waiting}
         for world in self.worlds:
             allowed = None if limit is None else lambda pod: pod.priority <= limit
-            world.queue.move_all(event, None, None, allowed)
+            world.queue.move_to_active_or_backoff(event, None, None, allowed)
         if self.worlds[0].queue.hints.listeners(event) is not None:
             self.record(event.label)
         gates = self.lives[0].gates
         for name, info in self.waiting.items():
-            assert info.part is not None
+            assert info.sub_queue is not None
             held = any(name in gate.closed for gate in gates)
             if name in expected and not held:
-                assert info.part.label in ("active", "backoff")
+                assert info.sub_queue.label in ("active", "backoff")
             elif name not in expected:
                 assert self.entries(name) == before[name]
 
@@ -302,7 +302,9 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def gauges_match_what_is_there(self) -> None:
         for world in self.worlds:
-            labels = Counter(info.part.label for info in self.waiting.values() if info.part is not None)
+            labels = Counter(
+                info.sub_queue.label for info in self.waiting.values() if info.sub_queue is not None
+            )
             gated = sum(self.is_parked(info) and bool(info.gating_plugin) for info in self.waiting.values())
             counts = world.queue.counts()
             assert (counts.active, counts.backoff) == (labels["active"], labels["backoff"])
@@ -317,10 +319,10 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def gated_pods_wait_and_pods_that_wait_have_a_rejector(self) -> None:
         for info in self.waiting.values():
-            assert info.part is not None
+            assert info.sub_queue is not None
             if self.is_parked(info):
                 assert info.rejectors
-            elif self.early or info.part.label == "active":
+            elif self.early or info.sub_queue.label == "active":
                 # Without the feature pods back off before they come to the gates.
                 assert not info.gating_plugin
 

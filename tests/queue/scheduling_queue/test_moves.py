@@ -30,7 +30,7 @@ def test_only_pods_that_the_event_helps_are_moved() -> None:
     world.reject("a")
     world.reject("b")
     world.reject("c", "Other")
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert [world.where(name) for name in "abc"] == ["backoff", "unschedulable", "unschedulable"]
 
 
@@ -47,7 +47,7 @@ def test_where_a_pod_is_moved(pending: list[str], later: float, expected: str) -
     world = World(make_filter("Fit"))
     world.reject("p", "Fit", pending=pending)
     world.clock.now += later
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == expected
     assert world.counts.incoming_pods[expected, "NodeAdd"] == 1
 
@@ -56,7 +56,7 @@ def test_a_move_does_not_change_the_record() -> None:
     world = World(make_filter("Fit"))
     world.reject()
     world.clock.now = 60.0
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     info = world.info()
     assert (info.timestamp, info.attempts, info.unschedulable_count) == (0.0, 1, 1)
 
@@ -67,7 +67,7 @@ def test_a_precheck_leaves_waiting_pods_out_but_not_those_in_flight() -> None:
     world.reject("high", priority=9)
     world.add("flying", priority=9)
     world.pop()
-    world.queue.move_all(NODE_ADD, precheck=lambda pod: pod.priority <= 5)
+    world.queue.move_to_active_or_backoff(NODE_ADD, precheck=lambda pod: pod.priority <= 5)
     world.fail("flying", "Fit")
     assert [world.where(name) for name in ("low", "high", "flying")] == [
         "backoff",
@@ -88,13 +88,13 @@ def test_what_is_recorded_for_pods_in_flight(event: Any, recorded: dict[str, int
     world = World(make_filter("Fit"))
     world.add()
     world.pop()
-    world.queue.move_all(event)
+    world.queue.move_to_active_or_backoff(event)
     assert world.queue.in_flight_counts() == recorded
 
 
 def test_nothing_is_recorded_while_nobody_is_in_flight() -> None:
     world = World(make_filter("Fit"))
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.queue.in_flight_counts() == {}
 
 
@@ -109,17 +109,17 @@ def test_hints_are_asked_only_about_pods_that_the_event_may_concern() -> None:
     world = World(make_filter("Fit", [deleted]), make_filter("Ports", [deleted]), make_filter("Name"))
     for name, plugin in (("a", "Fit"), ("b", "Name"), ("c", "Ports"), ("d", "Fit")):
         world.reject(name, plugin)
-    world.queue.move_all(ASSIGNED_POD_DELETE)
+    world.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE)
     assert sorted(asked) == ["a", "c", "d"]
     asked.clear()
-    world.queue.move_all(ASSIGNED_POD_ADD)
+    world.queue.move_to_active_or_backoff(ASSIGNED_POD_ADD)
     assert asked == []
 
 
 def test_pods_rejected_by_extenders_are_moved_by_anything() -> None:
     world = World(extenders=True)
     world.reject("p", "Extender")
-    world.queue.move_all(ASSIGNED_POD_ADD)
+    world.queue.move_to_active_or_backoff(ASSIGNED_POD_ADD)
     assert world.where() == "backoff"
 
 
@@ -129,7 +129,7 @@ def test_each_profile_has_its_own_registrations() -> None:
     world = World(profiles=[ours, theirs])
     world.reject("ours")
     world.reject("theirs", scheduler_name="other")
-    world.queue.move_all(ASSIGNED_POD_ADD)
+    world.queue.move_to_active_or_backoff(ASSIGNED_POD_ADD)
     assert (world.where("ours"), world.where("theirs")) == ("unschedulable", "backoff")
 
 
@@ -147,6 +147,6 @@ def test_a_plugin_may_activate_others_while_it_is_asked() -> None:
         world.add(name)
         world.pop()
         world.fail(name, "Fit")
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert (world.where("a"), world.where("b")) == ("backoff", "active")
     assert world.counts.incoming_pods["backoff", "NodeAdd"] == 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bayplan.queue.object_events import NODE_ADD
-from bayplan.queue.parts import PendingPods
 from bayplan.queue.queue import SchedulingQueue
+from bayplan.queue.sub_queues import PendingPods
 
 from .queues import PROFILE, Clock, Columns, Gate, World, make_filter, make_profile
 
@@ -14,7 +14,7 @@ def busy_world() -> World:
     world = World(Gate({"gated"}), make_filter("Fit"), make_filter("Ports", []))
     world.add("gated")
     world.reject("backing off")
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     world.reject("a", "Fit", "Ports", priority=1)
     world.reject("b", "Ports", priority=1)
     world.add("flying")
@@ -71,7 +71,7 @@ def test_a_queue_that_nobody_observes_works_the_same() -> None:
     while (info := queue.pop()) is not None:
         popped.append(info.pod.name)
         queue.add_unschedulable_if_not_present(info, info.pod, ["Fit"])
-    queue.move_all(NODE_ADD)
+    queue.move_to_active_or_backoff(NODE_ADD)
     assert queue.hints.registered(PROFILE, "Extender") == ()
     assert popped == ["broken", "a", "b", "active", "backing off", "gated"]
     assert queue.counts() == PendingPods(active=0, backoff=6, unschedulable=0, gated=0)

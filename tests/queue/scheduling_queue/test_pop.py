@@ -51,7 +51,7 @@ def test_pods_that_come_back_at_the_same_time_stand_in_the_order_in_which_they_d
     for name in "cab":
         world.fail(name, "Fit")
     world.clock.now = 20.0
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.pop_all() == ["c", "a", "b"]
 
 
@@ -62,7 +62,7 @@ def test_moves_do_not_change_the_order() -> None:
         world.reject(name)
         world.clock.now += 20.0
     world.add("d")
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.pop_all() == ["a", "b", "c", "d"]
 
 
@@ -75,7 +75,7 @@ def test_a_pod_that_backs_off_is_popped_at_once_when_nobody_is_active() -> None:
     world = World(make_filter("Fit"))
     world.reject("low")
     world.reject("high", priority=1)
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert (world.where("low"), world.where("high")) == ("backoff", "backoff")
     world.add("new")
     assert world.pop_all() == ["new", "high", "low"]
@@ -97,7 +97,7 @@ def test_a_pod_whose_attempt_broke_is_never_popped_early() -> None:
 def test_without_the_feature_nobody_is_popped_early() -> None:
     world = World(make_filter("Fit"), settings=QueueSettings(pop_from_backoff=False))
     world.reject()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert (world.where(), world.queue.has_ready, world.pop()) == ("backoff", False, None)
 
 
@@ -112,7 +112,7 @@ def test_popping_counts_attempts_and_cycles() -> None:
 def test_who_rejected_a_pod_is_remembered_while_it_is_tried() -> None:
     world = World(make_filter("Fit"))
     world.reject()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     world.pop()
     assert world.flying["p"].rejectors == {"Fit"}
     assert world.counts.unschedulable_pods == {("Fit", "default-scheduler"): 0}
@@ -152,7 +152,7 @@ def test_done_ends_the_attempt_and_may_be_said_twice() -> None:
 def test_a_closed_queue_still_gives_the_pods_that_wait() -> None:
     world = World(make_filter("Fit"))
     world.reject("b")
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     for name in "ac":
         world.add(name)
     assert world.pop() == "a"
@@ -175,7 +175,7 @@ def test_the_first_attempt_counts_from(gated: bool, expected: float) -> None:
     world.add()
     world.clock.now = 9.0
     gate.closed.clear()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     world.pop()
     world.clock.now = 30.0
     world.fail("p", "Fit")

@@ -58,7 +58,11 @@ def test_nothing_is_left_of_a_pod_that_is_taken_out() -> None:
     info = rejected("p", "Fit", "Ports")
     pods = waiting(info)
     pods.remove(info)
-    assert (len(pods), pods.rejected_by([(PROFILE, "Fit"), (PROFILE, "Ports")]), info.part) == (0, [], None)
+    assert (len(pods), pods.rejected_by([(PROFILE, "Fit"), (PROFILE, "Ports")]), info.sub_queue) == (
+        0,
+        [],
+        None,
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def put_into(world: World, part: str) -> None:
         return
     world.reject()
     if part == "backoff":
-        world.queue.move_all(NODE_ADD)
+        world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == part
 
 
@@ -56,7 +56,7 @@ def test_an_update_may_change_the_order(part: str) -> None:
         world.add("q", priority=1)
     else:
         world.reject("q", priority=1)
-        world.queue.move_all(NODE_ADD)
+        world.queue.move_to_active_or_backoff(NODE_ADD)
     world.update("p", priority=2)
     counts = world.queue.counts()
     assert counts.active + counts.backoff == 2
@@ -178,7 +178,7 @@ def test_a_pod_that_an_update_takes_to_the_next_gate_is_found_by_that_gates_even
     world.update(labels={"a": "b"})
     assert (world.where(), world.info().gating_plugin) == ("unschedulable", "OtherGate")
     second.closed.clear()
-    world.queue.move_all(NODE_ADD)
+    world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == "active"
 
 
@@ -247,7 +247,7 @@ def test_a_pod_is_nominated_to_where_its_status_says(steps: str, nominated: bool
         if step == "updated":
             world.update(nominated_node="n", labels={"a": "b"})
         elif step == "opened":
-            world.queue.move_all(NODE_ADD)
+            world.queue.move_to_active_or_backoff(NODE_ADD)
         elif step == "activated":
             world.queue.activate([make_pod()])
     assert world.columns.nodes() == ({"p": "n"} if nominated else {})

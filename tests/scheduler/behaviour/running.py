@@ -197,10 +197,10 @@ class World:
             if event.regarding is not None and event.regarding.name == name
         ]
 
-    def part(self, name: str) -> str:
+    def sub_queue(self, name: str) -> str:
         """Where in the queue the pod waits; empty where it does not."""
         info = self.context.queue.find(f"default/{name}")
-        return "" if info is None or info.part is None else info.part.label
+        return "" if info is None or info.sub_queue is None else info.sub_queue.label
 
     def attempts(self, name: str) -> int:
         """How often it has been decided about the pod."""

@@ -55,7 +55,7 @@ async def test_a_pod_that_is_being_deleted_is_not_tried_and_its_event_says_so() 
         await world.show(Change.ADDED, make_pod("p", deleted=MIDNIGHT))
         assert world.events("p") == [("FailedScheduling", "skip schedule deleting pod: default/p")]
         assert world.decisions == []
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
 
 
 @virtual
@@ -155,7 +155,7 @@ async def test_no_node_fits() -> None:
     async with running(make_node("n", cpu="1"), make_pod("p", cpu="2")) as world:
         assert world.condition("p") == ("False", "Unschedulable", TOO_BIG)
         assert world.events("p") == [("FailedScheduling", TOO_BIG)]
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"
 
 
 @virtual
@@ -177,7 +177,7 @@ async def test_there_are_no_nodes() -> None:
 async def test_a_pod_without_any_node_is_tried_again_after_a_growing_backoff() -> None:
     """As after an error: it does not wait for an event."""
     async with running(make_pod("p")) as world:
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
         tries = []
         for _ in range(25):
             tries.append(world.attempts("p"))
@@ -306,7 +306,7 @@ async def test_a_plugin_that_breaks_fails_the_attempt_with_its_name(
         await world.create(make_pod("p"), make_pod("q"))
         assert world.condition("p") == ("False", "SchedulerError", text)
         assert world.events("p") == [("FailedScheduling", text)]
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
         assert world.condition("q") != ("False", "SchedulerError", text)
         broken = False
         await world.after(2)
@@ -323,7 +323,7 @@ async def test_a_postfilter_that_breaks_says_so_behind_the_reasons() -> None:
         text = f"0/1 nodes are available: 1 Insufficient cpu. {BOOM}"
         assert world.condition("p") == ("False", "Unschedulable", text)
         assert world.nominated("p") == "n"
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"
 
 
 @virtual
@@ -340,4 +340,4 @@ async def test_a_prefilter_that_rejects_speaks_for_all_nodes() -> None:
     x = plugin("X", pre_filter=lambda *_: unresolvable("not on a Friday"))
     async with running(make_node("a"), make_node("b"), make_pod("p"), plugins=[x]) as world:
         assert world.message("p").startswith("0/2 nodes are available: not on a Friday. ")
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"

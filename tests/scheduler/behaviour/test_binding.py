@@ -119,7 +119,7 @@ async def test_a_preflight_that_fails_ends_the_attempt(answer: Status, text: str
     work = Works(flight=answer)
     async with running(make_node("n"), make_pod("p"), plugins=[work.named("X")]) as world:
         assert world.condition("p") == ("False", "SchedulerError", text)
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
         assert work.lines == []
 
 
@@ -129,7 +129,7 @@ async def test_a_rejection_by_prebind_is_told_as_one_and_tried_again_like_an_err
     work = Works(answer=unschedulable("the volume is gone"))
     async with running(make_node("n"), make_pod("p"), plugins=[work.named("X")]) as world:
         assert world.condition("p") == ("False", "Unschedulable", "the volume is gone")
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
         await world.after(1)
         assert world.attempts("p") == 1
         await world.after(1)
@@ -265,7 +265,7 @@ async def test_the_first_binder_that_does_not_skip_decides() -> None:
 @virtual
 async def test_a_pod_that_every_binder_skips_is_tried_again_without_a_word() -> None:
     async with running(make_node("n"), make_pod("p"), plugins=[binder(SKIP)], config=ONLY_X) as world:
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
         assert world.events("p") == []
         assert world.cluster.writes == []
         assert world.context.cache.assumed_count == 0
@@ -279,7 +279,7 @@ async def test_a_rejection_by_bind_is_told_as_one_and_tried_again_like_an_error(
         make_node("n"), make_pod("p"), plugins=[binder(unschedulable("no seat"))], config=ONLY_X
     ) as world:
         assert world.condition("p") == ("False", "Unschedulable", "no seat")
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
 
 
 @pytest.mark.parametrize("eager", [True, False], ids=["at once", "as tasks"])
@@ -316,7 +316,7 @@ async def test_a_binding_that_failed_is_told_and_tried_again(error: APIError) ->
         text = f'running Bind plugin "DefaultBinder": {error}'
         assert world.condition("p") == ("False", "SchedulerError", text)
         assert world.events("p") == [("FailedScheduling", text)]
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
         assert world.counted("p") == ""
         await world.after(2)
         assert world.node_of("p") == "n"
@@ -376,7 +376,7 @@ async def test_a_pod_of_which_others_disposed_while_it_was_being_bound(
         await world.create(make_pod("p"))
         meanwhile(world)
         await world.after(60)
-        assert world.part("p") == part
+        assert world.sub_queue("p") == part
         assert world.attempts("p") == 1
         assert world.context.cache.assumed_count == 0
         assert world.counted("p") in ("", "m")
@@ -389,10 +389,10 @@ async def test_a_failed_binding_frees_the_room_for_others() -> None:
         world.cluster.will_answer("bind", Answer(ConflictError("no"), seconds=3))
         await world.create(make_pod("p", cpu="3"))
         await world.create(make_pod("q", cpu="3"))
-        assert world.part("q") == "unschedulable"
+        assert world.sub_queue("q") == "unschedulable"
         await world.after(3)
         assert world.node_of("q") == "n"
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
 
 
 @virtual
@@ -417,7 +417,7 @@ async def test_a_pod_deleted_while_it_is_being_bound_makes_room_at_once() -> Non
         assert world.node_of("q") == "n"
         await world.after(60)
         assert world.counted("q") == "n"
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
 
 
 # After it
@@ -480,7 +480,7 @@ def activates(point: str, slow: bool) -> list[type[Plugin]]:
 @virtual
 async def test_a_plugin_can_have_pods_tried_after_this_one(point: str, seconds: float) -> None:
     async with running(make_node("n"), make_pod("q"), plugins=activates(point, slow=True)) as world:
-        assert world.part("q") == "unschedulable"
+        assert world.sub_queue("q") == "unschedulable"
         await world.create(make_pod("p"))
         if seconds:
             await world.after(seconds - 1)

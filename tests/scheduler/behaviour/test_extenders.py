@@ -116,7 +116,7 @@ async def test_a_filtering_extender_that_fails_is_told(monkeypatch: pytest.Monke
     monkeypatch.setattr(extenders, "answer", answer)
     async with running(make_node("n"), make_pod("p")) as world:
         assert world.condition("p") == ("False", "SchedulerError", "the webhook is down")
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
         await world.after(2)
         assert world.node_of("p") == "n"
 
@@ -136,7 +136,7 @@ async def test_a_pod_that_extenders_turn_away_is_woken_by_any_change(monkeypatch
     monkeypatch.setattr(extenders, "answer", answer)
     async with running(make_node("n"), make_pod("p")) as world:
         assert world.message("p").startswith("0/1 nodes are available: 1 too loud. ")
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"
         refuse = False
         await world.update_node(make_node("n", labels={"a": "b"}))
         assert world.node_of("p") == "n"

@@ -143,7 +143,7 @@ async def test_a_pod_that_is_gone_when_its_attempt_fails_does_not_come_back() ->
         await world.delete("p")
         await world.after(30)
         assert world.attempts("p") == 1
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         assert [reason for reason, _ in world.events("p")] == ["FailedScheduling"]
 
 
@@ -155,7 +155,7 @@ async def test_a_pod_that_somebody_else_bound_meanwhile_does_not_come_back() -> 
         world.store.bind("p", "default", "m")
         await world.after(30)
         assert world.attempts("p") == 1
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         assert world.counted("p") == "m"
         ((reason, note),) = world.events("p")
         assert reason == "FailedScheduling"
@@ -229,7 +229,7 @@ async def test_a_status_is_given_up_after_four_tries(caplog: pytest.LogCaptureFi
         await world.after(10)
         assert world.cluster.written("patch") == ["p"] * 4
         assert world.condition("p") is None
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"
     assert "cannot write the status of pod default/p: 500: down" in caplog.text
 
 

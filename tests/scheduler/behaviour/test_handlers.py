@@ -48,14 +48,16 @@ class Heard(NamedTuple):
 def listen(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Heard]:
     """What the queue hears from now on."""
     heard: list[Heard] = []
-    tell = world.context.queue.move_all
+    tell = world.context.queue.move_to_active_or_backoff
 
-    def move_all(event: ClusterEvent, old: Any = None, new: Any = None, precheck: Any = None) -> None:
+    def move_to_active_or_backoff(
+        event: ClusterEvent, old: Any = None, new: Any = None, precheck: Any = None
+    ) -> None:
         cache = world.context.cache
         heard.append(Heard(event.label, old, new, cache.cluster.node_count, cache.pod_count))
         tell(event, old, new, precheck)
 
-    monkeypatch.setattr(world.context.queue, "move_all", move_all)
+    monkeypatch.setattr(world.context.queue, "move_to_active_or_backoff", move_to_active_or_backoff)
     return heard
 
 
@@ -249,7 +251,7 @@ async def test_a_waiting_pod_that_is_deleted_is_forgotten() -> None:
     async with running(NODE, make_pod("p", cpu="64")) as world:
         await world.delete("p")
         await world.create(make_node("m", cpu="64"))
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         assert world.attempts("p") == 1
 
 
@@ -259,7 +261,7 @@ async def test_a_waiting_pod_that_somebody_else_binds_leaves_the_queue_and_count
         await world.create(make_node("m", cpu="4"))
         world.store.bind("p", "default", "m")
         await world.create(make_pod("q", cpu="1"))
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         assert world.counted("p") == "m"
         assert world.node_of("q") == "n"
 
@@ -312,7 +314,7 @@ async def test_changes_of_a_pod_that_is_being_bound_are_ignored() -> None:
         world.cluster.will_answer("bind", Answer(seconds=5))
         await world.create(make_pod("p"))
         await world.update("p", labelled)
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         await world.after(5)
         assert world.node_of("p") == "n"
         assert world.attempts("p") == 1
@@ -423,6 +425,6 @@ async def test_a_pod_whose_binding_was_never_seen_is_removed_all_the_same() -> N
         await world.create(make_pod("p", cpu="5"))
         bound = replace(world.pod("p"), spec=replace(world.pod("p").spec, node_name="n"))
         await world.show(Change.DELETED, bound)
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         await world.create(make_pod("q", cpu="4"))
         assert world.node_of("q") == "n"

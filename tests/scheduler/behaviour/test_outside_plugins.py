@@ -279,7 +279,7 @@ async def test_a_plugin_that_answers_nonsense_is_told_so(
         assert condition[:2] == ("False", "SchedulerError")
         assert f'"{name}"' in condition[2]
         assert text in condition[2]
-        assert world.part("p") == "backoff"
+        assert world.sub_queue("p") == "backoff"
         assert world.node_of("q") != ""
 
 

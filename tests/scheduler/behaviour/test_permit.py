@@ -103,7 +103,7 @@ async def test_where_reserve_fails_all_plugins_undo_it_in_reverse(
     async with running(make_node("n"), make_pod("p"), plugins=log.plugins) as world:
         assert log.lines == ["+A", "+B", *UNDONE]
         assert world.condition("p") == ("False", reason, message)
-        assert world.part("p") == part
+        assert world.sub_queue("p") == part
         assert world.counted("p") == ""
 
 
@@ -215,7 +215,7 @@ async def test_a_rejection_at_permit_is_final_although_others_asked_to_wait() ->
         text = "0/1 nodes are available: 1 not you."
         assert world.condition("p") == ("False", "Unschedulable", text)
         assert world.events("p") == [("FailedScheduling", text)]
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"
         assert len(world.context.waiting) == 0
         assert world.nominated("p") == ""
 
@@ -236,7 +236,7 @@ async def test_a_waiting_pod_that_is_rejected_waits_for_events_of_the_plugin_tha
         text = "0/1 nodes are available: 1 the band broke up."
         assert world.condition("p") == ("False", "Unschedulable", text)
         assert world.nominated("p") == ""
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"
         assert world.counted("p") == ""
         await world.after(60)
         assert world.node_of("p") == ""
@@ -261,7 +261,7 @@ async def test_a_pod_that_waited_in_vain_is_rejected(asked: float, seconds: floa
         await world.after(0.001)
         message = f"0/1 nodes are available: 1 rejected due to timeout after waiting {text} at plugin X."
         assert world.condition("p") == ("False", "Unschedulable", message)
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"
 
 
 @virtual
@@ -292,7 +292,7 @@ async def test_the_room_of_a_pod_that_waited_in_vain_is_given_to_others() -> Non
         assert world.node_of("q") == ""
         await world.after(1)
         assert world.node_of("q") == "n"
-        assert world.part("p") == "unschedulable"
+        assert world.sub_queue("p") == "unschedulable"
 
 
 @virtual
@@ -306,7 +306,7 @@ async def test_a_waiting_pod_that_is_deleted_makes_room_and_is_heard_of_no_more(
         await world.after(0)
         assert len(world.context.waiting) == 0
         assert world.context.cache.assumed_count == 0
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         assert world.node_of("q") == "n"
         assert world.cluster.written("bind") == ["q"]
 
@@ -343,7 +343,7 @@ async def test_a_waiting_pod_that_somebody_else_binds_counts_where_it_is() -> No
         allow(world, "p", "X")
         await world.after(0)
         assert world.counted("p") == other
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         assert world.context.cache.assumed_count == 0
 
 

@@ -331,7 +331,7 @@ async def test_one_that_is_deleted_while_its_victim_is_being_evicted_leaves_noth
         await world.delete("p")
         await world.after(10)
         assert world.context.queue.nominations.preemptions == {}
-        assert world.part("p") == ""
+        assert world.sub_queue("p") == ""
         assert world.names() == ["victim"]
 
 
@@ -371,7 +371,7 @@ async def test_a_victim_that_waits_for_a_permit_is_turned_away_in_memory() -> No
             "waiting on permit for pod: preempted",
         )
         assert world.condition("victim", "DisruptionTarget") is None
-        assert world.part("victim") == "backoff"
+        assert world.sub_queue("victim") == "backoff"
 
 
 def works_for(name: str, *, stubborn: bool = False) -> type[Plugin]:

@@ -294,7 +294,7 @@ def test_what_cannot_come_true_any_more_ends_the_attempt(happens: Act, message: 
             text = f"{FAILED}binding volumes: {message}"
             assert world.condition("p") == ("False", "SchedulerError", text)
             assert ("FailedScheduling", text) in world.events("p")
-            assert world.part("p")
+            assert world.sub_queue("p")
             assert metrics.families[VOLUME_STAGE_ERRORS]["bind",].value == 1
 
     life()

@@ -68,7 +68,7 @@ def talk(conversation: Callable[[EmbeddedServer, KubernetesCluster], Awaitable[T
         async with EmbeddedServer() as server:
             tls = TLSSettings(ca_file=str(server.certificates.ca))
             access = Access(server.url, tls=tls, token=server.token)
-            cluster = KubernetesCluster(access, qps=-1, chance=random.Random(0))
+            cluster = KubernetesCluster(access, qps=-1, rng=random.Random(0))
             try:
                 return await conversation(server, cluster)
             finally:

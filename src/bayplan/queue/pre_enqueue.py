@@ -1,7 +1,6 @@
-"""PreEnqueue: plugins that keep a pod out of the queue until its time has come.
+"""PreEnqueue: plugins that keep a pod out of the active queue.
 
-A pod that is kept out is not tried, makes no event and costs nothing. It waits among the unschedulable pods
-for the events of the one plugin that holds it.
+A gated pod is not tried and costs nothing. It is unschedulable until an event of the plugin that gates it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Gate:
     check: Callable[[Pod], Status | None]
 
 
-class Gates:
+class PreEnqueue:
     """The PreEnqueue plugins of all profiles."""
 
     def __init__(self, profiles: Iterable[Profile], observer: QueueObserver | None = None) -> None:
@@ -48,19 +47,19 @@ class Gates:
         }
         """The same, with each of them first."""
 
-    def admits(self, info: QueuedPod) -> bool:
-        """Asks the plugins, the one that held the pod before first. What they say goes into the record."""
+    def run(self, info: QueuedPod) -> bool:
+        """Runs the plugins, first the one that gated the pod before; the result goes into the record."""
         observer = self._observer
         if observer is None:
-            plugin = self._closed_by(info, None)
+            plugin = self._rejected_by(info, None)
         else:
             started = observer.clock()
-            plugin = self._closed_by(info, observer if observer.samples_plugins() else None)
+            plugin = self._rejected_by(info, observer if observer.samples_plugins() else None)
             observer.pre_enqueue(info.profile, observer.clock() - started)
         info.gating_plugin = plugin
         if not plugin:
-            # The plugin stays among those that rejected the pod until its next attempt fails: should
-            # something else stop the pod on its way, this one's events still bring it back.
+            # The plugin stays among those that rejected the pod until its next attempt fails: if another
+            # plugin gates the pod meanwhile, events of this one still requeue it.
             return True
         info.was_flushed = False
         if plugin not in info.unschedulable_plugins:
@@ -69,8 +68,8 @@ class Gates:
                 observer.unschedulable(plugin, info.profile, 1)
         return False
 
-    def keeps(self, info: QueuedPod) -> bool:
-        """Whether the gate that holds the pod is still closed. If not, all of them are yet to be asked."""
+    def still_rejects(self, info: QueuedPod) -> bool:
+        """Whether the plugin that gates the pod still rejects it. If not, all plugins have yet to be run."""
         gates = self._with_first.get((info.profile, info.gating_plugin))
         if not gates:
             return False
@@ -84,7 +83,7 @@ class Gates:
             observer.pre_enqueue(info.profile, observer.clock() - started)
         return True
 
-    def _closed_by(self, info: QueuedPod, timed_by: QueueObserver | None) -> str:
+    def _rejected_by(self, info: QueuedPod, timed_by: QueueObserver | None) -> str:
         pod = info.pod
         profile = pod.spec.scheduler_name
         gates = self._gates.get(profile, ())
@@ -102,9 +101,9 @@ def _ask(gate: Gate, pod: Pod) -> Status | None:
         answer: object = gate.check(pod)
         if answer is None or isinstance(answer, Status):
             return answer
-        raise TypeError(f"PreEnqueue gave {answer!r}")
+        raise TypeError(f"PreEnqueue returned {answer!r}")
     except Exception as error:
-        _log.exception("PreEnqueue plugin %s failed for pod %s, which has to wait", gate.plugin, pod.key)
+        _log.exception("PreEnqueue plugin %s failed for pod %s, which stays gated", gate.plugin, pod.key)
         return failure(str(error))
 
 

@@ -6,7 +6,9 @@ import logging
 
 import pytest
 
-from bayplan.client.advice import (
+from bayplan.client.api_errors import NotServedError
+from bayplan.client.once_logger import OnceLogger
+from bayplan.client.remedies import (
     ANONYMOUS,
     FORBIDDEN,
     NOT_PLAIN,
@@ -16,8 +18,6 @@ from bayplan.client.advice import (
     UNAUTHORIZED,
     explained,
 )
-from bayplan.client.complaints import Complaints
-from bayplan.client.refusals import NotServedError
 from bayplan.client.requests import UnreachableError
 from bayplan.errors import APIError, ForbiddenError, ServerError, UnauthorizedError
 
@@ -61,15 +61,15 @@ def test_what_to_do_about(error: APIError, advice: str) -> None:
 
 def test_each_cause_is_told_when_it_comes_up(caplog: pytest.LogCaptureFixture) -> None:
     """How long a watch was asked for is no cause."""
-    complaints = Complaints(logging.getLogger("somewhere"))
+    problems = OnceLogger(logging.getLogger("somewhere"))
     with caplog.at_level("INFO"):
-        complaints.over("fine")
+        problems.resolved("fine")
         for seconds in (310, 450, 599):
-            complaints.about(f'Get "https://a/pods?timeoutSeconds={seconds}": connection refused')
-        complaints.about("Unauthorized")
-        complaints.over("fine again")
-        complaints.over("fine again")
-        complaints.about("Unauthorized")
+            problems.log(f'Get "https://a/pods?timeoutSeconds={seconds}": connection refused')
+        problems.log("Unauthorized")
+        problems.resolved("fine again")
+        problems.resolved("fine again")
+        problems.log("Unauthorized")
     assert caplog.messages == [
         'Get "https://a/pods?timeoutSeconds=310": connection refused',
         "Unauthorized",

@@ -1,18 +1,18 @@
-"""The parts of the queue, and the ways from one to another.
+"""The sub-queues (active, backoff, unschedulable), and the ways from one to another.
 
                  ┌────────────── active ◀──────────┐
-                 │                 ▲               │ its wait is over, or it is asked for by name
+                 │                 ▲               │ backoff completed, or activated
        popped    │                 │            backoff
        ◀─────────┘                 │               ▲
-       ◀── popped, nobody active ──┼───────────────┤
+       ◀── popped, none active   ──┼───────────────┤
                                    │               │
-                       gates ──────┴───────────────┘
-                         │ ▲  something happened
-                  closed ▼ │
+                  PreEnqueue ──────┴───────────────┘
+                         │ ▲  cluster event
+                rejected ▼ │
                      unschedulable
 
-Nothing here decides *whether* a pod is to move; that is the business of `queue.py` and `hints.py`. But
-everything that enters the active or the backoff part goes through the gates, and may end up behind them.
+`queue.py` and `hints.py` decide *whether* a pod moves. Every pod that enters the active or the backoff queue
+passes the PreEnqueue plugins here; a rejected pod is gated and becomes unschedulable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import Any, Final
 
 from bayplan.api.pod import Pod
 from bayplan.queue.backoff import BackoffQueue
-from bayplan.queue.gates import Gates
 from bayplan.queue.heap import PodHeap
 from bayplan.queue.hints import Strategy
 from bayplan.queue.nominations import Nominations
@@ -34,16 +33,17 @@ from bayplan.queue.object_events import (
     UNSCHEDULABLE_POD_UPDATE,
 )
 from bayplan.queue.observer import QueueObserver
+from bayplan.queue.pre_enqueue import PreEnqueue
 from bayplan.queue.queued import NEVER, QueuedPod
 from bayplan.queue.unschedulable import UnschedulablePods
 
 NOMINATING: Final = frozenset({UNSCHEDULABLE_POD_ADD.label, UNSCHEDULABLE_POD_UPDATE.label})
-"""The labels under which a pod that enters the active part is nominated to where its status says."""
+"""Events at which a pod that becomes active is nominated to the node in its status."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPods:
-    """How many pods wait where: the gauges of `pending_pods`."""
+    """The number of pods by sub-queue: the gauges of `pending_pods`."""
 
     active: int
     backoff: int
@@ -51,23 +51,23 @@ class PendingPods:
     gated: int
 
 
-class Parts:
-    """All waiting pods by key, each in one part.
+class SubQueues:
+    """All pending pods by key, each in one sub-queue.
 
     Args:
-        gates_before_backoff: whether a pod goes through the gates when it starts to back off, and not again
-            when it becomes active; otherwise it is the other way round.
+        pre_enqueue_before_backoff: whether PreEnqueue runs when a pod enters the backoff queue, and not again
+            when it becomes active from there; otherwise it runs only when it becomes active.
     """
 
     def __init__(
         self,
         backoff: BackoffQueue,
-        gates: Gates,
+        pre_enqueue: PreEnqueue,
         nominations: Nominations,
         sort_key: Callable[[Pod, float], Any],
         now: Callable[[], float],
         *,
-        gates_before_backoff: bool = True,
+        pre_enqueue_before_backoff: bool = True,
         observer: QueueObserver | None = None,
     ) -> None:
         self.active = PodHeap("active")
@@ -77,22 +77,22 @@ class Parts:
         self.pods: dict[str, QueuedPod] = {}
         self.pinned: dict[str, str] = {}
         """By uid, for pinned pods: the PreEnqueue plugin that keeps them out until they are unpinned."""
-        self._gates = gates
+        self._pre_enqueue = pre_enqueue
         self._sort_key = sort_key
         self._now = now
-        self._gates_before_backoff = gates_before_backoff
+        self._pre_enqueue_before_backoff = pre_enqueue_before_backoff
         self._observer = observer
         self._sequence = count()
 
     def new(self, pod: Pod) -> QueuedPod:
-        """The record of a pod that was not known before. It waits nowhere yet."""
+        """The record of a new pod, which is in no sub-queue yet."""
         timestamp = self._now()
         info = QueuedPod(pod, pod.key, timestamp, next(self._sequence))
         info.sort_key = self._sort_key(pod, timestamp)
         return info
 
     def restamp(self, info: QueuedPod) -> None:
-        """The pod comes back from an attempt: its wait begins anew."""
+        """The pod comes back from an attempt: its timestamp and backoff start again."""
         info.timestamp = self._now()
         info.sequence = next(self._sequence)
         info.backoff_expiration = None
@@ -101,23 +101,23 @@ class Parts:
         info.sort_key = self._sort_key(info.pod, info.timestamp)
 
     def set_pod(self, info: QueuedPod, pod: Pod) -> None:
-        """The object of a waiting pod has changed. It keeps its part; its place there may change."""
+        """The object of a pending pod has changed. It stays in its sub-queue; its position may change."""
         info.pod = pod
         sort_key = self._sort_key(pod, info.timestamp)
         if sort_key == info.sort_key:
             return
         info.sort_key = sort_key
-        if info.part is self.active:
+        if info.sub_queue is self.active:
             self.active.remove(info)
             self.active.push(info, sort_key)
         else:
             self.backoff.reorder(info)
 
     def take_first(self) -> QueuedPod | None:
-        """Takes out the pod that is next: the first active one, else one that backs off after a rejection."""
+        """Removes the next pod: the first active one, else one that backs off after a rejection."""
         info = self.active.pop()
         if info is None:
-            if not self._gates_before_backoff:
+            if not self._pre_enqueue_before_backoff:
                 return None
             info = self.backoff.rejected.pop()
             if info is None:
@@ -130,22 +130,26 @@ class Parts:
     @property
     def has_ready(self) -> bool:
         """Whether `take_first` would find a pod."""
-        return bool(self.active) or (self._gates_before_backoff and bool(self.backoff.rejected))
+        return bool(self.active) or (self._pre_enqueue_before_backoff and bool(self.backoff.rejected))
 
     def take_out(self, info: QueuedPod) -> None:
-        """Takes a waiting pod out of wherever it is."""
-        assert info.part is not None
-        info.part.remove(info)
+        """Removes a pending pod from its sub-queue."""
+        assert info.sub_queue is not None
+        info.sub_queue.remove(info)
         del self.pods[info.key]
 
     def stays_gated(self, info: QueuedPod, label: str) -> bool:
-        """Whether a gate keeps a waiting pod where it is, though something happened that may help it.
+        """Whether a gated pod stays gated at an event that may make it schedulable.
 
-        While pods make room for many others each deletion concerns all of those, and none of them can go yet.
-        So a closed gate is asked about first, and the pod not taken out and put back. One that is held is not
-        asked about again.
+        While the victims of many preemptors are deleted, each deletion is such an event for all of them, and
+        none can be scheduled yet. So its PreEnqueue plugin is asked first, before the pod is moved, and that
+        of a pinned pod is not asked again.
         """
-        if not info.gating_plugin or not self._gates_before_backoff or not self._gates.keeps(info):
+        if (
+            not info.gating_plugin
+            or not self._pre_enqueue_before_backoff
+            or not self._pre_enqueue.still_rejects(info)
+        ):
             return False
         if self._observer is not None:
             self._observer.incoming("unschedulable", label)
@@ -158,27 +162,27 @@ class Parts:
         if self.pinned.pop(pod.uid, None) is None:
             return
         info = self.pods.get(pod.key)
-        if info is not None and info.part is self.unschedulable:
+        if info is not None and info.sub_queue is self.unschedulable:
             self.unschedulable.put(info)
 
     def requeue(self, info: QueuedPod, strategy: Strategy, label: str) -> bool:
-        """Puts a pod where the strategy says, unless a gate is closed. True: it can be popped."""
+        """Moves a pod as the strategy says, unless PreEnqueue rejects it. True: it can be popped."""
         if strategy is Strategy.SKIP:
-            self._park(info, label)
+            self._to_unschedulable(info, label)
             return False
         if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(info, self._now()):
             return self._to_backoff(info, label)
         return self.to_active(info, label)
 
     def to_active(self, info: QueuedPod, label: str, *, from_backoff: bool = False) -> bool:
-        """Makes a pod active, unless a gate is closed."""
-        passed_before = from_backoff and self._gates_before_backoff
-        if not passed_before and not self._gates.admits(info):
-            self._park_unless_ready(info, label)
+        """Makes a pod active, unless PreEnqueue rejects it."""
+        passed_before = from_backoff and self._pre_enqueue_before_backoff
+        if not passed_before and not self._pre_enqueue.run(info):
+            self._to_unschedulable_unless_ready(info, label)
             return False
         if info.initial_attempt_timestamp is None:
             info.initial_attempt_timestamp = self._now()
-        self._settle(info)
+        self._set_record(info)
         self.active.push(info, info.sort_key)
         if self._observer is not None:
             self._observer.incoming("active", label)
@@ -187,36 +191,36 @@ class Parts:
         return True
 
     def _to_backoff(self, info: QueuedPod, label: str) -> bool:
-        if self._gates_before_backoff and not self._gates.admits(info):
-            self._park_unless_ready(info, label)
+        if self._pre_enqueue_before_backoff and not self._pre_enqueue.run(info):
+            self._to_unschedulable_unless_ready(info, label)
             return False
-        self._settle(info)
+        self._set_record(info)
         self.backoff.push(info)
         if self._observer is not None:
             self._observer.incoming("backoff", label)
         return True
 
-    def _park_unless_ready(self, info: QueuedPod, label: str) -> None:
-        """A record that a gate stopped does not take the place of one that has passed the gates."""
+    def _to_unschedulable_unless_ready(self, info: QueuedPod, label: str) -> None:
+        """A record that PreEnqueue rejected does not replace one that has passed it."""
         known = self.pods.get(info.key)
-        if known is None or known.part is self.unschedulable:
-            self._park(info, label)
+        if known is None or known.sub_queue is self.unschedulable:
+            self._to_unschedulable(info, label)
 
-    def _park(self, info: QueuedPod, label: str) -> None:
+    def _to_unschedulable(self, info: QueuedPod, label: str) -> None:
         known = self.pods.get(info.key)
-        was_here = known is not None and known.part is self.unschedulable
+        was_unschedulable = known is not None and known.sub_queue is self.unschedulable
         if known is not info:
-            self._settle(info)
+            self._set_record(info)
         self.unschedulable.put(info)
-        if not was_here and self._observer is not None:
+        if not was_unschedulable and self._observer is not None:
             self._observer.incoming("unschedulable", label)
 
-    def _settle(self, info: QueuedPod) -> None:
-        """Makes this the record of its pod; wherever the pod waited until now, it no longer does."""
+    def _set_record(self, info: QueuedPod) -> None:
+        """Makes this the record of its pod, and removes the pod from the sub-queue it was in."""
         pods, key = self.pods, info.key
         known = pods.get(key)
-        if known is not None and known.part is not None:
-            known.part.remove(known)
+        if known is not None and known.sub_queue is not None:
+            known.sub_queue.remove(known)
         pods[key] = info
         if self.nominations:
             self.nominations.pod_requeued(info.pod)
@@ -226,7 +230,7 @@ class Parts:
         return PendingPods(len(self.active), len(self.backoff), len(self.unschedulable) - gated, gated)
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        """Every waiting pod: those that are next first."""
+        """Every pending pod, in the order of the sub-queues."""
         yield from self.active
         yield from self.backoff
         yield from self.unschedulable

@@ -4,76 +4,83 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.client.answers import AnswerReader, MalformedError
-from bayplan.client.transport import Answer
+from bayplan.client.responses import MalformedError, ResponseReader
+from bayplan.client.transport import ApiResponse
 
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def read(*pieces: bytes, ends: bool = False) -> tuple[Answer | None, bool]:
+def read(*pieces: bytes, ends: bool = False) -> tuple[ApiResponse | None, bool]:
     """The answer, and whether the connection can be used again after it."""
-    reader = AnswerReader()
+    reader = ResponseReader()
     for piece in pieces:
         reader.feed(piece)
     if ends:
         reader.end()
-    return reader.answer, not reader.will_close
+    return reader.response, not reader.will_close
 
 
 ANSWERS = [
-    pytest.param(PLAIN, Answer(201, "", b"hello"), True, id="a length"),
-    pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Answer(200, "", b""), True, id="nothing"),
-    pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", Answer(204, "", b""), True, id="no content, no length"),
+    pytest.param(PLAIN, ApiResponse(201, "", b"hello"), True, id="a length"),
     pytest.param(
-        CHUNKED + b"5\r\nhello\r\n1;x=y\r\n!\r\n0\r\n\r\n", Answer(200, "", b"hello!"), True, id="chunks"
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ApiResponse(200, "", b""), True, id="nothing"
+    ),
+    pytest.param(
+        b"HTTP/1.1 204 No Content\r\n\r\n", ApiResponse(204, "", b""), True, id="no content, no length"
+    ),
+    pytest.param(
+        CHUNKED + b"5\r\nhello\r\n1;x=y\r\n!\r\n0\r\n\r\n", ApiResponse(200, "", b"hello!"), True, id="chunks"
     ),
     pytest.param(
         CHUNKED + b"a\r\n\r\n\r\n\r\n\r\n\r\n\r\n0\r\nX: y\r\n\r\n",
-        Answer(200, "", b"\r\n" * 5),
+        ApiResponse(200, "", b"\r\n" * 5),
         True,
         id="a chunk of line breaks, and a trailer",
     ),
     pytest.param(
         b"HTTP/1.1 429 Too Many Requests\r\nRETRY-AFTER: 7\r\ncontent-length: 2\r\n\r\n{}",
-        Answer(429, "7", b"{}"),
+        ApiResponse(429, "7", b"{}"),
         True,
         id="when to try again, in any case",
     ),
     pytest.param(
         b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN,
-        Answer(201, "", b"hello"),
+        ApiResponse(201, "", b"hello"),
         True,
         id="an interim answer first",
     ),
     pytest.param(
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n!",
-        Answer(200, "", b"!"),
+        ApiResponse(200, "", b"!"),
         False,
         id="the server will close",
     ),
     pytest.param(
-        b"HTTP/1.0 503 Busy\r\nContent-Length: 1\r\n\r\n!", Answer(503, "", b"!"), False, id="an old proxy"
+        b"HTTP/1.0 503 Busy\r\nContent-Length: 1\r\n\r\n!",
+        ApiResponse(503, "", b"!"),
+        False,
+        id="an old proxy",
     ),
 ]
 
 
 @pytest.mark.parametrize(("data", "expected", "can_be_kept"), ANSWERS)
-def test_an_answer_cut_anywhere(data: bytes, expected: Answer, can_be_kept: bool) -> None:
+def test_an_answer_cut_anywhere(data: bytes, expected: ApiResponse, can_be_kept: bool) -> None:
     cuts = [(data[:i], data[i:]) for i in range(len(data))]
     single = tuple(data[i : i + 1] for i in range(len(data)))
     assert {read(*pieces) for pieces in (*cuts, single)} == {(expected, can_be_kept)}
 
 
 @pytest.mark.parametrize(("data", "expected", "can_be_kept"), ANSWERS)
-def test_an_answer_is_not_there_before_its_end(data: bytes, expected: Answer, can_be_kept: bool) -> None:
+def test_an_answer_is_not_there_before_its_end(data: bytes, expected: ApiResponse, can_be_kept: bool) -> None:
     assert {read(data[:i], ends=True)[0] for i in range(len(data))} == {None}
 
 
 def test_a_body_that_ends_with_the_connection() -> None:
     pieces = (b"HTTP/1.0 502 Bad\r\n\r\n<html>", b"sorry")
     assert read(*pieces)[0] is None
-    assert read(*pieces, ends=True) == (Answer(502, "", b"<html>sorry"), False)
+    assert read(*pieces, ends=True) == (ApiResponse(502, "", b"<html>sorry"), False)
 
 
 @pytest.mark.parametrize(

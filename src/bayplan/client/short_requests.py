@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 from urllib.parse import SplitResult
 
-from bayplan.client.answers import AnswerReader
+from bayplan.client.responses import ResponseReader
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import (
     CLOSED,
     CONNECT_SECONDS,
     LATE,
-    Answer,
+    ApiResponse,
     Headers,
     LostError,
     NotSentError,
@@ -34,7 +34,7 @@ from bayplan.client.transport import (
 )
 from bayplan.errors import ConfigError
 
-MOST_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 64
 """Requests under way at once; others wait for their turn."""
 IDLE_SECONDS: Final = 60.0
 """A connection that was not used for so long is not used again: the server may be about to close it."""
@@ -59,8 +59,8 @@ class _Connection(asyncio.Protocol):
         self.is_reused = False
         self.opened_at = self.used_at = asyncio.get_running_loop().time()
         self._lost = lost
-        self._reader = AnswerReader()
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._reader = ResponseReader()
+        self._waiter: asyncio.Future[ApiResponse] | None = None
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -69,10 +69,10 @@ class _Connection(asyncio.Protocol):
         self.is_open = True
         keep_alive(transport.get_extra_info("socket"))
 
-    def start(self, data: bytes) -> asyncio.Future[Answer]:
+    def start(self, data: bytes) -> asyncio.Future[ApiResponse]:
         """Sends a request. The future brings its answer, or `LostError`."""
         assert self._transport is not None
-        self._reader = AnswerReader()
+        self._reader = ResponseReader()
         self._waiter = asyncio.get_running_loop().create_future()
         self._transport.write(data)
         return self._waiter
@@ -87,14 +87,14 @@ class _Connection(asyncio.Protocol):
         except ValueError as error:
             self._fail(LostError(f"net/http: HTTP/1.x transport connection broken: {error}"))
             return
-        if reader.answer is not None:
+        if reader.response is not None:
             self.is_open = self.is_open and not reader.will_close
-            waiter.set_result(reader.answer)
+            waiter.set_result(reader.response)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._reader.end()
-        if self._reader.answer is not None and self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(self._reader.answer)
+        if self._reader.response is not None and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(self._reader.response)
         elif self._reader.has_begun:
             self._fail(LostError("unexpected EOF"))
         else:
@@ -121,7 +121,7 @@ class _Connection(asyncio.Protocol):
         self.abort()
 
 
-class Wire:
+class ShortRequestPool:
     """Kept connections to one server, for short requests. `tls` is None for plain HTTP."""
 
     def __init__(self, server: SplitResult, tls: ServerTLS | None) -> None:
@@ -138,7 +138,7 @@ class Wire:
         self._renewed_at = float("-inf")
         self._is_closed = False
 
-    async def send(self, request: Request, headers: Headers, seconds: float) -> Answer:
+    async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
         head = f"{request.method} {self._prefix}{request.target}{self._host_line}"
         if request.body:
             head = f"{head}Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
@@ -173,7 +173,7 @@ class Wire:
 
     async def _exchange(
         self, connection: _Connection, request: Request, data: bytes, seconds: float
-    ) -> Answer:
+    ) -> ApiResponse:
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(seconds, connection.time_out)
         try:
@@ -253,7 +253,7 @@ class Wire:
     # Taking turns
 
     async def _enter(self) -> None:
-        if self._busy < MOST_CONNECTIONS:
+        if self._busy < MAX_CONNECTIONS:
             self._busy += 1
             return
         turn = asyncio.get_running_loop().create_future()

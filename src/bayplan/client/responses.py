@@ -1,25 +1,25 @@
-"""Putting an HTTP/1.1 answer together from the pieces in which it arrives.
+"""Parses an HTTP/1.1 response from the pieces in which it arrives.
 
-No I/O: `wire.py` feeds it. It knows what short answers of an API server look like, and what those who stand
-in front of one may make of them: a length, chunks, no body, or a body that ends with the connection.
+No I/O: `short_requests.py` feeds it. It handles the short responses of an API server and of proxies in front
+of one: with Content-Length, chunked, without a body, or with a body that ends with the connection.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from bayplan.client.transport import Answer
+from bayplan.client.transport import ApiResponse
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _NO_BODY: Final = frozenset((204, 304))
 
 
 class MalformedError(ValueError):
-    """The answer is no HTTP."""
+    """The response is not HTTP."""
 
 
-class AnswerReader:
-    """Puts an answer together from pieces of any size. `answer` is there when it is complete."""
+class ResponseReader:
+    """Parses a response from pieces of any size. `response` is set when it is complete."""
 
     __slots__ = (
         "_body",
@@ -27,7 +27,7 @@ class AnswerReader:
         "_left",
         "_retry_after",
         "_status",
-        "answer",
+        "response",
         "until_close",
         "will_close",
     )
@@ -41,7 +41,7 @@ class AnswerReader:
         """Bytes of the body, or of a chunk with its end, that are still to come; -1: a chunk's size is."""
         self.until_close = False
         self.will_close = False
-        self.answer: Answer | None = None
+        self.response: ApiResponse | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -55,7 +55,7 @@ class AnswerReader:
                 return
             self._head(data[:end])
             self._buffer = data = data[end + 4 :]
-        if self.answer is None:
+        if self.response is None:
             if self.until_close:
                 self._body.append(data)
                 self._buffer = b""
@@ -68,7 +68,7 @@ class AnswerReader:
 
     def end(self) -> None:
         """The server has closed the connection."""
-        if self.until_close and self.answer is None:
+        if self.until_close and self.response is None:
             self._finish(b"".join(self._body))
 
     def _head(self, head: bytes) -> None:
@@ -76,7 +76,7 @@ class AnswerReader:
             raise MalformedError("malformed HTTP response")
         status = int(head[9:12])
         if 100 <= status < 200:
-            return  # an interim answer; the real one follows
+            return  # an interim response; the final one follows
         self._status = status
         lower = head.lower()
         self.will_close = b"close" in _header(lower, b"\r\nconnection:") or head.startswith(b"HTTP/1.0")
@@ -111,7 +111,7 @@ class AnswerReader:
                 break
             size = int(data[position:end].partition(b";")[0], 16)
             if not size:
-                # What may follow here (trailers) ends with an empty line.
+                # Trailers may follow; they end with an empty line.
                 last = end if data.startswith(b"\r\n", end + 2) else data.find(_END_OF_HEAD, end)
                 if last < 0:
                     break
@@ -125,7 +125,7 @@ class AnswerReader:
 
     def _finish(self, body: bytes) -> None:
         self._buffer = b""
-        self.answer = Answer(self._status, self._retry_after, body)
+        self.response = ApiResponse(self._status, self._retry_after, body)
 
 
 def _header(head: bytes, name: bytes) -> bytes:

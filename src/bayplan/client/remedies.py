@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bayplan.client.refusals import NotServedError
+from bayplan.client.api_errors import NotServedError
 from bayplan.errors import APIError, ForbiddenError, UnauthorizedError
 
 UNAUTHORIZED: Final = (
