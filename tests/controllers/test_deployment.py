@@ -117,7 +117,7 @@ def test_recreate_starts_the_new_pods_when_the_last_old_one_is_gone() -> None:
         assert images == {"app:2"}
         assert is_rolled_out(world.get(DEPLOYMENTS, "web"))
 
-    in_world(test)
+    in_world(test, stop_seconds=30)
 
 
 def test_undo_goes_back_to_the_old_replica_set_under_a_new_revision() -> None:

@@ -67,7 +67,7 @@ def test_in_order_each_waits_for_the_one_before() -> None:
         assert order_of(world, "Create") == ["web-0", "web-1", "web-2"]
         assert order_of(world, "Delete") == ["web-2", "web-1"]
 
-    in_world(test)
+    in_world(test, stop_seconds=30)
 
 
 @pytest.mark.parametrize(("policy", "pods"), [("OrderedReady", 1), ("Parallel", 3)])
@@ -113,7 +113,7 @@ def test_an_update_goes_from_the_last_to_the_first_one_at_a_time() -> None:
         assert order_of(world, "Delete") == ["web-2", "web-1", "web-0"]
         assert status(world)["currentRevision"] == status(world)["updateRevision"] != first
 
-    in_world(test)
+    in_world(test, stop_seconds=30)
 
 
 @pytest.mark.parametrize(

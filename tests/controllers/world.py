@@ -118,14 +118,19 @@ def make_api(history: int = HISTORY) -> ObjectAPI:
 
 
 @asynccontextmanager
-async def running_world(nodes: int | Iterable[Content] = 3, *, binds: bool = True) -> AsyncIterator[World]:
+async def running_world(
+    nodes: int | Iterable[Content] = 3,
+    *,
+    binds: bool = True,
+    stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS,
+) -> AsyncIterator[World]:
     """All controllers and kubelets on a new cluster."""
     api = make_api()
     for node in kubelets.make_nodes(nodes) if isinstance(nodes, int) else nodes:
         api.create(NODES, node)
     tasks = [
         asyncio.create_task(controllers.run_all(api), name="controllers"),
-        asyncio.create_task(kubelets.run(api), name="kubelets"),
+        asyncio.create_task(kubelets.run(api, stop_seconds=stop_seconds), name="kubelets"),
     ]
     try:
         yield World(api, binds=binds)
@@ -137,11 +142,16 @@ async def running_world(nodes: int | Iterable[Content] = 3, *, binds: bool = Tru
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def in_world(test: Callable[[World], Awaitable[None]], nodes: int | Iterable[Content] = 3) -> None:
+def in_world(
+    test: Callable[[World], Awaitable[None]],
+    nodes: int | Iterable[Content] = 3,
+    *,
+    stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS,
+) -> None:
     """Runs a test on a new cluster, in virtual time."""
 
     async def main() -> None:
-        async with running_world(nodes) as world:
+        async with running_world(nodes, stop_seconds=stop_seconds) as world:
             await world.settle()
             await test(world)
 

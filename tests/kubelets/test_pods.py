@@ -106,35 +106,54 @@ def test_a_pod_that_keeps_ending_waits_and_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "options", "gone_after"),
+    ("stops", "spec", "options", "gone_after"),
     [
-        pytest.param({}, {}, 30, id="30 seconds by default"),
-        pytest.param({"terminationGracePeriodSeconds": 7}, {}, 7, id="as long as the pod says"),
-        pytest.param({}, {"grace_period_seconds": 3}, 3, id="as long as the deletion says"),
-        pytest.param({}, {"grace_period_seconds": 0}, 0, id="at once"),
-        pytest.param({"schedulingGates": [{"name": "g"}]}, {}, 0, id="at once if it never had a node"),
+        pytest.param("", {}, {}, 1, id="a second"),
+        pytest.param("20", {}, {}, 20, id="slower"),
+        pytest.param("99", {}, {}, 30, id="no slower than 30 seconds by default"),
+        pytest.param("99", {"terminationGracePeriodSeconds": 7}, {}, 7, id="or than the pod says"),
+        pytest.param("99", {}, {"grace_period_seconds": 3}, 3, id="or than the deletion says"),
+        pytest.param("99", {}, {"grace_period_seconds": 0}, 0, id="at once if it is killed"),
+        pytest.param("0", {}, {}, 0, id="at once if it stops so fast"),
+        pytest.param("99", {"schedulingGates": [{"name": "g"}]}, {}, 0, id="at once if it never had a node"),
+        pytest.param("soon", {}, {}, 1, id="as others if the annotation makes no sense"),
     ],
 )
-def test_a_deleted_pod_is_gone_after_its_grace_period(
-    spec: Content, options: dict[str, Any], gone_after: int
+def test_a_deleted_pod_is_gone_when_it_has_stopped(
+    stops: str, spec: Content, options: dict[str, Any], gone_after: int
 ) -> None:
     async def test(world: World) -> None:
-        pod(world, "p", **spec)
+        pod(world, "p", {kubelets.STOP_SECONDS: stops} if stops else {}, **spec)
         await world.settle()
         world.api.delete(PODS, "p", "default", DeleteOptions(**options))
         await world.settle()
         if gone_after:
-            await world.after(gone_after - 1)
+            await world.after(gone_after - 0.5)
             assert world.names(PODS) == ["p"]
-            await world.after(1)
+            await world.after(0.5)
         assert world.names(PODS) == []
+
+    in_world(test)
+
+
+@pytest.mark.parametrize(("stops", "exit_code"), [("5", 143), ("99", 137)])
+def test_who_waits_for_it_sees_whether_it_stopped_or_was_killed(stops: str, exit_code: int) -> None:
+    async def test(world: World) -> None:
+        notes = {kubelets.STOP_SECONDS: stops}
+        spec = template()["spec"]
+        world.create(PODS, "p", spec, annotations=notes, finalizers=["example.com/wait"])
+        await world.settle()
+        world.api.delete(PODS, "p", "default")
+        await world.after(31)
+        (container,) = world.get(PODS, "p")["status"]["containerStatuses"]
+        assert container["state"]["terminated"]["exitCode"] == exit_code
 
     in_world(test)
 
 
 def test_a_second_deletion_can_shorten_the_time() -> None:
     async def test(world: World) -> None:
-        pod(world, "p")
+        pod(world, "p", {kubelets.STOP_SECONDS: "99"})
         await world.settle()
         world.api.delete(PODS, "p", "default")
         await world.after(2)

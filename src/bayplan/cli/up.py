@@ -23,6 +23,7 @@ from bayplan.cli.options import plugin_option
 from bayplan.config import KubeSchedulerConfiguration, load_config
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
+from bayplan.kubelets import DEFAULT_STOP_SECONDS
 from bayplan.local.cluster import LocalCluster, LocalSettings
 from bayplan.local.kubeconfig import KubeconfigFile
 from bayplan.local.manifests import read_manifests
@@ -83,6 +84,13 @@ PRINT_SECONDS: Final = 0.1
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep the cluster here. Without it, everything is gone in the end.",
 )
+@click.option(
+    "--stop-seconds",
+    type=click.FloatRange(min=0),
+    default=DEFAULT_STOP_SECONDS,
+    show_default=True,
+    help="How long simulated containers take to stop when their pod is deleted, up to its grace period.",
+)
 @click.option("--no-scheduler", is_flag=True, help="Leave scheduling to somebody else.")
 @click.option(
     "--exit-when-idle",
@@ -102,6 +110,7 @@ def up(
     use_context: bool,
     port: int,
     data_dir: Path | None,
+    stop_seconds: float,
     no_scheduler: bool,
     exit_when_idle: str,
 ) -> None:
@@ -118,6 +127,7 @@ def up(
         config=_config(config_file, plugins),
         plugins=plugins,
         schedules=not no_scheduler,
+        stop_seconds=stop_seconds,
     )
     manifests = read_manifests(files)
     access = KubeconfigFile(kubeconfig, name, use_context=use_context)

@@ -15,14 +15,34 @@ from bayplan.controllers import running
 from bayplan.controllers.cluster import Cluster
 from bayplan.kubelets.failures import DOWN, down, is_down, up
 from bayplan.kubelets.nodes import make_nodes
-from bayplan.kubelets.pods import EXIT_CODE, RUN_SECONDS, PodKubelets
+from bayplan.kubelets.pods import (
+    DEFAULT_STOP_SECONDS,
+    EXIT_CODE,
+    RUN_SECONDS,
+    STOP_SECONDS,
+    PodKubelets,
+)
 from bayplan.kubelets.registration import NodeKubelets
 from bayplan.server.objects import ObjectAPI
 
-__all__ = ["DOWN", "EXIT_CODE", "RUN_SECONDS", "down", "is_down", "make_nodes", "run", "up"]
+__all__ = [
+    "DEFAULT_STOP_SECONDS",
+    "DOWN",
+    "EXIT_CODE",
+    "RUN_SECONDS",
+    "STOP_SECONDS",
+    "down",
+    "is_down",
+    "make_nodes",
+    "run",
+    "up",
+]
 
 
-async def run(api: ObjectAPI) -> None:
-    """Simulates the kubelets of all nodes in the store, until cancelled."""
+async def run(api: ObjectAPI, *, stop_seconds: float = DEFAULT_STOP_SECONDS) -> None:
+    """Simulates the kubelets of all nodes in the store, until cancelled.
+
+    Containers stop so many seconds after they are told to, unless their pod says otherwise.
+    """
     cluster = Cluster(api)
-    await running.run(cluster, [NodeKubelets(cluster), PodKubelets(cluster)])
+    await running.run(cluster, [NodeKubelets(cluster), PodKubelets(cluster, stop_seconds)])

@@ -8,9 +8,13 @@ ever and costs nothing while it does.
 |---|---|
 | `bayplan/run-seconds` | how long its containers run; without it, until it is deleted |
 | `bayplan/exit-code` | how they end: 0 (the default) is success |
+| `bayplan/stop-seconds` | how long they take to stop when the pod is deleted; 1 if nothing else is said |
 
 Whether they are then started again is the restart policy's to say. The first restart is immediate, the
 following ones wait 10 s, 20 s and so on, up to 5 minutes, as with a real kubelet.
+
+A deleted pod stops soon after it was told to (SIGTERM), like a well-behaved program; one that takes longer
+than its grace period is killed.
 """
 
 from __future__ import annotations
@@ -35,7 +39,10 @@ from bayplan.server.kinds import NODES, PODS, Resource
 
 RUN_SECONDS: Final = "bayplan/run-seconds"
 EXIT_CODE: Final = "bayplan/exit-code"
+STOP_SECONDS: Final = "bayplan/stop-seconds"
+DEFAULT_STOP_SECONDS: Final = 1.0
 
+_TERMINATED: Final = 143
 _KILLED: Final = 137
 _FIRST_BACKOFF: Final = 10.0
 _LONGEST_BACKOFF: Final = 300.0
@@ -46,8 +53,9 @@ class PodKubelets(Controller):
 
     name: ClassVar = "kubelet"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, stop_seconds: float = DEFAULT_STOP_SECONDS) -> None:
         super().__init__(cluster)
+        self._default_stop_seconds = stop_seconds
         self._addresses = Addresses(cluster)
 
     def watches(self) -> dict[Resource, Concerns]:
@@ -151,21 +159,29 @@ class PodKubelets(Controller):
         self.api.write(PODS, document, content)
 
     def _stop(self, document: Document, pod: Pod) -> float | None:
-        """Ends a pod when its grace period is over. One that never ran, or has ended, goes at once."""
-        deletion = pod.metadata.deletion_timestamp
-        assert deletion is not None
-        left = deletion.timestamp() - self.api.time()
-        if left > 0 and pod.status.phase == "Running":
-            return left
-        if b'"finalizers"' in document.body and not pod.is_finished:
+        """Ends a pod when its containers have stopped. One that never ran, or has ended, goes at once."""
+        content = document.parse()
+        grace = content["metadata"].get("deletionGracePeriodSeconds", 0)
+        seconds = self._stop_seconds(pod)
+        if pod.status.phase == "Running":
+            deletion = pod.metadata.deletion_timestamp
+            assert deletion is not None
+            told = deletion.timestamp() - grace
+            left = told + min(seconds, grace) - self.api.time()
+            if left > 0:
+                return left
+        if content["metadata"].get("finalizers") and not pod.is_finished:
             # Somebody wants to see how it ended before it is gone.
-            content = document.parse()
-            if content["metadata"].get("finalizers"):
-                self._write(document, content, pod_status.ended(content["status"], _KILLED, self.api.now()))
+            exit_code = _TERMINATED if seconds < grace else _KILLED
+            self._write(document, content, pod_status.ended(content["status"], exit_code, self.api.now()))
         with suppress(NotFoundError):
             options = DeleteOptions(grace_period_seconds=0, uid=pod.uid)
             self.api.delete(PODS, pod.name, pod.namespace, options)
         return None
+
+    def _stop_seconds(self, pod: Pod) -> float:
+        text = pod.annotations.get(STOP_SECONDS)
+        return self._default_stop_seconds if text is None or not _is_duration(text) else float(text)
 
 
 def _just_runs(pod: Pod) -> bool:
@@ -190,12 +206,14 @@ def _exit_code(pod: Pod) -> int:
 def _problems(pod: Pod) -> list[str]:
     """What is wrong with the annotations that are for the kubelet, and what it does instead."""
     found = []
-    seconds, exit_code = pod.annotations.get(RUN_SECONDS), pod.annotations.get(EXIT_CODE)
-    if seconds is not None and not _is_duration(seconds):
-        found.append(
-            f'metadata.annotations[{RUN_SECONDS}]: "{seconds}" is not a number of seconds such as "30"; '
-            "the pod runs until it is deleted"
-        )
+    exit_code = pod.annotations.get(EXIT_CODE)
+    instead = {RUN_SECONDS: "the pod runs until it is deleted", STOP_SECONDS: "it stops as other pods do"}
+    for name, what in instead.items():
+        seconds = pod.annotations.get(name)
+        if seconds is not None and not _is_duration(seconds):
+            found.append(
+                f'metadata.annotations[{name}]: "{seconds}" is not a number of seconds such as "30"; {what}'
+            )
     if exit_code is not None and not _is_exit_code(exit_code):
         found.append(
             f'metadata.annotations[{EXIT_CODE}]: "{exit_code}" is not a number from 0 to 255; 0 is used'

@@ -50,6 +50,8 @@ class LocalSettings:
     config: KubeSchedulerConfiguration | None = None
     plugins: Sequence[type[Plugin]] = ()
     schedules: bool = True
+    stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS
+    """How long containers take to stop, if their pod does not say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class LocalCluster:
     def _start_machines(self) -> None:
         api = self.server.api
         self._start(controllers.run_all(api), "controllers")
-        self._start(kubelets.run(api), "kubelets")
+        self._start(kubelets.run(api, stop_seconds=self._settings.stop_seconds), "kubelets")
 
     def _make_nodes(self) -> None:
         """As many as are missing: a cluster that was kept has its nodes already."""
