@@ -69,6 +69,13 @@ kind: Pod
 metadata: {name: wrong}
 spec: {containers: [{name: C, image: x, colour: red}]}
 """
+UNKNOWN = """
+apiVersion: example.com/v1
+kind: Unheard
+metadata: {name: of}
+"""
+CHART = Path(__file__).parents[1] / "server/manifests/chart.yaml"
+SECOND_SCHEDULER = Path(__file__).parents[2] / "deploy/second-scheduler"
 FEWER = '[{"op":"replace","path":"/spec/replicas","value":2}]'
 HUGE = '{"spec":{"containers":[{"name":"c","image":"x","resources":{"requests":{"cpu":"99"}}}]}}'
 
@@ -91,6 +98,24 @@ TOUR: Sequence[tuple[str, str, str]] = (
     ("wait deployment web --for=jsonpath={.status.readyReplicas}=3 --timeout=20s", "", r"condition met"),
     ("get all", "", r"replicaset\.apps/web-\w+ +3 +3 +3"),
     ("describe deployment web", "", r"Replicas: +3 desired \| 3 updated \| 3 total \| 3 available"),
+    ("auth can-i --list", "", r"\*\.\* +\[\] +\[\] +\[\*\]"),
+    (
+        "logs deployment/web",
+        "",
+        r"\(NotImplemented\): bayplan's containers are simulated: they write no logs",
+    ),
+    ("exec deployment/web -- ls", "", r"bayplan's containers are simulated: no command can be run in them"),
+    ("attach deployment/web", "", r"bayplan's containers are simulated: there is no process to attach to"),
+    ("port-forward deployment/web 8080", "", r"bayplan's containers are simulated: they listen on no port"),
+    ("top nodes", "", r"bayplan's containers are simulated: they take no CPU"),
+    ("create token default", "", r"ServiceAccounts have no tokens here"),
+    ("get nodes --field-selector spec.unschedulable=false -o name", "", r"^node/n01$"),
+    ("get service kubernetes", "", r"kubernetes +ClusterIP +10\.96\.0\.1 +<none> +443/TCP"),
+    (f"apply -f {CHART}", "", r"Warning: webhooks are stored here, and never called"),
+    ("get -n shop ingress,quota", "", r"requests\.cpu: 200m/10"),
+    (f"apply -k {SECOND_SCHEDULER}", "", r"clusterrolebinding\.rbac\.authorization\.k8s\.io/bayplan created"),
+    ("apply -f -", UNKNOWN, r'no matches for kind "Unheard" in version "example\.com/v1"'),
+    ("delete ns shop --timeout=20s", "", r'namespace "shop" deleted'),
     ("label node n01 disk=ssd", "", r"node/n01 labeled"),
     ("get nodes -l disk=ssd -o name", "", r"^node/n01$"),
     ("annotate deployment web note=hello", "", r"deployment\.apps/web annotated"),

@@ -161,7 +161,7 @@ class PodKubelets(Controller):
     def _stop(self, document: Document, pod: Pod) -> float | None:
         """Ends a pod when its containers have stopped. One that never ran, or has ended, goes at once."""
         content = document.parse()
-        grace = content["metadata"].get("deletionGracePeriodSeconds", 0)
+        grace: float = content["metadata"].get("deletionGracePeriodSeconds", 0)
         seconds = self._stop_seconds(pod)
         if pod.status.phase == "Running":
             deletion = pod.metadata.deletion_timestamp

@@ -27,6 +27,8 @@ class Subresource:
     group: str = ""
     version: str = ""
     verbs: tuple[str, ...] = STATUS_VERBS
+    refusal: str = ""
+    """Why it cannot be had here, for those that a real cluster has; empty for what is served."""
 
 
 STATUS: Final = Subresource("status")
@@ -35,6 +37,34 @@ BINDING: Final = Subresource("binding", kind="Binding", verbs=("create",))
 EVICTION: Final = Subresource("eviction", kind="Eviction", group="policy", version="v1", verbs=("create",))
 FINALIZE: Final = Subresource("finalize", verbs=("update",))
 APPROVAL: Final = Subresource("approval")
+
+_SIMULATED: Final = "bayplan's containers are simulated:"
+_PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
+_OF_CONTAINERS: Final = tuple(
+    Subresource(name, kind=kind, verbs=verbs, refusal=f"{_SIMULATED} {why}")
+    for name, kind, verbs, why in (
+        ("attach", "PodAttachOptions", ("create", "get"), "there is no process to attach to"),
+        ("ephemeralcontainers", "Pod", STATUS_VERBS, "none can be added to a pod"),
+        ("exec", "PodExecOptions", ("create", "get"), "no command can be run in them"),
+        ("log", "Pod", ("get",), "they write no logs"),
+        ("portforward", "PodPortForwardOptions", ("create", "get"), "they listen on no port"),
+        ("proxy", "PodProxyOptions", _PROXY_VERBS, "they listen on no port"),
+        ("resize", "Pod", STATUS_VERBS, "they cannot be resized"),
+    )
+)
+_NODE_PROXY: Final = Subresource(
+    "proxy",
+    "NodeProxyOptions",
+    verbs=_PROXY_VERBS,
+    refusal="bayplan's nodes are simulated: there is no kubelet",
+)
+_SERVICE_PROXY: Final = Subresource(
+    "proxy", "ServiceProxyOptions", verbs=_PROXY_VERBS, refusal=f"{_SIMULATED} nothing answers for a service"
+)
+_ACCOUNT_TOKEN: Final = Subresource(
+    "token", "TokenRequest", group="authentication.k8s.io", version="v1", verbs=("create",),
+    refusal="ServiceAccounts have no tokens here: use the token in the kubeconfig, which may do everything",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +174,11 @@ _DEVICES: Final = "resource.k8s.io"
 
 PODS: Final = Resource(
     "pods", "Pod", short_names=("po",), categories=_ALL, selectable=_POD_FIELDS, counts_generations=True,
-    subresources=_with_status(BINDING, EVICTION),
+    subresources=_with_status(BINDING, EVICTION, *_OF_CONTAINERS),
 )  # fmt: skip
 NODES: Final = Resource(
     "nodes", "Node", namespaced=False, short_names=("no",), selectable=("spec.unschedulable",),
-    subresources=_with_status(),
+    subresources=_with_status(_NODE_PROXY),
 )  # fmt: skip
 NAMESPACES: Final = Resource(
     "namespaces", "Namespace", namespaced=False, short_names=("ns",), selectable=("status.phase",),
@@ -161,9 +191,11 @@ NEW_EVENTS: Final = Resource(
 )  # fmt: skip
 CONFIG_MAPS: Final = Resource("configmaps", "ConfigMap", short_names=("cm",))
 SECRETS: Final = Resource("secrets", "Secret", selectable=("type",))
-SERVICE_ACCOUNTS: Final = Resource("serviceaccounts", "ServiceAccount", short_names=("sa",))
+SERVICE_ACCOUNTS: Final = Resource(
+    "serviceaccounts", "ServiceAccount", short_names=("sa",), subresources=(_ACCOUNT_TOKEN,)
+)
 SERVICES: Final = Resource(
-    "services", "Service", short_names=("svc",), categories=_ALL, subresources=_with_status(),
+    "services", "Service", short_names=("svc",), categories=_ALL, subresources=_with_status(_SERVICE_PROXY),
     selectable=("spec.clusterIP", "spec.type"),
 )  # fmt: skip
 REPLICATION_CONTROLLERS: Final = Resource(

@@ -145,6 +145,11 @@ def not_found(resource: Resource, name: str) -> AbsentError:
     )
 
 
+def not_simulated(why: str) -> RefusalError:
+    """What a real cluster has and a simulated one cannot have."""
+    return RefusalError(why, 501, reason="NotImplemented", details={})
+
+
 def no_such_path() -> AbsentError:
     return AbsentError("the server could not find the requested resource", reason="NotFound", details={})
 

@@ -58,12 +58,21 @@ def test_both_forms_of_discovery_tell_the_same() -> None:
         pytest.param("/api/v9", 404, id="no version of the core"),
         pytest.param("/openapi/v3/apis/apps/v1", 200, id="a schema"),
         pytest.param("/openapi/v3/apis/nothing/v1", 404, id="no schema"),
-        pytest.param("/openapi/v2", 404, id="no older schemas"),
+        pytest.param("/openapi/v2", 200, id="older schemas, of which there are none"),
+        pytest.param("/apis/metrics.k8s.io/v1beta1", 200, id="metrics, of which there are none"),
         pytest.param("/metrics", 404, id="nothing else"),
     ],
 )
 def test_what_there_is(path: str, status: int) -> None:
     assert get(path).status == status
+
+
+def test_older_schemas_are_an_empty_document() -> None:
+    """kubectl asks for them about a kind it has not found, in protobuf, and then says that it is unknown."""
+    assert get("/openapi/v2").body["swagger"] == "2.0"
+    reply = get("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+    assert reply.body == "\n\x032.0"
+    assert reply.headers["Content-Type"] == openapi.V2_PROTOBUF
 
 
 def references(schema: Any) -> set[str]:

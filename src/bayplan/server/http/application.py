@@ -35,7 +35,13 @@ from bayplan.server.http.reviews import review
 from bayplan.server.http.watching import Watcher
 from bayplan.server.http.writing import Writer
 from bayplan.server.objects import ObjectAPI
-from bayplan.server.statuses import RefusalError, bad_request, method_not_allowed, no_such_path
+from bayplan.server.statuses import (
+    RefusalError,
+    bad_request,
+    method_not_allowed,
+    no_such_path,
+    not_simulated,
+)
 from bayplan.server.tables.printer import Printer
 
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
@@ -111,6 +117,8 @@ class Application:
         match steps:
             case ["api", _, _, *_]:
                 return await self._answer_about(request, ["", *steps[1:]])
+            case ["apis", discovery.METRICS_GROUP, _, _, *_]:
+                raise not_simulated(discovery.NO_METRICS)
             case ["apis", _, _, _, *_]:
                 return await self._answer_about(request, steps[1:])
             case ["api" | "apis", *_]:
@@ -133,7 +141,9 @@ class Application:
         return web.Response(text=f"[-]storage failed: {failure}", status=500)
 
     def _describe(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
-        """OpenAPI, version 3 only; clients that ask for version 2 have asked for 3 before."""
+        """OpenAPI. Version 2 is empty: clients ask for it only about kinds that version 3 does not have."""
+        if steps == ["v2"]:
+            return self._describe_nothing(request)
         if steps == ["v3"]:
             return answer(request, self._openapi.index())
         if steps and steps[0] == "v3":
@@ -141,6 +151,11 @@ class Application:
             if found is not None:
                 return answer(request, found)
         raise no_such_path()
+
+    def _describe_nothing(self, request: web.BaseRequest) -> web.StreamResponse:
+        if "protobuf" in request.headers.get("Accept", ""):
+            return web.Response(body=openapi.EMPTY_V2_PROTOBUF, content_type=openapi.V2_PROTOBUF)
+        return answer(request, openapi.EMPTY_V2)
 
     def _discover(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
         catalog = self._api.catalog
@@ -187,6 +202,7 @@ class Application:
         if target.subresource is not None:
             if verb not in target.subresource.verbs:
                 raise method_not_allowed()
+            self._refuse_what_is_simulated(target)
         elif not target.name:
             verb = {"get": "list", "delete": "deletecollection", "create": "create"}.get(verb, "")
             if verb not in target.resource.verbs:
@@ -194,6 +210,13 @@ class Application:
         elif verb == "create" or verb not in target.resource.verbs:
             raise method_not_allowed()
         return await self._dispatch(request, verb, target, form)
+
+    def _refuse_what_is_simulated(self, target: Target) -> None:
+        """Says why there are no logs, and so on, of an object that is there."""
+        assert target.subresource is not None
+        if why := target.subresource.refusal:
+            self._api.document(target.resource, target.name, target.namespace)
+            raise not_simulated(why)
 
     async def _dispatch(
         self, request: web.BaseRequest, verb: str, target: Target, form: Form

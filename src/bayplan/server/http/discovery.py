@@ -35,12 +35,21 @@ REVIEWS: Final = {
 """Questions that are asked by creating an object, which is not kept."""
 
 
+METRICS_GROUP: Final = "metrics.k8s.io"
+NO_METRICS: Final = (
+    "bayplan's containers are simulated: they take no CPU and no memory that could be measured"
+)
+_EMPTY_VERSIONS: Final = {METRICS_GROUP: ("v1beta1",)}
+"""Groups that are listed, and have no resources: `kubectl top` asks for one of theirs only then."""
+
+
 def served(catalog: Catalog) -> list[Resource]:
     return [*catalog, *REVIEWS.values()]
 
 
 def group_names(catalog: Catalog) -> list[str]:
-    return list(dict.fromkeys(resource.group for resource in served(catalog) if resource.group))
+    found = [resource.group for resource in served(catalog) if resource.group]
+    return list(dict.fromkeys((*found, *_EMPTY_VERSIONS)))
 
 
 def api_versions() -> dict[str, Any]:
@@ -64,20 +73,21 @@ def group(catalog: Catalog, name: str, *, bare: bool = False) -> dict[str, Any]:
 
 
 def _versions(catalog: Catalog, group_name: str) -> list[str]:
-    return list(dict.fromkeys(each.version for each in served(catalog) if each.group == group_name))
+    found = [each.version for each in served(catalog) if each.group == group_name]
+    return list(dict.fromkeys((*found, *_EMPTY_VERSIONS.get(group_name, ()))))
 
 
 def resource_list(catalog: Catalog, group_name: str, version: str) -> dict[str, Any] | None:
     """/api/v1 and /apis/GROUP/VERSION; None where nothing is served there."""
     found = [r for r in served(catalog) if (r.group, r.version) == (group_name, version)]
-    if not found:
+    if version not in _versions(catalog, group_name):
         return None
     entries = []
     for resource in found:
         entries.append(_entry(resource))
         entries += [_sub_entry(resource, sub) for sub in resource.subresources]
     head = {"kind": "APIResourceList", **({"apiVersion": "v1"} if group_name else {})}
-    return {**head, "groupVersion": found[0].api_version, "resources": entries}
+    return {**head, "groupVersion": f"{group_name}/{version}".lstrip("/"), "resources": entries}
 
 
 def _entry(resource: Resource) -> dict[str, Any]:

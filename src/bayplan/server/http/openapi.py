@@ -15,6 +15,11 @@ from bayplan.server.http.discovery import served
 from bayplan.server.kinds import Catalog, Resource
 from bayplan.server.schema.types import Field, Type, all_types, type_name
 
+EMPTY_V2: Final = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.4"}, "paths": {}}
+V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+EMPTY_V2_PROTOBUF: Final = b"\x0a\x032.0"
+"""The first field, which is the version, and nothing else."""
+
 _SCALARS: Final[dict[str, dict[str, Any]]] = {
     "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     "boolean": {"type": "boolean"},

@@ -53,7 +53,7 @@ def find_target(catalog: Catalog, steps: list[str]) -> Target | None:
     ):
         namespace = rest[1]
         rest = rest[2:]
-    if not 1 <= len(rest) <= 3:
+    if not rest or (len(rest) > 3 and rest[2] != "proxy"):
         return None
     resource = catalog.find(group, version, rest[0])
     if resource is None or (namespace and not resource.namespaced):
