@@ -150,7 +150,7 @@ def test_a_pod_with_nothing_set(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_nothing_there(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(content)
-    assert decide(capsys, path) == [{"name": str(path), "results": []}]
+    assert decide(capsys, path) == [{"name": str(path), "warnings": [], "skipped": [], "results": []}]
     assert main(["decide", str(path), "--output", "table"]) == 0
     assert capsys.readouterr().out == f"{path}: 0 nodes, 0 pods on them, 0 waiting\n"
 
@@ -172,14 +172,19 @@ def test_only_pods_that_wait_are_judged(tmp_path: Path, capsys: pytest.CaptureFi
     )
     (line,) = decide(capsys, path)
     assert [result["pod"] for result in line["results"]] == ["default/waits"]
+    assert [skipped["pod"] for skipped in line["skipped"]] == [
+        "default/gated",
+        "default/foreign",
+        "default/deleted",
+    ]
     assert main(["decide", str(path), "--output", "table"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{path}: 1 node, 1 pod on it, 1 waiting"
-    assert [line for line in lines if "not judged" in line] == [
-        "default/gated is not judged: it is held back by SchedulingGates "
+    assert [line for line in lines if " skipped: " in line] == [
+        "default/gated skipped: it is held back by SchedulingGates "
         "(waiting for scheduling gates: [example.com/quota])",
-        "default/foreign is not judged: its scheduler is other",
-        "default/deleted is not judged: it is being deleted",
+        'default/foreign skipped: schedulerName is "other", and no profile has that name',
+        "default/deleted skipped: it is being deleted",
     ]
 
 
@@ -236,9 +241,7 @@ def test_clusters_without_the_pod_are_left_out(
             "Pod default/c: there is no such pod. Waiting are: default/a, default/b",
             id="unknown",
         ),
-        pytest.param(
-            "default/runs", "Pod default/runs: it does not wait for a node: it runs on n1", id="running"
-        ),
+        pytest.param("default/runs", "Pod default/runs: it is skipped: it runs on n1", id="running"),
     ],
 )
 def test_a_pod_that_does_not_wait(
@@ -288,10 +291,22 @@ def test_extenders_are_not_asked(cluster: Path, tmp_path: Path, capsys: pytest.C
     """Better a warning than a decision that looks complete."""
     config = tmp_path / "config.yaml"
     config.write_text(f"{CONFIG}extenders:\n- {{urlPrefix: 'https://a.example', filterVerb: f}}\n")
-    assert main(["decide", str(cluster), "--config", str(config)]) == 0
-    assert capsys.readouterr().err == (
-        f"warning: {config}: its extenders are not asked: a decision makes no requests\n"
-    )
+    message = "extenders are not asked: a decision makes no requests"
+    (line,) = decide(capsys, cluster, "--config", config)
+    assert line["warnings"] == [{"message": message}]
+    assert main(["decide", str(cluster), "--config", str(config), "--output", "table"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"warning: {message}"
+
+
+def test_what_the_dump_leaves_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.yaml"
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    path.write_bytes(as_yaml(node("n1"), pod("p", volumes=[claim])))
+    message = "PersistentVolumeClaim default/data is not in the dump: the answer is as if it did not exist"
+    (line,) = decide(capsys, path)
+    assert line["warnings"] == [{"pod": "default/p", "message": message}]
+    assert main(["decide", str(path), "--output", "table"]) == 0
+    assert f"warning: {message}" in capsys.readouterr().out.splitlines()
 
 
 # Mistakes

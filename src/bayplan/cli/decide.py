@@ -14,12 +14,13 @@ from rich.console import Console
 
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.api.pod import Pod
-from bayplan.cli.encoding import echo, echo_utf8
+from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
 from bayplan.cli.options import plugin_option
 from bayplan.config import KubeSchedulerConfiguration, build_profiles, load_config
 from bayplan.errors import ConfigError, InputError
 from bayplan.explain.case import Case
+from bayplan.explain.dump_warnings import Dump, Warning, extenders_not_asked
 from bayplan.explain.explanation import explain
 from bayplan.explain.files import STDIN, read_cases
 from bayplan.explain.scenario import as_json
@@ -40,7 +41,6 @@ MOST_LISTED: Final = 20
 """Pods that are listed where an unknown one was asked for."""
 
 _TWO_READERS: Final = "standard input can be read only once: FILE and --config cannot both be -"
-_NO_EXTENDERS: Final = "warning: {file}: its extenders are not asked: a decision makes no requests"
 
 
 @click.command()
@@ -87,12 +87,13 @@ def decide(
     is_first = True
     for case, core, pods in _questions(files, config, plugins, choice):
         if output == JSON:
-            echo_utf8(_json_line(case, core, pods))
+            echo_utf8(_json_line(case, core, pods, config))
             continue
         if not is_first:
             console.print()
         is_first = False
-        _print_tables(console, case, core, pods, MOST_DETAILS if not wanted else len(pods))
+        details = MOST_DETAILS if not wanted else len(pods)
+        _print_tables(console, case, core, pods, details, _warnings(case, config))
     choice.require_all_found()
 
 
@@ -124,7 +125,7 @@ class Choice:
 
     def _what_about(self, name: str) -> str:
         if name in self._not_waiting:
-            return f"it does not wait for a node: {self._not_waiting[name]}"
+            return f"it is skipped: {self._not_waiting[name]}"
         if not self._there:
             return "there is no such pod, and no other one waits for a node"
         shown = list(self._there)[:MOST_LISTED]
@@ -143,8 +144,6 @@ def _config(file: str | None, plugins: Sequence[type[Plugin]]) -> KubeSchedulerC
         build_profiles(config, catalog)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
-    if config.extenders:
-        echo(_NO_EXTENDERS.format(file=file), err=True)
     return config
 
 
@@ -163,18 +162,43 @@ def _questions(
                 yield case, core, pods
 
 
-def _judged(core: SchedulingCore, pods: Sequence[Pod]) -> Iterator[Judged]:
+def _judged(case: Case, core: SchedulingCore, pods: Sequence[Pod]) -> Iterator[Judged]:
+    dump = Dump(case.objects)
     for pod in pods:
-        yield Judged(pod, core.cluster, explain(core.frameworks[pod.spec.scheduler_name], pod))
+        framework = core.frameworks[pod.spec.scheduler_name]
+        explanation = explain(framework, pod)
+        yield Judged(pod, core.cluster, explanation, dump.warnings_of(pod, framework.profile, explanation))
 
 
-def _json_line(case: Case, core: SchedulingCore, pods: Sequence[Pod]) -> bytes:
-    results = [as_json(one.explanation) for one in _judged(core, pods)]
-    return msgspec.json.encode({"name": case.name, "results": results})
+def _warnings(case: Case, config: KubeSchedulerConfiguration | None) -> list[Warning]:
+    """Those that concern all pods of a case."""
+    used = config or case.config
+    return [extenders_not_asked()] if used is not None and used.extenders else []
+
+
+def _json_line(
+    case: Case, core: SchedulingCore, pods: Sequence[Pod], config: KubeSchedulerConfiguration | None
+) -> bytes:
+    judged = list(_judged(case, core, pods))
+    warnings = [*_warnings(case, config), *(warning for one in judged for warning in one.warnings)]
+    skipped = case.held_back(core).items()
+    return msgspec.json.encode(
+        {
+            "name": case.name,
+            "warnings": [warning.as_json() for warning in warnings],
+            "skipped": [{"pod": key, "reason": reason} for key, reason in skipped],
+            "results": [as_json(one.explanation) for one in judged],
+        }
+    )
 
 
 def _print_tables(
-    console: Console, case: Case, core: SchedulingCore, pods: Sequence[Pod], details: int
+    console: Console,
+    case: Case,
+    core: SchedulingCore,
+    pods: Sequence[Pod],
+    details: int,
+    warnings: Sequence[Warning],
 ) -> None:
     counts = ", ".join(
         (
@@ -183,14 +207,15 @@ def _print_tables(
             f"{len(case.waiting(core)):,} waiting",
         )
     )
-    print_tables(console, f"{case.name or case.place}: {counts}", list(_judged(core, pods)), details)
+    heading = f"{case.name or case.place}: {counts}"
+    print_tables(console, heading, list(_judged(case, core, pods)), details, warnings)
     held_back = list(case.held_back(core).items())
     if held_back:
         console.print()
     for key, why in held_back[:MOST_HELD_BACK]:
-        console.print(f"{key} is not judged: {why}", style="dim", soft_wrap=True)
+        console.print(f"{key} skipped: {why}", soft_wrap=True)
     if len(held_back) > MOST_HELD_BACK:
-        console.print(f"… nor are {len(held_back) - MOST_HELD_BACK:,} more", style="dim")
+        console.print(f"… and {len(held_back) - MOST_HELD_BACK:,} more pods skipped")
 
 
 def _number(count: int, noun: str) -> str:

@@ -25,7 +25,7 @@ from bayplan.scheduler.core import SchedulingCore
 RUNS: Final = "it runs on {node}"
 FINISHED: Final = "it has finished"
 DELETED: Final = "it is being deleted"
-SOMEBODY_ELSES: Final = "its scheduler is {scheduler}"
+OTHER_SCHEDULER: Final = 'schedulerName is "{scheduler}", and no profile has that name'
 GATED: Final = "it is held back by {gates}"
 NO_PROFILE: Final = "no profile is named {name!r}, only {known}"
 
@@ -123,7 +123,7 @@ def why_not_waiting(pod: Pod, core: SchedulingCore) -> str:
         return DELETED
     framework = core.framework_for(pod)
     if framework is None:
-        return SOMEBODY_ELSES.format(scheduler=pod.spec.scheduler_name)
+        return OTHER_SCHEDULER.format(scheduler=pod.spec.scheduler_name)
     gates = _held_back_by(framework, pod)
     return GATED.format(gates=gates) if gates else ""
 

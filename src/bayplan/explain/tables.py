@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.api.pod import Pod
+from bayplan.explain.dump_warnings import Warning
 from bayplan.explain.explanation import Candidate, Explanation, Preemption
 from bayplan.explain.refusals import Refusal, detail, refusals
 from bayplan.framework.status import Code
@@ -51,11 +52,16 @@ class Judged:
     pod: Pod
     cluster: Cluster
     explanation: Explanation
+    warnings: Sequence[Warning] = ()
 
 
-def print_tables(console: Console, heading: str, judged: Sequence[Judged], details: int) -> None:
+def print_tables(
+    console: Console, heading: str, judged: Sequence[Judged], details: int, warnings: Sequence[Warning] = ()
+) -> None:
     """The heading, all pods in short where there are several, and the first `details` of them in full."""
     _print(console, Text(heading, style=STRONG))
+    for warning in warnings:
+        _print(console, Text(f"warning: {warning.message}", style=HOPE))
     if len(judged) > 1:
         _print(console, _indented(summary(judged)))
     for one in judged[:details]:
@@ -83,6 +89,8 @@ def section(judged: Judged, names_width: int = NAMES_WIDTH) -> Iterator[Renderab
     """Everything about one pod."""
     explanation = judged.explanation
     yield _verdict(explanation)
+    for warning in judged.warnings:
+        yield Text(f"warning: {warning.message}", style=HOPE)
     if len(explanation.feasible) > 1:
         yield _indented(_scores(explanation))
     groups = refusals(explanation)

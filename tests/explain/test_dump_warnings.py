@@ -1,0 +1,152 @@
+"""What a dump leaves out is said where it bears on the answer, and only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.api.meta import LabelSelector, Object, OwnerReference
+from bayplan.api.pod import Pod, PodAffinityTerm
+from bayplan.explain.dump_warnings import Dump, Warning
+from bayplan.explain.explanation import explain
+from bayplan.framework.plugin_api import Plugin
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.testing.builders import (
+    make_namespace,
+    make_node,
+    make_pdb,
+    make_pod,
+    make_pod_affinity,
+    make_pod_term,
+    make_pv,
+    make_pvc,
+    make_replica_set,
+    make_spread,
+    make_storage_class,
+)
+
+GONE = "is not in the dump: the answer is as if it did not exist"
+SPREADING = "default topology spreading does not count for the score"
+
+
+class Holds(Plugin):
+    def permit(self, *_: Any) -> None:
+        return None
+
+
+def messages(pod: Pod, *objects: Object, plugins: tuple[type[Plugin], ...] = ()) -> list[str]:
+    core = SchedulingCore(plugins=(*BUILTIN_PLUGINS, *plugins))
+    everything = [make_node("n"), *objects]
+    core.load(everything)
+    framework = core.frameworks["default-scheduler"]
+    found = Dump(everything).warnings_of(pod, framework.profile, explain(framework, pod))
+    assert {warning.pod for warning in found} <= {pod.key}
+    return [warning.message for warning in found]
+
+
+OWNED = OwnerReference(kind="ReplicaSet", name="web", uid="u", controller=True)
+OF_TEAM = PodAffinityTerm(
+    label_selector=LabelSelector(match_labels={"app": "web"}),
+    topology_key="zone",
+    namespace_selector=LabelSelector(match_labels={"team": "red"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("pod", "objects", "expected"),
+    [
+        pytest.param(make_pod(), [], [], id="nothing is missing"),
+        pytest.param(
+            make_pod(claims=["data"]), [], [f"PersistentVolumeClaim default/data {GONE}"], id="a claim"
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [make_pvc("data", volume="pv")],
+            [f"PersistentVolume pv {GONE}"],
+            id="the volume of a claim",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [make_pvc("data", volume="pv", storage_class="fast"), make_pv("pv")],
+            [],
+            id="a bound claim needs no class",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [make_pvc("data", storage_class="fast")],
+            [f"StorageClass fast {GONE}"],
+            id="the class of a claim",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [make_pvc("data", storage_class="fast"), make_storage_class("fast")],
+            [],
+            id="a claim with everything",
+        ),
+        pytest.param(
+            make_pod(affinity=make_pod_affinity(required=[OF_TEAM])),
+            [],
+            [
+                "the dump has no namespaces: the namespaceSelector of an affinity term matches pods of no "
+                "other namespace"
+            ],
+            id="namespaces",
+        ),
+        pytest.param(
+            make_pod(affinity=make_pod_affinity(required=[OF_TEAM])),
+            [make_namespace("red")],
+            [],
+            id="namespaces that are there",
+        ),
+        pytest.param(
+            make_pod(affinity=make_pod_affinity(required=[make_pod_term("zone", {"app": "web"})])),
+            [],
+            [],
+            id="affinity within the namespace",
+        ),
+        pytest.param(
+            make_pod(owner=OWNED),
+            [],
+            [f"ReplicaSet default/web is not in the dump: {SPREADING}"],
+            id="the owner, for default spreading",
+        ),
+        pytest.param(make_pod(owner=OWNED), [make_replica_set("web")], [], id="an owner that is there"),
+        pytest.param(
+            make_pod(owner=OWNED, spread=[make_spread("zone", {"app": "web"})]),
+            [],
+            [],
+            id="an owner that does not matter: the pod says how to spread",
+        ),
+        pytest.param(
+            make_pod(cpu="4", priority=10),
+            [make_pod("old", cpu="4", node="n")],
+            [
+                "the dump has no poddisruptionbudgets: victims of preemption are chosen as if none were "
+                "protected"
+            ],
+            id="budgets, where somebody would be evicted",
+        ),
+        pytest.param(
+            make_pod(cpu="4", priority=10),
+            [make_pod("old", cpu="4", node="n"), make_pdb("b")],
+            [],
+            id="budgets that are there",
+        ),
+        pytest.param(make_pod(cpu="64"), [], [], id="budgets do not matter where nobody can be evicted"),
+    ],
+)
+def test_what_is_missing(pod: Pod, objects: list[Object], expected: list[str]) -> None:
+    assert messages(pod, *objects) == expected
+
+
+def test_permit_is_not_asked() -> None:
+    assert messages(make_pod(), plugins=(Holds,)) == [
+        "Permit is not asked: Holds may hold or reject the pod after a node was found"
+    ]
+
+
+def test_as_json() -> None:
+    assert Warning("a", "default/p").as_json() == {"pod": "default/p", "message": "a"}
+    assert Warning("a").as_json() == {"message": "a"}
