@@ -71,6 +71,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
         open_api(journal, clock=lambda: 1.8e9)
         await journal.wait(1)
         assert {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {
+            "bayplan.committed": 0,
             "bayplan.sqlite3": 0,
             "bayplan.sqlite3-wal": 0,
         }

@@ -91,6 +91,11 @@ PRINT_SECONDS: Final = 0.1
     show_default=True,
     help="How long simulated containers take to stop when their pod is deleted, up to its grace period.",
 )
+@click.option(
+    "--salvage",
+    is_flag=True,
+    help="If the data directory is damaged, keep the objects that are whole and set the damaged files aside.",
+)
 @click.option("--no-scheduler", is_flag=True, help="Leave scheduling to somebody else.")
 @click.option(
     "--exit-when-idle",
@@ -111,6 +116,7 @@ def up(
     port: int,
     data_dir: Path | None,
     stop_seconds: float,
+    salvage: bool,
     no_scheduler: bool,
     exit_when_idle: str,
 ) -> None:
@@ -119,11 +125,14 @@ def up(
     kubectl and every other client can use it, on this machine and with the token in the kubeconfig. It stays
     up until Ctrl-C.
     """
+    if salvage and data_dir is None:
+        raise click.UsageError("--salvage needs --data-dir")
     plugins = [load_plugin(spec) for spec in plugin_specs]
     settings = LocalSettings(
         nodes=nodes,
         port=port,
         data_dir=data_dir,
+        salvages=salvage,
         config=_config(config_file, plugins),
         plugins=plugins,
         schedules=not no_scheduler,

@@ -47,6 +47,8 @@ class LocalSettings:
     """Of the API server; 0 for any that is free."""
     data_dir: Path | None = None
     """Where objects are kept; None: nowhere, once the process ends."""
+    salvages: bool = False
+    """Keep what is whole of a damaged data directory, instead of refusing it."""
     config: KubeSchedulerConfiguration | None = None
     plugins: Sequence[type[Plugin]] = ()
     schedules: bool = True
@@ -79,7 +81,7 @@ class LocalCluster:
         self._definitions = [document for document in first if is_definition(document)]
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
-        self.server = EmbeddedServer(settings.data_dir, port=settings.port)
+        self.server = EmbeddedServer(settings.data_dir, port=settings.port, salvages=settings.salvages)
         self.scheduler: Scheduler | None = None
 
     async def __aenter__(self) -> Self:

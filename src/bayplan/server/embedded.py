@@ -92,11 +92,14 @@ class EmbeddedServer:
         host: str = LOOPBACK,
         port: int = 0,
         clock: Callable[[], float] = time.time,
+        salvages: bool = False,
     ) -> None:
+        """`salvages`: keep what is whole of a damaged data directory, instead of refusing it."""
         self.port = port
         self._data_dir = data_dir
         self._host = host
         self._clock = clock
+        self._salvages = salvages
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -106,7 +109,7 @@ class EmbeddedServer:
                 temporary = tempfile.TemporaryDirectory(prefix="bayplan-")
                 directory = Path(stack.enter_context(temporary))
             # What is thrown away with the process need not survive the machine.
-            journal = SQLiteJournal(directory, fsync=self._data_dir is not None)
+            journal = SQLiteJournal(directory, fsync=self._data_dir is not None, salvages=self._salvages)
             stack.push_async_callback(journal.close)
             self.api = open_api(journal, clock=self._clock)
             self.token = token_in(directory)

@@ -19,50 +19,45 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from bayplan.errors import BayplanError
 from bayplan.files import private_directory, warn_if_exposed
+from bayplan.server.database import (
+    COMMITTED_NAME,
+    FILE_NAME,
+    Contents,
+    DamagedError,
+    Row,
+    StorageError,
+    committed_line,
+    open_database,
+)
 from bayplan.server.documents import Document, Journal
 from bayplan.server.kinds import Resource
+from bayplan.server.salvage import salvage
 from bayplan.server.statuses import UnavailableError
 
-FILE_NAME: Final = "bayplan.sqlite3"
+__all__ = ["DamagedError", "SQLiteJournal", "StorageError"]
 
-_LOCKED_SECONDS: Final = 0.5
-"""How long to wait for another process that is about to end; then it is taken for one that stays."""
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS objects (
-    api_version TEXT NOT NULL,
-    plural      TEXT NOT NULL,
-    key         TEXT NOT NULL,
-    version     INTEGER NOT NULL,
-    body        BLOB NOT NULL,
-    PRIMARY KEY (api_version, plural, key)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS counter (
-    only_one INTEGER PRIMARY KEY CHECK (only_one = 0),
-    version  INTEGER NOT NULL
-);
-INSERT OR IGNORE INTO counter VALUES (0, 0);
-"""
-_PUT: Final = "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)"
+_PUT: Final = "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)"
 _REMOVE: Final = "DELETE FROM objects WHERE api_version = ? AND plural = ? AND key = ?"
-_COUNT: Final = "UPDATE counter SET version = ?"
+_KNOWN: Final = "SELECT checksum FROM objects WHERE api_version = ? AND plural = ? AND key = ?"
+_COUNT: Final = "UPDATE counter SET version = ?, objects = ?, digest = ?, checksum = ?"
 
-_Row = tuple[str, str, str, int, bytes]
-
-
-class StorageError(BayplanError):
-    """The files in the data directory cannot be used."""
+_Place = tuple[str, str, str]
 
 
 class SQLiteJournal(Journal):
     """The journal in one directory. Made and used on a running loop; one process at a time has it."""
 
-    def __init__(self, directory: Path, *, fsync: bool = True) -> None:
+    def __init__(self, directory: Path, *, fsync: bool = True, salvages: bool = False) -> None:
+        """`salvages`: keep what is whole of a damaged database, instead of refusing it.
+
+        Raises:
+            DamagedError: the database is not what was written.
+            StorageError: it cannot be used, or another process uses it.
+        """
         self._path = directory / FILE_NAME
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._committed = 0
-        self._pending: dict[tuple[str, str, str], _Row | None] = {}
+        self._pending: dict[_Place, Row | None] = {}
         self._pending_version = 0
         self._is_busy = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -72,27 +67,16 @@ class SQLiteJournal(Journal):
         try:
             private_directory(directory)
             warn_if_exposed(directory, "data directory")
-            # There are secrets in it: nobody else may read it, nor the files that SQLite puts beside it.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._database = sqlite3.connect(
-                self._path, timeout=_LOCKED_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._prepare(fsync=fsync)
+            self._database, contents = _opened(directory, fsync=fsync, salvages=salvages)
+            self._witness = os.open(directory / COMMITTED_NAME, os.O_WRONLY | os.O_NOFOLLOW)
         except (OSError, sqlite3.Error) as error:
             self._thread.shutdown()
             raise StorageError(f"{self._path}: {_why(error)}") from error
-
-    def _prepare(self, *, fsync: bool) -> None:
-        database = self._database
-        try:
-            database.execute("PRAGMA locking_mode = EXCLUSIVE")
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'OFF'}")
-            database.executescript(_SCHEMA)
-            (self._committed,) = database.execute("SELECT version FROM counter").fetchone()
-        except sqlite3.Error:
-            database.close()
+        except BaseException:
+            self._thread.shutdown()
             raise
+        self._kept, self._totals = contents
+        self._committed = self._totals.version
 
     @property
     def committed(self) -> int:
@@ -103,16 +87,16 @@ class SQLiteJournal(Journal):
         return self._failure
 
     def documents(self) -> Iterator[tuple[str, str, Document]]:
-        """All that is kept: apiVersion, plural and document, resource by resource."""
-        rows = self._database.execute("SELECT api_version, plural, key, version, body FROM objects")
-        for api_version, plural, key, version, body in rows:
-            yield api_version, plural, Document(key, version, body)
+        """All that was kept: apiVersion, plural and document, resource by resource. Only once."""
+        kept, self._kept = self._kept, []
+        for row in kept:
+            yield row.api_version, row.plural, Document(row.key, row.version, row.body)
 
     def record(self, resource: Resource, document: Document, *, removed: bool) -> None:
         if self._failure is not None:
             raise _broken(self._failure)
         place = (resource.api_version, resource.plural, document.key)
-        self._pending[place] = None if removed else (*place, document.version, document.body)
+        self._pending[place] = None if removed else Row(*place, document.version, document.body)
         self._pending_version = document.version
         if not self._is_busy:
             self._is_busy = True
@@ -131,6 +115,7 @@ class SQLiteJournal(Journal):
         await self._idle.wait()
         self._thread.shutdown()
         self._database.close()
+        os.close(self._witness)
 
     def _flush(self) -> None:
         rows, self._pending = self._pending, {}
@@ -139,19 +124,31 @@ class SQLiteJournal(Journal):
         commit = loop.run_in_executor(self._thread, self._commit, rows, version)
         commit.add_done_callback(lambda done: self._done(done, version))
 
-    def _commit(self, rows: dict[tuple[str, str, str], _Row | None], version: int) -> None:
+    def _commit(self, rows: dict[_Place, Row | None], version: int) -> None:
         """Runs in the thread."""
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
-            database.executemany(_PUT, (row for row in rows.values() if row is not None))
-            database.executemany(_REMOVE, (place for place, row in rows.items() if row is None))
-            database.execute(_COUNT, (version,))
+            totals = self._totals.plus(version, 0, 0)
+            for place, row in rows.items():
+                known = database.execute(_KNOWN, place).fetchone()
+                if known is not None:
+                    totals = totals.plus(version, -1, -known[0])
+                if row is not None:
+                    checksum = row.checksum()
+                    totals = totals.plus(version, 1, checksum)
+                    database.execute(_PUT, (*row, checksum))
+                elif known is not None:
+                    database.execute(_REMOVE, place)
+            database.execute(_COUNT, totals.columns())
             database.execute("COMMIT")
         except sqlite3.Error:
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
+        self._totals = totals
+        # After the commit: it may be behind the database, never ahead of it.
+        os.pwrite(self._witness, committed_line(version), 0)
 
     def _done(self, commit: asyncio.Future[None], version: int) -> None:
         error = commit.exception()
@@ -181,12 +178,20 @@ class SQLiteJournal(Journal):
         self._waiting = kept
 
 
+def _opened(directory: Path, *, fsync: bool, salvages: bool) -> tuple[sqlite3.Connection, Contents]:
+    try:
+        return open_database(directory, fsync=fsync)
+    except DamagedError as damage:
+        if not salvages:
+            raise
+        salvage(directory, damage)
+        return open_database(directory, fsync=fsync)
+
+
 def _broken(error: Exception | None) -> UnavailableError:
     message = f"Internal error occurred: the write may be lost, nothing more is accepted: {error}"
     return UnavailableError(message, 500, reason="InternalError")
 
 
 def _why(error: BaseException) -> str:
-    if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
-        return "another process uses this data directory"
     return str(getattr(error, "strerror", None) or error)
