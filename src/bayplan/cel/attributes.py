@@ -1,0 +1,233 @@
+"""Attributes: chains of look-ups such as `device.attributes["d"].model`, and what they cost.
+
+A chain has a base value and keys that are looked up in it, one after the other; from the first optional key
+on a missing one makes the whole chain `optional.none()`. `condition ? a.b : c` is a chain too: keys that
+follow are looked up in the branch that is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from bayplan.cel.errors import NO_SUCH_OVERLOAD, CostLimitError, EvaluationError, no_such_key
+from bayplan.cel.values import NONE, DefaultMap, Optional, Uint, Value, type_name
+
+Variables: TypeAlias = dict[str, Value]
+Step: TypeAlias = Callable[[Variables], Value]
+Lookup: TypeAlias = Callable[[Variables, Value, bool], Value]
+"""Looks a key up in a value; the flag says that a missing key is `MISSING` and not an error."""
+
+METER: Final = "#meter"
+"""The name under which the variables carry the meter; no expression can spell it."""
+
+
+class _Missing:
+    """What an optional look-up finds where there is nothing."""
+
+
+MISSING: Final = _Missing()
+
+
+class Meter:
+    """Counts the cost of one evaluation and stops it at a limit."""
+
+    __slots__ = ("cost", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.cost = 0
+        self.limit = limit
+
+    def charge(self, cost: int) -> None:
+        self.cost += cost
+        if self.cost > self.limit:
+            raise CostLimitError
+
+
+class Attribute:
+    """A base and the keys looked up in it."""
+
+    def __init__(self, base: Step, metered: bool, base_cost: int = 1) -> None:
+        self._base = base
+        self._metered = metered
+        self._base_cost = base_cost
+        self._lookups: list[tuple[Lookup, bool]] = []
+        self._test_only = False
+
+    def add(self, lookup: Lookup, optional: bool) -> Attribute:
+        self._lookups.append((lookup, optional))
+        return self
+
+    def test(self, lookup: Lookup) -> Attribute:
+        """Makes it a presence test of one more key."""
+        self._lookups.append((lookup, False))
+        self._test_only = True
+        return self
+
+    def step(self) -> Step:
+        return self._build(self._base_cost)
+
+    def branch_step(self) -> Step:
+        """As a branch of a conditional, where upstream does not charge for the base."""
+        return self._build(0)
+
+    def _build(self, base_cost: int) -> Step:
+        base, lookups = self._base, tuple(self._lookups)
+        resolve = _presence(lookups, self._metered) if self._test_only else _chain(lookups, self._metered)
+        cost = 0 if self._test_only else base_cost
+        if not self._metered:
+            return lambda variables: resolve(variables, base(variables))
+
+        def metered(variables: Variables) -> Value:
+            try:
+                return resolve(variables, base(variables))
+            finally:
+                variables[METER].cost += cost
+
+        return metered
+
+
+class Conditional:
+    """`condition ? then : otherwise`; keys looked up in it are looked up in the branch that is taken."""
+
+    def __init__(
+        self, condition: Step, then: Attribute | Conditional, otherwise: Attribute | Conditional
+    ) -> None:
+        self._condition = condition
+        self._branches = (then, otherwise)
+
+    def add(self, lookup: Lookup, optional: bool) -> Conditional:
+        for branch in self._branches:
+            branch.add(lookup, optional)
+        return self
+
+    def test(self, lookup: Lookup) -> Conditional:
+        for branch in self._branches:
+            branch.test(lookup)
+        return self
+
+    def step(self) -> Step:
+        condition = self._condition
+        then, otherwise = (branch.branch_step() for branch in self._branches)
+
+        def choose(variables: Variables) -> Value:
+            value = condition(variables)
+            if value is True:
+                return then(variables)
+            if value is False:
+                return otherwise(variables)
+            raise EvaluationError(NO_SUCH_OVERLOAD)
+
+        return choose
+
+    def branch_step(self) -> Step:
+        return self.step()
+
+
+def constant_lookup(key: Value) -> Lookup:
+    if type(key) is str:
+
+        def find(variables: Variables, value: Value, test: bool) -> Value:
+            found = value.get(key, MISSING) if type(value) is dict else MISSING
+            return found if found is not MISSING else look_up(value, key, test)
+
+        return find
+    return lambda variables, value, test: look_up(value, key, test)
+
+
+def look_up(value: Value, key: Value, test: bool) -> Value:
+    """The value at a key or index. Maps take numbers of any type by value; a missing key is `MISSING` in a
+    test.
+    """
+    if isinstance(value, dict):
+        found = _find(value, key)
+        if found is not MISSING or test:
+            return found
+        raise no_such_key(key)
+    if type(value) is tuple:
+        index = _index(key)
+        if 0 <= index < len(value):
+            return value[index]
+        if test:
+            return MISSING
+        raise EvaluationError(f"index out of bounds: {index}")
+    if test:
+        return MISSING
+    raise no_such_key(key)
+
+
+def _find(entries: dict[Value, Value], key: Value) -> Value:
+    kind = type(key)
+    if kind is str or (kind in (int, Uint, float) and not any(type(each) is bool for each in entries)):
+        found = entries.get(key, MISSING)
+    elif kind is bool:
+        found = next((each for name, each in entries.items() if name is key), MISSING)
+    else:
+        raise EvaluationError(f"unsupported key type: {type_name(key)}")
+    return DefaultMap.EMPTY if found is MISSING and type(entries) is DefaultMap else found
+
+
+def _index(key: Value) -> int:
+    kind = type(key)
+    if kind in (int, Uint) or (kind is float and key == int(key)):
+        return int(key)
+    raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
+
+
+def _chain(lookups: tuple[tuple[Lookup, bool], ...], metered: bool) -> Callable[[Variables, Value], Value]:
+    """Looks up all keys in turn; from the first optional one on a missing key gives `optional.none()`."""
+    if not metered and not any(optional for _, optional in lookups):
+        return _plain_chain(tuple(lookup for lookup, _ in lookups))
+
+    def resolve(variables: Variables, value: Value) -> Value:
+        is_optional = False
+        if type(value) is Optional and lookups:
+            if not value.has_value:
+                return value
+            value, is_optional = value.value, True
+        for lookup, optional in lookups:
+            is_optional = is_optional or optional
+            if metered and not is_optional:
+                variables[METER].charge(1)
+            value = lookup(variables, value, is_optional)
+            if value is MISSING:
+                return NONE
+            if metered and is_optional:
+                variables[METER].charge(1)
+        return Optional(value) if is_optional else value
+
+    return resolve
+
+
+def _plain_chain(lookups: tuple[Lookup, ...]) -> Callable[[Variables, Value], Value]:
+    def resolve(variables: Variables, value: Value) -> Value:
+        if type(value) is Optional and lookups:
+            if not value.has_value:
+                return value
+            value = value.value
+            for lookup in lookups:
+                value = lookup(variables, value, True)
+                if value is MISSING:
+                    return NONE
+            return Optional(value)
+        for lookup in lookups:
+            value = lookup(variables, value, False)
+        return value
+
+    return resolve
+
+
+def _presence(lookups: tuple[tuple[Lookup, bool], ...], metered: bool) -> Callable[[Variables, Value], Value]:
+    """Whether the last key is there; those before it have to be, unless they are optional."""
+    before = _chain(lookups[:-1], metered)
+    last = lookups[-1][0]
+
+    def resolve(variables: Variables, value: Value) -> bool:
+        value = before(variables, value)
+        if metered:
+            variables[METER].charge(1)
+        if type(value) is Optional:
+            return bool(value.has_value) and last(variables, value.value, True) is not MISSING
+        return last(variables, value, True) is not MISSING
+
+    return resolve

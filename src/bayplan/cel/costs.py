@@ -1,0 +1,164 @@
+"""What a call costs at run time, in CEL's cost units.
+
+Kubernetes limits what a selector may cost, and the vectors that this package is held to record it. A unit is
+about the work of one field access; strings cost a tenth of a unit a character.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from bayplan.cel.kubernetes_library import Address, Format, Network, Url
+from bayplan.cel.quantity import Quantity
+from bayplan.cel.semver import Semver
+from bayplan.cel.values import Optional, Value
+
+LIST_BASE: Final = 10
+MAP_BASE: Final = 30
+STRING_FACTOR: Final = 0.1
+REGEX_FACTOR: Final = 0.25
+
+NOMINAL: Final = frozenset({
+    "sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo",
+    "add", "sub",
+    "major", "minor", "patch", "masked", "prefixLength", "family", "isUnspecified", "isLoopback",
+    "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast", "getScheme", "getHostname", "getHost",
+    "getPort", "getEscapedPath", "getQuery", "format.named",
+})  # fmt: skip
+"""Functions that cost 1 whatever they are given."""
+TRAVERSALS: Final = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"})
+STRING_PASSES: Final = frozenset({
+    "url", "lowerAscii", "upperAscii", "substring", "trim", "cidr", "isIP", "isCIDR", "ip", "quantity",
+    "isQuantity",
+    "semver", "isSemver",
+})  # fmt: skip
+_STRING_OVERLOADS: Final = frozenset({
+    "starts_with_string", "ends_with_string", "string_to_bytes", "bytes_to_string", "strings_quote",
+    "string_format",
+})  # fmt: skip
+_ORDERS: Final = ("less", "greater", "less_equals", "greater_equals")
+COMPARED_OVERLOADS: Final = frozenset(
+    {f"{order}_{kind}" for order in _ORDERS for kind in ("string", "bytes")} | {"equals", "not_equals"}
+)
+_SIZE_ONE: Final = (Quantity, Semver, Address, Network, Format, Url)
+
+
+class _Failed:
+    """Stands for an argument or a result that is an error: it has size 1."""
+
+
+FAILED: Final = _Failed()
+
+
+def call_cost(function: str, overload: str, args: list[Value], result: Value) -> int:
+    """The cost of one call with these arguments; `overload` is empty where types leave it open."""
+    listed = _list_cost(overload, args, result)
+    if listed is not None:
+        return listed
+    by_function = _function_cost(function, overload, args, result)
+    return _overload_cost(overload, args) if by_function is None else by_function
+
+
+def actual_size(value: Value) -> int:
+    """The size that costs are counted by: of strings, bytes, lists and maps their length, else 1."""
+    if isinstance(value, str | bytes | tuple | dict):
+        return len(value)
+    if isinstance(value, Optional) and value.has_value:
+        return actual_size(value.value)
+    return _prefix_bytes(value) if isinstance(value, Address | Network) else 1
+
+
+def characters(size: float, factor: float = STRING_FACTOR) -> int:
+    return math.ceil(size * factor)
+
+
+def regex_cost(text_size: int, regex_size: int) -> int:
+    return characters(1 + text_size) * characters(regex_size, REGEX_FACTOR)
+
+
+def _prefix_bytes(value: Address | Network) -> int:
+    if isinstance(value, Address):
+        return value.address.max_prefixlen // 8
+    return math.ceil(value.interface.network.prefixlen / 8)
+
+
+def _list_cost(overload: str, args: list[Value], result: Value) -> int | None:
+    match overload:
+        case "list_slice" | "lists_range" | "list_reverse":
+            size, factor = actual_size(result), 1.0
+        case "list_flatten" | "list_flatten_int":
+            size, factor = actual_size(args[0]), float(args[1]) if len(args) == 2 else 1.0
+        case "list_distinct":
+            size, factor = _compared_with_itself(args[0])
+        case _ if overload.endswith("_sort"):
+            size, factor = _compared_with_itself(args[0])
+        case _ if overload.endswith("_sortByAssociatedKeys"):
+            size, factor = _compared_with_itself(args[1])
+        case _:
+            return None
+    return int(size * factor) + 1 + LIST_BASE
+
+
+def _compared_with_itself(values: Value) -> tuple[int, float]:
+    has_text = bool(values) and isinstance(values[0], str | bytes)
+    return len(values) ** 2, 2 + STRING_FACTOR if has_text else 2
+
+
+def _function_cost(function: str, overload: str, args: list[Value], result: Value) -> int | None:
+    if function in NOMINAL or overload == "cidr_ip":
+        return 1
+    if function in TRAVERSALS:
+        return _traversal(args[0])
+    if function in STRING_PASSES:
+        return characters(actual_size(args[0]))
+    match function:
+        case "replace" | "split" | "ip.isCanonical":
+            return characters(actual_size(args[0]), 2 * STRING_FACTOR)
+        case "join":
+            return characters(actual_size(result), 2 * STRING_FACTOR)
+        case "find" | "findAll":
+            return regex_cost(actual_size(args[0]), actual_size(args[1]))
+        case "validate" if isinstance(args[0], Format):
+            return regex_cost(actual_size(args[1]), args[0].regex_size)
+        case "containsIP" | "containsCIDR":
+            return _containment(function, overload, args)
+        case "_==_" if isinstance(args[0], _SIZE_ONE):
+            return 1
+    return None
+
+
+def _containment(function: str, overload: str, args: list[Value]) -> int:
+    prefix = actual_size(args[0])
+    cost = characters(2 * prefix)
+    if function == "containsCIDR":
+        cost += characters(prefix) + 1
+    return cost + characters(actual_size(args[1])) if overload.endswith("_string") else cost
+
+
+def _overload_cost(overload: str, args: list[Value]) -> int:
+    if overload in _STRING_OVERLOADS:
+        return characters(actual_size(args[0]))
+    if overload == "in_list":
+        return actual_size(args[1])
+    if overload in COMPARED_OVERLOADS:
+        return characters(min(actual_size(args[0]), actual_size(args[1])))
+    if overload in ("add_string", "add_bytes"):
+        return characters(actual_size(args[0]) + actual_size(args[1]))
+    if overload == "matches_string":
+        return regex_cost(actual_size(args[0]), actual_size(args[1]))
+    if overload == "contains_string":
+        return characters(actual_size(args[0])) * characters(actual_size(args[1]))
+    return 1
+
+
+def _traversal(value: Value) -> int:
+    """One for each scalar of a value, a tenth of the bytes for text."""
+    if isinstance(value, str | bytes):
+        size = len(value.encode()) if isinstance(value, str) else len(value)
+        return int(size * STRING_FACTOR)
+    if isinstance(value, tuple):
+        return sum(map(_traversal, value))
+    if isinstance(value, dict):
+        return sum(_traversal(key) + _traversal(each) for key, each in value.items())
+    return 1

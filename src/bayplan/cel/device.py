@@ -1,0 +1,194 @@
+"""Selectors of devices: the one place where this package knows what its expressions are about.
+
+A selector sees one variable, `device`: its driver, its attributes and capacities by domain, and whether it
+may be allocated several times. A domain that the device does not have is an empty map, so that a selector can
+ask for its attributes without asking for the domain first.
+
+https://kubernetes.io/docs/reference/using-api/cel/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bayplan.cel import types
+from bayplan.cel.attributes import METER, Meter, Step, Variables
+from bayplan.cel.checker import check
+from bayplan.cel.declarations import QUANTITY
+from bayplan.cel.errors import CompileError, EvaluationError
+from bayplan.cel.estimate import Path, estimate
+from bayplan.cel.parser import MAX_DEPTH, parse
+from bayplan.cel.planner import plan
+from bayplan.cel.quantity import quantity
+from bayplan.cel.semver import semver
+from bayplan.cel.source import Source
+from bayplan.cel.values import DefaultMap, Value, type_name
+
+COST_LIMIT: Final = 1_000_000
+"""What one evaluation may cost, in CEL's units."""
+MAX_LENGTH: Final = 10 * 1024
+"""What the API server accepts, in bytes."""
+
+_MAX_DOMAIN: Final = 63
+_MAX_ID: Final = 32
+_MAX_DRIVER: Final = 63
+_MAX_ATTRIBUTE: Final = 64
+_MAX_ENTRIES: Final = 32
+
+_DEVICE: Final = types.object_type("kubernetes.DRADevice")
+_FIELDS: Final = {
+    _DEVICE.name: {
+        "driver": types.STRING,
+        "attributes": types.map_of(types.STRING, types.map_of(types.STRING, types.ANY)),
+        "capacity": types.map_of(types.STRING, types.map_of(types.STRING, QUANTITY)),
+        "allowMultipleAllocations": types.BOOL,
+    }
+}
+_VALUES: Final = frozenset({"int", "bool", "string", "version"})
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one evaluation gave and cost."""
+
+    matches: bool
+    cost: int
+
+
+class DeviceSelector:
+    """A compiled selector. `matches` is fast; `evaluate` also counts the cost."""
+
+    __slots__ = ("_metered", "_step", "expression", "max_cost")
+
+    def __init__(self, expression: str, step: Step, metered: Step, max_cost: int) -> None:
+        self.expression = expression
+        self.max_cost = max_cost
+        """The most that an evaluation can cost; UNBOUNDED where the sizes of its values have no limit."""
+        self._step = step
+        self._metered = metered
+
+    def matches(self, device: Variables) -> bool:
+        """Whether the device is selected.
+
+        Raises:
+            EvaluationError: the selector fails for this device.
+        """
+        if self.max_cost > COST_LIMIT:
+            return self.evaluate(device).matches
+        return _as_bool(self._step(device))
+
+    def evaluate(self, device: Variables) -> Evaluation:
+        """The same with its cost, which an error carries too, as `cost`."""
+        meter = Meter(COST_LIMIT)
+        try:
+            matches = _as_bool(self._metered({**device, METER: meter}))
+        except EvaluationError as error:
+            error.cost = meter.cost
+            raise
+        return Evaluation(matches, meter.cost)
+
+
+def compile_selector(expression: str) -> DeviceSelector:
+    """Compiles a selector.
+
+    Raises:
+        CompileError: it is not a valid selector.
+    """
+    source = Source(expression)
+    try:
+        expr = parse(source)
+        result = check(source, expr, {"device": _DEVICE}, _FIELDS)
+        if result not in (types.BOOL, types.ANY):
+            raise CompileError(f"must evaluate to bool or the unknown type, not {result}")
+        return DeviceSelector(expression, plan(expr), plan(expr, metered=True), estimate(expr, _size_of))
+    except RecursionError as error:
+        raise CompileError(f"compilation failed: expression recursion limit exceeded: {MAX_DEPTH}") from error
+
+
+def device_variables(
+    driver: str,
+    attributes: Mapping[str, Mapping[str, Any]],
+    capacity: Mapping[str, Mapping[str, Any]],
+    allow_multiple_allocations: bool = False,
+) -> Variables:
+    """A device prepared for any number of selectors, from its fields as the API has them.
+
+    Raises:
+        EvaluationError: an attribute has no value that selectors know.
+    """
+    attribute_maps = DefaultMap()
+    for name, attribute in attributes.items():
+        domain, identifier = _split(name, driver)
+        attribute_maps.setdefault(domain, {})[identifier] = _attribute(name, attribute)
+    capacity_maps = DefaultMap()
+    for name, entry in capacity.items():
+        domain, identifier = _split(name, driver)
+        capacity_maps.setdefault(domain, {})[identifier] = quantity(str(entry["value"]))
+    fields = {
+        "driver": driver,
+        "attributes": attribute_maps,
+        "capacity": capacity_maps,
+        "allowMultipleAllocations": allow_multiple_allocations,
+    }
+    return {"device": fields}
+
+
+def _split(name: str, driver: str) -> tuple[str, str]:
+    domain, slash, identifier = name.partition("/")
+    return (domain, identifier) if slash else (driver, name)
+
+
+def _attribute(name: str, attribute: Mapping[str, Any]) -> Value:
+    match attribute:
+        case {"int": int() as number}:
+            return number
+        case {"bool": bool() as flag}:
+            return flag
+        case {"string": str() as text}:
+            return text
+        case {"version": str() as version}:
+            try:
+                return semver(version)
+            except EvaluationError as error:
+                raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from error
+    raise EvaluationError(f"attribute {name}: unsupported attribute value")
+
+
+def _as_bool(value: Value) -> bool:
+    if type(value) is bool:
+        return value
+    name = type_name(value)
+    if name == "string":
+        problem = "unsupported native conversion from string to 'bool'"
+    elif name in ("int", "uint", "double"):
+        problem = f"unsupported type conversion from '{name}' to bool"
+    else:
+        problem = f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'"
+    raise EvaluationError(f"CEL result of type {name} could not be converted to bool: {problem}")
+
+
+def _size_of(path: Path) -> int | None:
+    """The greatest size of a part of `device`: the API's limits for names, values and numbers of entries."""
+    match path:
+        case ("device",) | ("device", "capacity", _, _):
+            return 0 if path == ("device",) or path[-1] in ("@values", "@items") else None
+        case ("device", "driver"):
+            return _MAX_DRIVER
+        case ("device", "allowMultipleAllocations"):
+            return 1
+        case ("device", "attributes" | "capacity"):
+            return _MAX_ENTRIES
+        case ("device", "attributes" | "capacity", "@keys"):
+            return _MAX_DOMAIN
+        case ("device", "attributes" | "capacity", "@values" | "@items"):
+            return _MAX_ENTRIES
+        case ("device", "attributes" | "capacity", "@values" | "@items", "@keys"):
+            return _MAX_ID
+        case ("device", "attributes", "@values" | "@items", _):
+            return _MAX_ATTRIBUTE
+    return None
+
+
+__all__ = ["COST_LIMIT", "DeviceSelector", "Evaluation", "compile_selector", "device_variables"]

@@ -1,0 +1,51 @@
+"""What can go wrong with an expression: when it is compiled, and when it is evaluated.
+
+The texts are those of cel-go and Kubernetes, because they end up in pod conditions and events where people
+and tools compare them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bayplan.errors import BayplanError
+
+NO_SUCH_OVERLOAD: Final = "no such overload"
+
+
+class CelError(BayplanError):
+    """Base of everything an expression can fail with."""
+
+
+class CompileError(CelError):
+    """The expression cannot be compiled: syntax, unknown names or types that do not fit."""
+
+
+class EvaluationError(CelError):
+    """The expression failed for this input, e.g. because a key does not exist."""
+
+    cost: int = 0
+    """What the evaluation had cost by then, where it was counted."""
+
+
+class CostLimitError(EvaluationError):
+    """The evaluation was stopped because it exceeded its cost limit. No operator may swallow it."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
+def no_such_key(key: object) -> EvaluationError:
+    return EvaluationError(f"no such key: {format_key(key)}")
+
+
+def no_such_overload(function: str = "", *type_names: str) -> EvaluationError:
+    """`no such overload`, with the function and the types of its arguments where upstream names them."""
+    if not function:
+        return EvaluationError(NO_SUCH_OVERLOAD)
+    return EvaluationError(f"{NO_SUCH_OVERLOAD}: {function}({', '.join(type_names)})")
+
+
+def format_key(key: object) -> str:
+    """A key as Go prints it: booleans in lower case."""
+    return str(key).lower() if isinstance(key, bool) else str(key)

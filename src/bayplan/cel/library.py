@@ -1,0 +1,327 @@
+"""What CEL's own functions do with strings, times, lists, sets and optionals; see also `operators.py`.
+
+Functions are found by name and look at their arguments' types themselves: an attribute's type is known only
+at run time, and then a function that does not take it fails with `no such overload`. Kubernetes' own
+functions are in `kubernetes_library.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
+
+from bayplan.cel import timestamps
+from bayplan.cel.errors import NO_SUCH_OVERLOAD, EvaluationError, no_such_overload
+from bayplan.cel.format_clauses import format_string
+from bayplan.cel.kubernetes_library import KUBERNETES_FUNCTIONS
+from bayplan.cel.operators import OPERATORS, add, contained, divide_integers
+from bayplan.cel.values import (
+    NONE,
+    Duration,
+    Optional,
+    Timestamp,
+    Uint,
+    Value,
+    compare,
+    equal_or_false,
+    size,
+    type_name,
+)
+
+Function = Callable[..., Value]
+
+
+def _string_method(name: str, method: Callable[[str, str], Value]) -> Function:
+    """A method of strings with one string argument."""
+
+    def call(target: Value, argument: Value) -> Value:
+        if type(target) is not str:
+            raise EvaluationError(f"{NO_SUCH_OVERLOAD}: {name}")
+        if type(argument) is not str:
+            raise EvaluationError(NO_SUCH_OVERLOAD)
+        return method(target, argument)
+
+    return call
+
+
+def _typed(name: str, *kinds: type) -> Callable[[Function], Function]:
+    """Guards a function by the types of its arguments; those that may be left out are not checked."""
+
+    def decorate(function: Function) -> Function:
+        def call(*args: Value) -> Value:
+            for arg, kind in zip(args, kinds, strict=False):
+                if type(arg) is not kind:
+                    raise no_such_overload(name, *map(type_name, args))
+            return function(*args)
+
+        return call
+
+    return decorate
+
+
+def _index_of(target: Value, item: Value, start: int = 0) -> int:
+    if type(target) is tuple:
+        return next((index for index, each in enumerate(target) if equal_or_false(each, item)), -1)
+    if type(target) is not str or type(item) is not str:
+        raise no_such_overload("indexOf", type_name(target), type_name(item))
+    if not item:
+        return start
+    if start < 0:
+        raise EvaluationError(f"index out of range: {start}")
+    return target.find(item, start)
+
+
+def _last_index_of(target: Value, item: Value, start: int | None = None) -> int:
+    if type(target) is tuple:
+        indices = range(len(target) - 1, -1, -1)
+        return next((index for index in indices if equal_or_false(target[index], item)), -1)
+    if type(target) is not str or type(item) is not str:
+        raise no_such_overload("lastIndexOf", type_name(target), type_name(item))
+    if start is None:
+        return target.rfind(item)
+    if not item:
+        return start
+    if start < 0:
+        raise EvaluationError(f"index out of range: {start}")
+    return -1 if start >= len(target) else target.rfind(item, 0, start + len(item))
+
+
+def _ascii_case(change: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: "".join(change(char) if char.isascii() else char for char in text)
+
+
+def _char_at(text: str, index: int) -> str:
+    if not 0 <= index <= len(text):
+        raise EvaluationError(f"index out of range: {index}")
+    return text[index : index + 1]
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    if end is not None and start > end:
+        raise EvaluationError(f"invalid substring range. start: {start}, end: {end}")
+    for index in (start,) if end is None else (start, end):
+        if not 0 <= index <= len(text):
+            raise EvaluationError(f"index out of range: {index}")
+    return text[start:end]
+
+
+def _split(text: str, separator: str, count: int = -1) -> tuple[str, ...]:
+    if count == 0:
+        return ()
+    limit = -1 if count < 0 else count - 1
+    if separator:
+        return tuple(text.split(separator, limit))
+    if limit < 0 or limit >= len(text):
+        return tuple(text)
+    return (*text[:limit], text[limit:])
+
+
+def _join(parts: Value, separator: str = "") -> str:
+    if type(parts) is not tuple:
+        raise no_such_overload("join", type_name(parts))
+    for part in parts:
+        if type(part) is not str:
+            raise EvaluationError(f"join: invalid input: {part}")
+    return separator.join(parts)
+
+
+_QUOTED: Final = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\",
+    '"': '\\"', }  # fmt: skip
+
+
+def _quote(text: str) -> str:
+    return f'"{"".join(_QUOTED.get(char, char) for char in text)}"'
+
+
+def _slice(values: tuple[Value, ...], start: int, end: int) -> tuple[Value, ...]:
+    if start < 0 or end < 0:
+        raise EvaluationError(f"cannot slice({start}, {end}), negative indexes not supported")
+    if start > end:
+        text = f"cannot slice({start}, {end}), start index must be less than or equal to end index"
+        raise EvaluationError(text)
+    if len(values) < end:
+        raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(values)}")
+    return values[start:end]
+
+
+def _flatten(values: tuple[Value, ...], depth: int = 1) -> tuple[Value, ...]:
+    if depth < 0:
+        raise EvaluationError("level must be non-negative")
+    flat: list[Value] = []
+    for value in values:
+        if type(value) is tuple and depth > 0:
+            flat.extend(_flatten(value, depth - 1))
+        else:
+            flat.append(value)
+    return tuple(flat)
+
+
+def _sorted(values: tuple[Value, ...], keys: tuple[Value, ...] | None = None) -> tuple[Value, ...]:
+    keys = values if keys is None else keys
+    if len(values) != len(keys):
+        text = (
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
+            f"but got {len(values)} and {len(keys)} elements respectively"
+        )
+        raise EvaluationError(text)
+    if keys and any(type(key) is not type(keys[0]) for key in keys):
+        raise EvaluationError("list elements must have the same type")
+    order = sorted(range(len(keys)), key=_Ordered.of(keys))
+    return tuple(values[index] for index in order)
+
+
+class _Ordered:
+    """A sort key that compares as CEL does."""
+
+    def __init__(self, value: Value) -> None:
+        self._value = value
+
+    def __lt__(self, other: _Ordered) -> bool:
+        return compare(self._value, other._value) < 0
+
+    @classmethod
+    def of(cls, keys: tuple[Value, ...]) -> Callable[[int], _Ordered]:
+        return lambda index: cls(keys[index])
+
+
+def _distinct(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    unique: list[Value] = []
+    for value in values:
+        if not any(equal_or_false(value, each) for each in unique):
+            unique.append(value)
+    return tuple(unique)
+
+
+def _is_sorted(values: tuple[Value, ...]) -> bool:
+    return all(compare(one, other) <= 0 for one, other in pairwise(values))
+
+
+def _extreme(name: str, sign: int) -> Function:
+    def call(values: tuple[Value, ...]) -> Value:
+        if not values:
+            raise EvaluationError(f"{name} called on empty list")
+        best = values[0]
+        for value in values[1:]:
+            if compare(value, best) == sign:
+                best = value
+        return best
+
+    return call
+
+
+def _sum(values: tuple[Value, ...]) -> Value:
+    if not values:
+        return 0
+    total = values[0]
+    for value in values[1:]:
+        total = add(total, value)
+    return total
+
+
+def _sets_contains(one: tuple[Value, ...], other: tuple[Value, ...]) -> bool:
+    return all(contained(each, one) for each in other)
+
+
+def _sets_intersects(one: tuple[Value, ...], other: tuple[Value, ...]) -> bool:
+    return any(contained(each, one) for each in other)
+
+
+def _map_insert(entries: dict[Value, Value], *update: Value) -> dict[Value, Value]:
+    added = {update[0]: update[1]} if len(update) == 2 else update[0]
+    result = dict(entries)
+    for key, value in added.items():
+        if key in result:
+            raise EvaluationError(f"insert failed: key {key} already exists")
+        result[key] = value
+    return result
+
+
+def _of_non_zero(value: Value) -> Optional:
+    zero = value is None or (type(value) in (bool, int, Uint, float, str, bytes, tuple, dict) and not value)
+    return NONE if zero else Optional(value)
+
+
+def _unwrap(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    for each in values:
+        if type(each) is not Optional:
+            raise EvaluationError(f"value {each} is not optional")
+    return tuple(each.value for each in values if each.has_value)
+
+
+def _time_part(name: str, part: Callable[[Value], int], span: int = 0) -> Function:
+    """A part of a timestamp in a zone, or a duration in whole units of so many nanoseconds."""
+
+    def call(value: Value, zone: str | None = None) -> int:
+        if type(value) is Duration and span:
+            return divide_integers(value.nanoseconds, span)
+        if type(value) is not Timestamp:
+            raise no_such_overload(name, type_name(value))
+        return part(timestamps.in_zone(value, zone))
+
+    return call
+
+
+_SECOND: Final = 10**9
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    **OPERATORS,
+    "size": size,
+    "contains": _string_method("contains", lambda text, part: part in text),
+    "startsWith": _string_method("startsWith", str.startswith),
+    "endsWith": _string_method("endsWith", str.endswith),
+    "getFullYear": _time_part("getFullYear", lambda time: int(time.year)),
+    "getMonth": _time_part("getMonth", lambda time: int(time.month - 1)),
+    "getDayOfYear": _time_part("getDayOfYear", lambda time: int(time.timetuple().tm_yday - 1)),
+    "getDayOfMonth": _time_part("getDayOfMonth", lambda time: int(time.day - 1)),
+    "getDate": _time_part("getDate", lambda time: int(time.day)),
+    "getDayOfWeek": _time_part("getDayOfWeek", lambda time: int(time.isoweekday() % 7)),
+    "getHours": _time_part("getHours", lambda time: int(time.hour), 3600 * _SECOND),
+    "getMinutes": _time_part("getMinutes", lambda time: int(time.minute), 60 * _SECOND),
+    "getSeconds": _time_part("getSeconds", lambda time: int(time.second), _SECOND),
+    "getMilliseconds": _time_part("getMilliseconds", lambda time: int(time.microsecond // 1000), 10**6),
+    "indexOf": _index_of,
+    "lastIndexOf": _last_index_of,
+    "charAt": _typed("charAt", str, int)(_char_at),
+    "lowerAscii": _typed("lowerAscii", str)(_ascii_case(str.lower)),
+    "upperAscii": _typed("upperAscii", str)(_ascii_case(str.upper)),
+    "replace": _typed("replace", str, str, str, int)(
+        lambda text, old, new, count=-1: text.replace(old, new, count)
+    ),
+    "split": _typed("split", str, str, int)(_split),
+    "substring": _typed("substring", str, int, int)(_substring),
+    "trim": _typed("trim", str)(str.strip),
+    "format": _typed("format", str, tuple)(format_string),
+    "strings.quote": _typed("strings.quote", str)(_quote),
+    "join": _join,
+    "sets.contains": _typed("sets.contains", tuple, tuple)(_sets_contains),
+    "sets.equivalent": _typed("sets.equivalent", tuple, tuple)(
+        lambda one, other: _sets_contains(one, other) and _sets_contains(other, one)
+    ),
+    "sets.intersects": _typed("sets.intersects", tuple, tuple)(_sets_intersects),
+    "slice": _typed("slice", tuple, int, int)(_slice),
+    "flatten": _typed("flatten", tuple, int)(_flatten),
+    "lists.range": _typed("lists.range", int)(lambda count: tuple(range(count))),
+    "reverse": _typed("reverse", tuple)(lambda values: values[::-1]),
+    "distinct": _typed("distinct", tuple)(_distinct),
+    "sort": _typed("sort", tuple)(_sorted),
+    "@sortByAssociatedKeys": _sorted,
+    "isSorted": _typed("isSorted", tuple)(_is_sorted),
+    "min": _typed("min", tuple)(_extreme("min", -1)),
+    "max": _typed("max", tuple)(_extreme("max", 1)),
+    "sum": _typed("sum", tuple)(_sum),
+    "cel.@mapInsert": _map_insert,
+    "optional.of": Optional,
+    "optional.ofNonZeroValue": _of_non_zero,
+    "optional.none": lambda: NONE,
+    "optional.unwrap": _unwrap,
+    "unwrapOpt": _unwrap,
+    "value": _typed("value", Optional)(Optional.get),
+    "hasValue": _typed("hasValue", Optional)(lambda optional: optional.has_value),
+    "first": _typed("first", tuple)(lambda values: Optional(values[0]) if values else NONE),
+    "last": _typed("last", tuple)(lambda values: Optional(values[-1]) if values else NONE),
+    **KUBERNETES_FUNCTIONS,
+}
+"""Every function that is called with the values of its arguments. The planner has `&&`, `||`, `?:`, `==`,
+`!=`, indexing, `or` and `orValue`, which look at their operands in ways of their own."""

@@ -1,0 +1,300 @@
+"""Operators and conversions: arithmetic with overflow checks, `in`, and functions such as `int("3")`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from bayplan.cel import timestamps
+from bayplan.cel.errors import NO_SUCH_OVERLOAD, EvaluationError, no_such_overload
+from bayplan.cel.kubernetes_library import address_text
+from bayplan.cel.values import (
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
+    Duration,
+    Growing,
+    Timestamp,
+    TypeValue,
+    Uint,
+    Value,
+    checked_int,
+    checked_uint,
+    compare,
+    equal_or_false,
+    itself,
+    type_name,
+)
+
+
+def _overload_error() -> EvaluationError:
+    return EvaluationError(NO_SUCH_OVERLOAD)
+
+
+def _arithmetic(
+    integers: Callable[[int, int], int], doubles: Callable[[float, float], float] | None
+) -> Callable[[Value, Value], Value]:
+    """An operator on two numbers of one type, with overflow checks."""
+
+    def operate(one: Value, other: Value) -> Value:
+        kind = type(one)
+        if kind is not type(other):
+            raise _overload_error()
+        if kind is int:
+            return checked_int(integers(one, other))
+        if kind is Uint:
+            return checked_uint(integers(int(one), int(other)))
+        if kind is float and doubles is not None:
+            return doubles(one, other)
+        raise _overload_error()
+
+    return operate
+
+
+def divide_integers(one: int, other: int) -> int:
+    if other == 0:
+        raise EvaluationError("division by zero")
+    quotient = abs(one) // abs(other)
+    return quotient if (one < 0) == (other < 0) else -quotient
+
+
+def _modulo_integers(one: int, other: int) -> int:
+    if other == 0:
+        raise EvaluationError("modulus by zero")
+    return one - other * divide_integers(one, other)
+
+
+def _divide_doubles(one: float, other: float) -> float:
+    if other:
+        return one / other
+    if one == 0 or math.isnan(one):
+        return math.nan
+    return math.copysign(math.inf, one) * math.copysign(1, other)
+
+
+_add_numbers = _arithmetic(lambda one, other: one + other, lambda one, other: one + other)
+_subtract_numbers = _arithmetic(lambda one, other: one - other, lambda one, other: one - other)
+
+
+def add(one: Value, other: Value) -> Value:
+    kind, other_kind = type(one), type(other)
+    if kind is Growing:
+        one.extend(other)
+        return one
+    if kind is other_kind and kind in (str, bytes, tuple):
+        return one + other
+    if kind is Duration and other_kind is Duration:
+        return Duration(checked_int(one.nanoseconds + other.nanoseconds))
+    if kind is Timestamp and other_kind is Duration:
+        return timestamps.add(one, other.nanoseconds)
+    if kind is Duration and other_kind is Timestamp:
+        return timestamps.add(other, one.nanoseconds)
+    return _add_numbers(one, other)
+
+
+def _subtract(one: Value, other: Value) -> Value:
+    kind, other_kind = type(one), type(other)
+    if kind is Duration and other_kind is Duration:
+        return Duration(checked_int(one.nanoseconds - other.nanoseconds))
+    if kind is Timestamp and other_kind is Duration:
+        return timestamps.add(one, -other.nanoseconds)
+    if kind is Timestamp and other_kind is Timestamp:
+        return timestamps.between(one, other)
+    return _subtract_numbers(one, other)
+
+
+def _negate(value: Value) -> Value:
+    if type(value) is int:
+        return checked_int(-value)
+    if type(value) is float:
+        return -value
+    raise _overload_error()
+
+
+def _not(value: Value) -> Value:
+    if type(value) is not bool:
+        raise _overload_error()
+    return not value
+
+
+def contained(value: Value, container: Value) -> bool:
+    if isinstance(container, dict):
+        try:
+            return value in container
+        except TypeError:
+            return False
+    if type(container) is not tuple:
+        raise _overload_error()
+    return any(equal_or_false(value, each) for each in container)
+
+
+def _to_int(value: Value) -> int:
+    match value:
+        case bool():
+            pass
+        case Uint():
+            return checked_int(int(value))
+        case int():
+            return value
+        case float():
+            if not MIN_INT < value < MAX_INT:
+                raise EvaluationError("integer overflow")
+            return int(value)
+        case str():
+            return _parsed(value, "int", MIN_INT, MAX_INT)
+        case Timestamp():
+            return math.floor(value.time.timestamp())
+        case Duration():
+            return value.nanoseconds
+    raise _no_conversion("int", value)
+
+
+def _to_uint(value: Value) -> Uint:
+    match value:
+        case bool():
+            pass
+        case int():
+            return checked_uint(value)
+        case float():
+            if not 0 <= value < MAX_UINT:
+                raise EvaluationError("unsigned integer overflow")
+            return Uint(int(value))
+        case str():
+            return Uint(_parsed(value, "uint", 0, MAX_UINT))
+    raise _no_conversion("uint", value)
+
+
+def _to_double(value: Value) -> float:
+    if type(value) in (int, Uint, float):
+        return float(value)
+    if type(value) is str:
+        try:
+            return float(value)
+        except ValueError as error:
+            raise _conversion_error(value, "double") from error
+    raise _no_conversion("double", value)
+
+
+def _to_string(value: Value) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case int():
+            return str(int(value))
+        case float():
+            return _double_text(value)
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError as error:
+                raise EvaluationError("invalid UTF-8 in bytes, cannot convert to string") from error
+        case Duration():
+            return timestamps.format_duration(value)
+        case Timestamp():
+            return timestamps.format_timestamp(value)
+    text = address_text(value)
+    if text is None:
+        raise _no_conversion("string", value)
+    return text
+
+
+def _double_text(value: float) -> str:
+    """A double as Go's shortest form without an exponent where that is short."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    exponent = math.floor(math.log10(abs(value))) if value else 0
+    if -5 < exponent < 21:
+        return f"{value:.0f}" if value == int(value) else repr(value)
+    mantissa, _, power = f"{value!r}".partition("e")
+    return f"{mantissa}e{int(power):+03d}"
+
+
+def _to_bytes(value: Value) -> bytes:
+    if type(value) is bytes:
+        return value
+    if type(value) is str:
+        return value.encode()
+    raise _no_conversion("bytes", value)
+
+
+_BOOLS: Final = {
+    "1": True, "t": True, "T": True, "true": True, "TRUE": True, "True": True,
+    "0": False, "f": False, "F": False, "false": False, "FALSE": False, "False": False,
+}  # fmt: skip
+
+
+def _to_bool(value: Value) -> bool:
+    if type(value) is bool:
+        return value
+    if type(value) is str:
+        if value not in _BOOLS:
+            raise _conversion_error(value, "bool")
+        return _BOOLS[value]
+    raise _no_conversion("bool", value)
+
+
+def _to_duration(value: Value) -> Duration:
+    if type(value) is Duration:
+        return value
+    if type(value) is int:
+        return Duration(value)
+    if type(value) is str:
+        return timestamps.parse_duration(value)
+    raise _no_conversion("duration", value)
+
+
+def _to_timestamp(value: Value) -> Timestamp:
+    if type(value) is Timestamp:
+        return value
+    if type(value) is int:
+        return timestamps.add(timestamps.parse_timestamp("1970-01-01T00:00:00Z"), value * 10**9)
+    if type(value) is str:
+        return timestamps.parse_timestamp(value)
+    raise _no_conversion("timestamp", value)
+
+
+def _parsed(text: str, target: str, least: int, greatest: int) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") and target == "int" else text
+    number = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 30 else greatest + 1
+    if not least <= number <= greatest:
+        raise _conversion_error(text, target)
+    return number
+
+
+def _conversion_error(value: Value, target: str) -> EvaluationError:
+    return EvaluationError(f"type conversion error from '{type_name(value)}' to '{target}'")
+
+
+def _no_conversion(function: str, value: Value) -> EvaluationError:
+    return no_such_overload(function, type_name(value))
+
+
+OPERATORS: Final[dict[str, Callable[..., Value]]] = {
+    "_+_": add,
+    "_-_": _subtract,
+    "_*_": _arithmetic(lambda one, other: one * other, lambda one, other: one * other),
+    "_/_": _arithmetic(divide_integers, _divide_doubles),
+    "_%_": _arithmetic(_modulo_integers, None),
+    "_<_": lambda one, other: compare(one, other) < 0,
+    "_<=_": lambda one, other: compare(one, other) <= 0,
+    "_>_": lambda one, other: compare(one, other) > 0,
+    "_>=_": lambda one, other: compare(one, other) >= 0,
+    "-_": _negate,
+    "!_": _not,
+    "@in": contained,
+    "type": lambda value: TypeValue(type_name(value)),
+    "dyn": itself,
+    "bool": _to_bool,
+    "bytes": _to_bytes,
+    "double": _to_double,
+    "duration": _to_duration,
+    "int": _to_int,
+    "string": _to_string,
+    "timestamp": _to_timestamp,
+    "uint": _to_uint,
+}

@@ -1,0 +1,482 @@
+"""From checked syntax to closures: `plan` makes a function that evaluates an expression.
+
+Every node becomes a function of the variables. What is constant is computed once, while planning. A chain
+such as `device.attributes["d"].model` is one *attribute*: a base value and the keys that are looked up in it,
+one after the other; optional keys make the rest of the chain optional.
+
+With a meter the very same plan also counts what it costs. Counting takes longer than evaluating, so a program
+for which the estimate says that it cannot reach the limit is planned without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+from bayplan.cel.attributes import METER, Attribute, Conditional, Step, Variables, constant_lookup, look_up
+from bayplan.cel.checker import type_of
+from bayplan.cel.costs import FAILED, LIST_BASE, MAP_BASE, call_cost
+from bayplan.cel.declarations import SINGLE_IMPLEMENTATION, type_names
+from bayplan.cel.errors import (
+    NO_SUCH_OVERLOAD,
+    CompileError,
+    CostLimitError,
+    EvaluationError,
+)
+from bayplan.cel.library import FUNCTIONS
+from bayplan.cel.macros import ACCUMULATOR
+from bayplan.cel.syntax import (
+    Call,
+    Comprehension,
+    Expr,
+    Ident,
+    ListExpr,
+    Literal,
+    MapExpr,
+    Select,
+    qualified_name,
+)
+from bayplan.cel.values import (
+    Growing,
+    Optional,
+    TypeValue,
+    Uint,
+    Value,
+    equal,
+    equal_or_false,
+    type_name,
+)
+
+_CONVERSIONS: Final = frozenset(
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
+)
+_FULL_TYPE_NAMES: Final = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
+_REGEX: Final = frozenset({"matches", "find", "findAll"})
+_INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
+
+
+class _Lazy:
+    """The value of `cel.bind`: computed when first used, and once. An error is remembered like a value."""
+
+    __slots__ = ("_error", "_step", "_value", "_variables")
+
+    def __init__(self, step: Step, variables: Variables) -> None:
+        self._step: Step | None = step
+        self._variables = variables
+        self._value: Value = None
+        self._error: EvaluationError | None = None
+
+    def get(self) -> Value:
+        if self._step is not None:
+            try:
+                self._value = self._step(self._variables)
+            except CostLimitError:
+                raise
+            except EvaluationError as error:
+                self._error = error
+            self._step = None
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class _Constant:
+    """A node whose value is known while planning."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def step(self) -> Step:
+        value = self.value
+        return lambda _: value
+
+
+class _Computed:
+    """A node that is a call, a literal with parts to compute, or a fold."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+
+    def step(self) -> Step:
+        return self._step
+
+
+_Plan: TypeAlias = _Constant | _Computed | Attribute | Conditional
+
+
+def plan(expr: Expr, metered: bool = False) -> Step:
+    """A function that evaluates the expression with variables.
+
+    Raises:
+        CompileError: a constant part of it fails.
+    """
+    return _Planner(metered).plan(expr).step()
+
+
+class _Planner:
+    def __init__(self, metered: bool) -> None:
+        self._metered = metered
+        self._bound: list[str] = []
+        """Names that `cel.bind` and its relatives define, innermost last."""
+
+    def plan(self, expr: Expr) -> _Plan:
+        match expr:
+            case Literal():
+                return _Constant(expr.value)
+            case Ident():
+                return self._type(expr) or self._ident(expr.name.removeprefix("."))
+            case Select():
+                return self._select(expr)
+            case Call():
+                return self._call(expr)
+            case ListExpr():
+                return self._list(expr)
+            case MapExpr():
+                return self._map(expr)
+            case Comprehension():
+                return self._comprehension(expr)
+            case _:
+                raise AssertionError(type(expr))
+
+    def _step(self, expr: Expr) -> Step:
+        return self.plan(expr).step()
+
+    def _type(self, expr: Expr) -> _Constant | None:
+        """A name that stands for a type, such as `int`."""
+        name = qualified_name(expr)
+        if name not in type_names() or type_of(expr).kind != "type":
+            return None
+        return _Constant(TypeValue(_FULL_TYPE_NAMES.get(name, name)))
+
+    def _ident(self, name: str) -> _Plan:
+        if name in self._bound:
+            return Attribute(lambda variables: variables[name].get(), self._metered)
+        if name == ACCUMULATOR:
+            return Attribute(_accumulator, self._metered)
+        return Attribute(lambda variables: variables[name], self._metered)
+
+    def _select(self, expr: Select) -> _Plan:
+        named = self._type(expr)
+        if named is not None:
+            return named
+        operand = self._attribute(expr.operand)
+        lookup = constant_lookup(expr.field_name)
+        return operand.test(lookup) if expr.test_only else operand.add(lookup, False)
+
+    def _attribute(self, expr: Expr) -> Attribute | Conditional:
+        """The plan of an operand whose keys are looked up: itself if it is a chain already."""
+        planned = self.plan(expr)
+        if isinstance(planned, Attribute | Conditional):
+            return planned
+        return Attribute(planned.step(), self._metered)
+
+    def _call(self, call: Call) -> _Plan:
+        match call.function:
+            case "_&&_":
+                return _Computed(_logical(list(map(self._step, call.args)), False))
+            case "_||_":
+                return _Computed(_logical(list(map(self._step, call.args)), True))
+            case "_?_:_":
+                return self._conditional(call)
+            case "or" | "orValue" if call.target is not None:
+                return _Computed(
+                    _alternative(self._step(call.target), self._step(call.args[0]), call.function)
+                )
+            case "@not_strictly_false":
+                return _Computed(self._not_strictly_false(call))
+        if call.function in _INDEXING:
+            return self._index(call)
+        return self._function(call)
+
+    def _conditional(self, call: Call) -> _Plan:
+        condition, then, otherwise = map(self.plan, call.args)
+        branches = [
+            each if isinstance(each, Attribute | Conditional) else Attribute(each.step(), self._metered, 0)
+            for each in (then, otherwise)
+        ]
+        return Conditional(condition.step(), *branches)
+
+    def _not_strictly_false(self, call: Call) -> Step:
+        operand, metered = self._step(call.args[0]), self._metered
+
+        def evaluate(variables: Variables) -> bool:
+            try:
+                value = operand(variables)
+            except CostLimitError:
+                raise
+            except EvaluationError:
+                value = True
+            if metered:
+                variables[METER].charge(1)
+            return value is not False
+
+        return evaluate
+
+    def _index(self, call: Call) -> _Plan:
+        operand = self._attribute(call.args[0])
+        key = self.plan(call.args[1])
+        optional = call.function != "_[_]"
+        if isinstance(key, _Constant):
+            return operand.add(constant_lookup(key.value), optional)
+        step = key.branch_step() if isinstance(key, Attribute | Conditional) else key.step()
+        return operand.add(lambda variables, value, test: look_up(value, step(variables), test), optional)
+
+    def _function(self, call: Call) -> _Plan:
+        operands = ([call.target] if call.target is not None else []) + call.args
+        plans = [self.plan(operand) for operand in operands]
+        if call.function == "@in" and call.overloads == ["in_list"] and isinstance(plans[1], _Constant):
+            membership = _membership(plans[0].step(), plans[1].value)
+            if membership is not None:
+                return membership
+        if call.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], _Constant):
+            return _Constant(_converted(call.function, plans[0].value))
+        steps = [each.step() for each in plans]
+        if call.function == "_==_":
+            function: Callable[..., Value] = equal
+        elif call.function == "_!=_":
+            function = _not_equal
+        else:
+            function = FUNCTIONS[call.function]
+        if self._metered:
+            return _Computed(_metered_call(call, function, steps))
+        return _Computed(_plain_call(function, steps))
+
+    def _list(self, expr: ListExpr) -> _Plan:
+        plans = [self.plan(element) for element in expr.elements]
+        if all(isinstance(each, _Constant) for each in plans) and not expr.optional:
+            return _Constant(tuple(each.value for each in plans if isinstance(each, _Constant)))
+        steps = [(each.step(), index in expr.optional) for index, each in enumerate(plans)]
+
+        def build(variables: Variables) -> Value:
+            values: list[Value] = []
+            for step, optional in steps:
+                value = step(variables)
+                if not optional:
+                    values.append(value)
+                elif _optional(value, "list element").has_value:
+                    values.append(value.value)
+            return tuple(values)
+
+        return _Computed(_charged(build, LIST_BASE) if self._metered else build)
+
+    def _map(self, expr: MapExpr) -> _Plan:
+        plans = [(self.plan(entry.key), self.plan(entry.value), entry.optional) for entry in expr.entries]
+        steps = [(key.step(), value.step(), optional) for key, value, optional in plans]
+
+        def build(variables: Variables) -> Value:
+            entries: dict[Value, Value] = {}
+            for key_step, value_step, optional in steps:
+                key, value = key_step(variables), value_step(variables)
+                if optional and not _optional(value, f"entry '{key}'").has_value:
+                    entries.pop(key, None)
+                    continue
+                entries[key] = value.value if optional else value
+            return entries
+
+        parts = [each for key, value, _ in plans for each in (key, value)]
+        if all(isinstance(each, _Constant) for each in parts) and not any(each[2] for each in plans):
+            return _Constant(build({}))
+        return _Computed(_charged(build, MAP_BASE) if self._metered else build)
+
+    def _comprehension(self, expr: Comprehension) -> _Plan:
+        if expr.accu_var != ACCUMULATOR:
+            return self._binding(expr)
+        fold_range, init = self._step(expr.range), self._step(expr.accu_init)
+        condition, body = self._step(expr.condition), self._step(expr.step)
+        result = self._step(expr.result)
+        first, second = expr.iter_var, expr.iter_var2
+        grows = isinstance(expr.accu_init, ListExpr)
+
+        def fold(variables: Variables) -> Value:
+            entries = _entries(fold_range(variables), bool(second))
+            scope = dict(variables)
+            scope[ACCUMULATOR] = Growing() if grows else init(variables)
+            for entry in entries:
+                if second:
+                    scope[first], scope[second] = entry
+                else:
+                    scope[first] = entry
+                try:
+                    if condition(scope) is False:
+                        break
+                    scope[ACCUMULATOR] = body(scope)
+                except CostLimitError:
+                    raise
+                except EvaluationError as error:
+                    scope[ACCUMULATOR] = error
+            scope = {**variables, ACCUMULATOR: scope[ACCUMULATOR]}
+            found = result(scope)
+            return tuple(found) if type(found) is Growing else found
+
+        return _Computed(fold)
+
+    def _binding(self, expr: Comprehension) -> _Plan:
+        name, value = expr.accu_var, self._step(expr.accu_init)
+        self._bound.append(name)
+        result = self._step(expr.result)
+        self._bound.pop()
+        return _Computed(lambda variables: result({**variables, name: _Lazy(value, variables)}))
+
+
+def _accumulator(variables: Variables) -> Value:
+    value = variables[ACCUMULATOR]
+    if isinstance(value, EvaluationError):
+        raise value
+    return value
+
+
+def _entries(value: Value, with_values: bool) -> Iterable[Value]:
+    if isinstance(value, dict):
+        return list(value.items()) if with_values else list(value)
+    if type(value) is tuple:
+        return enumerate(value) if with_values else value
+    raise EvaluationError(f"got '{type_name(value)}', expected iterable type")
+
+
+def _logical(terms: list[Step], deciding: bool) -> Step:
+    """`||` (decided by True) or `&&` (by False): an error matters only if no operand decides."""
+    other = not deciding
+
+    def evaluate(variables: Variables) -> Value:
+        first_error: EvaluationError | None = None
+        for term in terms:
+            try:
+                value = term(variables)
+            except CostLimitError:
+                raise
+            except EvaluationError as error:
+                first_error = first_error or error
+                continue
+            if value is deciding:
+                return deciding
+            if value is not other and first_error is None:
+                first_error = EvaluationError(NO_SUCH_OVERLOAD)
+        if first_error is not None:
+            raise first_error
+        return other
+
+    return evaluate
+
+
+def _alternative(optional: Step, alternative: Step, function: str) -> Step:
+    """`or` and `orValue`: the alternative is evaluated only where it is needed."""
+    unwrap = function == "orValue"
+
+    def evaluate(variables: Variables) -> Value:
+        value = optional(variables)
+        if type(value) is not Optional:
+            return value
+        if value.has_value:
+            return value.value if unwrap else value
+        return alternative(variables)
+
+    return evaluate
+
+
+def _membership(operand: Step, values: tuple[Value, ...]) -> _Plan | None:
+    """`x in [constants]` as a look-up, for which upstream charges nothing; None if the list does not allow
+    it.
+    """
+    if not values:
+        return _Constant(False)
+    kinds = {type(value) for value in values}
+    if not kinds <= {bool, int, Uint, float, str, type(None)}:
+        return None
+    if kinds == {str}:
+        texts = frozenset(values)
+
+        def among_texts(variables: Variables) -> bool:
+            value = operand(variables)
+            return type(value) is str and value in texts
+
+        return _Computed(among_texts)
+    return _Computed(lambda variables: _among(operand(variables), values))
+
+
+def _among(value: Value, values: tuple[Value, ...]) -> bool:
+    return any(equal_or_false(value, each) for each in values)
+
+
+def _converted(function: str, value: Value) -> Value:
+    try:
+        return FUNCTIONS[function](value)
+    except EvaluationError as error:
+        raise CompileError(f"program instantiation failed: {error}") from error
+
+
+def _not_equal(one: Value, other: Value) -> bool:
+    return not equal_or_false(one, other)
+
+
+def _optional(value: Value, what: str) -> Optional:
+    if type(value) is not Optional:
+        raise EvaluationError(f"cannot initialize optional {what} from non-optional value {value}")
+    return value
+
+
+def _plain_call(function: Callable[..., Value], steps: list[Step]) -> Step:
+    match steps:
+        case []:
+            return lambda variables: function()
+        case [one]:
+            return lambda variables: function(one(variables))
+        case [one, other]:
+            return lambda variables: function(one(variables), other(variables))
+        case _:
+            return lambda variables: function(*[step(variables) for step in steps])
+
+
+def _metered_call(call: Call, function: Callable[..., Value], steps: list[Step]) -> Step:
+    """A call that is charged for whether it fails or not, as upstream does.
+
+    With up to two arguments all of them are evaluated even if the first fails. With more arguments, with a
+    constant regular expression, or where the overload is found at run time, evaluation ends there, and the
+    call costs nothing if arguments are left.
+    """
+    name = call.function
+    overload = call.overloads[0] if len(call.overloads) == 1 else ""
+    ends_at_error = len(steps) > 2 or (name in _REGEX and isinstance(call.args[-1], Literal))
+    ends_at_error = ends_at_error or (not overload and name not in SINGLE_IMPLEMENTATION)
+
+    def evaluate(variables: Variables) -> Value:
+        args: list[Value] = []
+        failed: EvaluationError | None = None
+        for step in steps:
+            try:
+                args.append(step(variables))
+            except CostLimitError:
+                raise
+            except EvaluationError as error:
+                if ends_at_error and len(args) + 1 < len(steps):
+                    raise
+                failed = failed or error
+                args.append(FAILED)
+        result: Value = FAILED
+        if failed is None:
+            try:
+                result = function(*args)
+            except EvaluationError as error:
+                failed = error
+        variables[METER].charge(call_cost(name, overload, args, result))
+        if failed is not None:
+            raise failed
+        return result
+
+    return evaluate
+
+
+def _charged(step: Step, cost: int) -> Step:
+    """A list or map literal, which is charged for even if one of its elements fails."""
+
+    def evaluate(variables: Variables) -> Value:
+        try:
+            value = step(variables)
+        except CostLimitError:
+            raise
+        except EvaluationError:
+            variables[METER].charge(cost)
+            raise
+        variables[METER].charge(cost)
+        return value
+
+    return evaluate

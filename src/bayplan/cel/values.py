@@ -1,0 +1,207 @@
+"""Values at run time, and what they have in common: names of types, size, equality and order.
+
+Python's own values stand for CEL's wherever they can: bool, int, float, str, bytes, None, tuple for lists and
+dict for maps. Two traps follow, and everything below minds them: `True == 1` in Python but not in CEL, and an
+int may be any size in Python but has 64 bits in CEL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Final, TypeAlias
+
+from bayplan.cel.errors import NO_SUCH_OVERLOAD, EvaluationError
+
+MIN_INT: Final = -(2**63)
+MAX_INT: Final = 2**63 - 1
+MAX_UINT: Final = 2**64 - 1
+
+Value: TypeAlias = Any
+"""A value of any CEL type. It is dynamic by nature: selectors look at attributes whose type is known at run
+time.
+"""
+
+
+class Uint(int):
+    """An unsigned integer; a plain int is signed."""
+
+    __slots__ = ()
+
+
+class DefaultMap(dict[str, Value]):
+    """A map in which an unknown key leads to an empty map; everything else sees real keys only."""
+
+    __slots__ = ()
+    EMPTY: Final[dict[str, Value]] = {}
+
+
+class Growing(list[Value]):
+    """The list that a comprehension is about to build. Only the fold that makes it ever sees it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """`optional.of(value)`; `NONE` is `optional.none()`."""
+
+    value: Value = None
+    has_value: bool = True
+
+    def get(self) -> Value:
+        if not self.has_value:
+            raise EvaluationError("optional.none() dereference")
+        return self.value
+
+
+NONE: Final = Optional(has_value=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timestamp:
+    time: datetime
+    nanoseconds: int = 0
+    """What is finer than a microsecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """What `type(x)` gives, and what names such as `int` stand for."""
+
+    name: str
+
+
+class Comparable:
+    """Base of values that compare with their own kind only: anything else is an error, not "unequal"."""
+
+    __slots__ = ()
+    TYPE_NAME: ClassVar[str]
+
+    def equals(self, other: Value) -> bool:
+        raise NotImplementedError
+
+
+_NAMES: Final[dict[type, str]] = {
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    type(None): "null_type",
+    tuple: "list",
+    dict: "map",
+    DefaultMap: "map",
+    Optional: "optional_type",
+    Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp",
+    TypeValue: "type",
+}
+_NUMBERS: Final = frozenset({int, Uint, float})
+_SELF_EQUAL: Final = frozenset({bool, str, bytes, type(None), Duration, Timestamp, TypeValue})
+
+
+def type_name(value: Value) -> str:
+    """The name of a value's type, as error messages show it."""
+    kind = type(value)
+    return _NAMES[kind] if kind in _NAMES else str(kind.TYPE_NAME)
+
+
+def equal(one: Value, other: Value) -> bool:
+    """CEL's `==`: numbers by value, lists and maps by element, different kinds are unequal.
+
+    Raises:
+        EvaluationError: the left side is a value that compares with its own kind only (Quantity, Semver, …).
+    """
+    kind, other_kind = type(one), type(other)
+    if kind in _NUMBERS:
+        return other_kind in _NUMBERS and bool(one == other)
+    if kind in _SELF_EQUAL:
+        return other_kind is kind and bool(one == other)
+    if kind is tuple:
+        return other_kind is tuple and len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, dict):
+        if not isinstance(other, dict) or len(one) != len(other):
+            return False
+        return all(key in other and equal(value, other[key]) for key, value in one.items())
+    if kind is Optional:
+        if other_kind is not Optional or one.has_value != other.has_value:
+            return False
+        return not one.has_value or equal(one.value, other.value)
+    if one is None or other is None:
+        return False
+    assert isinstance(one, Comparable), f"a value of type {kind}"
+    return one.equals(other)
+
+
+def equal_or_false(one: Value, other: Value) -> bool:
+    """Equality where values that cannot be compared count as unequal: `in`, `!=`, `indexOf`."""
+    try:
+        return equal(one, other)
+    except EvaluationError:
+        return False
+
+
+def compare(one: Value, other: Value) -> int:
+    """-1, 0 or 1 for values that have an order.
+
+    Raises:
+        EvaluationError: they have none.
+    """
+    kind, other_kind = type(one), type(other)
+    if kind in _NUMBERS and other_kind in _NUMBERS:
+        if math.isnan(one) or math.isnan(other):
+            raise EvaluationError("NaN values cannot be ordered")
+        return int(one > other) - int(one < other)
+    if kind is not other_kind:
+        raise EvaluationError(NO_SUCH_OVERLOAD)
+    key = _ORDER.get(kind)
+    if key is None:
+        raise EvaluationError(NO_SUCH_OVERLOAD)
+    left, right = key(one), key(other)
+    return int(left > right) - int(left < right)
+
+
+def itself(value: Value) -> Value:
+    return value
+
+
+_ORDER: Final[dict[type, Callable[[Value], Value]]] = {
+    bool: itself,
+    str: str.encode,
+    bytes: itself,
+    Duration: lambda value: value.nanoseconds,
+    Timestamp: lambda value: (value.time, value.nanoseconds),
+}
+
+
+def size(value: Value) -> int:
+    """The number of characters, bytes, elements or entries.
+
+    Raises:
+        EvaluationError: the value has no size.
+    """
+    if isinstance(value, str | bytes | tuple | dict):
+        return len(value)
+    raise EvaluationError(f"{NO_SUCH_OVERLOAD}: size")
+
+
+def checked_int(value: int) -> int:
+    """The value, if it fits into a signed integer of 64 bits."""
+    if not MIN_INT <= value <= MAX_INT:
+        raise EvaluationError("integer overflow")
+    return value
+
+
+def checked_uint(value: int) -> Uint:
+    if not 0 <= value <= MAX_UINT:
+        raise EvaluationError("unsigned integer overflow")
+    return Uint(value)

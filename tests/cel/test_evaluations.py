@@ -1,0 +1,89 @@
+"""Every recorded evaluation of Kubernetes' own CEL environment: result, error text, cost and estimate.
+
+`conformance/README.md` has the format. One thing cannot be compared: Go visits the keys of a map in random
+order, so what a fold over a map of the device costs depends on where it stops. There the cost only has to be
+within the estimate.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayplan.cel import CompileError, EvaluationError, compile_selector, device_variables
+from bayplan.cel.__main__ import answer
+
+RECORDED = Path(__file__).parents[2] / "conformance/cel/evaluations.jsonl.gz"
+FOLD_OVER_MAP = re.compile(r'device\.(attributes|capacity)(\["[^"]*"\])?\.(exists|all)\(')
+
+
+def recorded() -> list[dict[str, Any]]:
+    with gzip.open(RECORDED, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def differences(line: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    keys = ["want", "maxCost"] if FOLD_OVER_MAP.search(line["expression"]) else ["want", "maxCost", "cost"]
+    return [
+        f"{line['expression']}: {key} is {found[key]}, recorded {line[key]}"
+        for key in keys
+        if found[key] != line[key]
+    ]
+
+
+def test_every_recorded_evaluation_agrees() -> None:
+    lines = recorded()
+    assert len(lines) == 8024
+    different = [text for line in lines for text in differences(line, answer(line))]
+    assert different == []
+
+
+def test_costs_that_depend_on_the_order_of_a_map_stay_within_the_estimate() -> None:
+    lines = [line for line in recorded() if FOLD_OVER_MAP.search(line["expression"])]
+    assert len(lines) > 50
+    assert [line["expression"] for line in lines if answer(line)["cost"] > line["maxCost"]] == []
+
+
+def test_selectors_that_do_not_count_their_cost_decide_the_same() -> None:
+    for line in recorded():
+        device = line["device"]
+        try:
+            selector = compile_selector(line["expression"])
+            variables = device_variables(
+                line["driver"], device.get("attributes") or {}, device.get("capacity") or {}
+            )
+            found: dict[str, Any] = {"match": selector.matches(variables)}
+        except CompileError as error:
+            found = {"compileError": str(error)}
+        except EvaluationError as error:
+            found = {"error": str(error)}
+        if "allowMultipleAllocations" not in device:
+            assert found == line["want"], line["expression"]
+
+
+def test_the_command_answers_line_by_line() -> None:
+    lines = recorded()[:20]
+    given = "\n".join(json.dumps(line) for line in lines)
+    ran = subprocess.run(
+        [sys.executable, "-m", "bayplan.cel"], input=given, capture_output=True, text=True, check=True
+    )
+    printed = [json.loads(text) for text in ran.stdout.splitlines()]
+    assert printed == [{key: line[key] for key in ("want", "cost", "maxCost")} for line in lines]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{", "[]", '{"expression": "true"}'],
+    ids=["not JSON", "not an object", "a field is missing"],
+)
+def test_the_command_refuses_what_is_no_evaluation(line: str) -> None:
+    ran = subprocess.run([sys.executable, "-m", "bayplan.cel"], input=line, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "line 1" in ran.stderr
