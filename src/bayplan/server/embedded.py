@@ -20,10 +20,11 @@ from typing import Final, Self
 
 from aiohttp import web
 
+from bayplan.listening import Limits, Listener
 from bayplan.server import kinds, kubeconfig, kubernetes_service
 from bayplan.server.documents import HISTORY, Document, DocumentStore
 from bayplan.server.files import token_in
-from bayplan.server.http.application import Application
+from bayplan.server.http.application import DEFAULT_LIMITS, Application
 from bayplan.server.kinds import Catalog, Resource
 from bayplan.server.objects import ObjectAPI
 from bayplan.server.sqlite import SQLiteJournal
@@ -93,8 +94,10 @@ class EmbeddedServer:
         port: int = 0,
         clock: Callable[[], float] = time.time,
         salvages: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """`salvages`: keep what is whole of a damaged data directory, instead of refusing it."""
+        self._limits = limits
         self.port = port
         self._data_dir = data_dir
         self._host = host
@@ -117,12 +120,13 @@ class EmbeddedServer:
             self.api.root_ca = self.certificates.ca.read_text(encoding="ascii")
             await self.api.store.durable()
             application = Application(self.api, [self.token])
-            runner = web.ServerRunner(application.server(), shutdown_timeout=1)
+            server = application.server(self._limits)
+            runner = web.ServerRunner(server, shutdown_timeout=1)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, self._host, self.port, ssl_context=self.certificates.context())
-            await site.start()
-            self.port = runner.addresses[0][1]
+            listener = Listener(server, self._limits, self.certificates.context())
+            stack.push_async_callback(listener.close)
+            self.port = await listener.start(self._host, self.port)
             kubernetes_service.publish(self.api, self._host, self.port)
             self._exit = stack.pop_all()
         return self

@@ -109,7 +109,10 @@ def peer_certificate(request: web.BaseRequest) -> x509.Certificate | None:
 
 def bearer_token(request: web.BaseRequest) -> str:
     scheme, _, token = request.headers.get("Authorization", "").strip().partition(" ")
-    return token.strip() if scheme.lower() == BEARER else ""
+    if scheme.lower() != BEARER:
+        return ""
+    # Bytes that are not UTF-8 come as surrogates, which nothing can encode: no token contains them.
+    return token.strip().encode(errors="surrogateescape").decode(errors="replace")
 
 
 def user_from_headers(request: web.BaseRequest, proxy: ProxySettings) -> User | None:

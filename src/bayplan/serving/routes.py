@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from bayplan.listening import BodyTimeoutError, BodyTooLargeError, EncodedBodyError, read_body
 from bayplan.metrics.exposition import CONTENT_TYPE
 from bayplan.serving.component_pages import flags_page, status_page
 from bayplan.serving.health import CheckCounts, HealthCheck, HealthPage
@@ -20,6 +21,9 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 NOT_KEPT: Final = {"Cache-Control": "no-cache, private"}
 """All that is shown is of this moment."""
+
+MAX_VERBOSITY_BYTES: Final = 1024
+BODY_SECONDS: Final = 10.0
 
 _VERBOSITY: Final = "/debug/flags/v"
 
@@ -134,7 +138,11 @@ class RouteTable:
         assert self._routes.set_verbosity is not None
         if request.method != "PUT":
             return web.Response(status=406, text="unsupported http method\n")
-        text = (await request.text()).strip()
+        try:
+            body = await read_body(request, max_bytes=MAX_VERBOSITY_BYTES, seconds=BODY_SECONDS)
+        except (BodyTooLargeError, EncodedBodyError, BodyTimeoutError):
+            return web.Response(status=400, text="the body must be a number\n")
+        text = body.decode(errors="replace").strip()
         if not text.isdecimal():
             problem = f'strconv.ParseUint: parsing "{text}": invalid syntax\n'
             return web.Response(status=400, text=problem)

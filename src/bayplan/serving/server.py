@@ -9,13 +9,16 @@ from typing import Final
 from aiohttp import web
 
 from bayplan.errors import BayplanError
-from bayplan.http_logs import request_logger
+from bayplan.listening import BoundedServer, Limits, Listener
 from bayplan.serving.access import AccessControl
 from bayplan.serving.routes import NOT_KEPT, Routes, RouteTable
 from bayplan.serving.settings import ServingSettings
 from bayplan.serving.tls import ServerTLS
 
-IDLE_SECONDS: Final = 90.0
+LIMITS: Final = Limits(connections=200)
+"""Probes, scrapes and a few people: they need no more connections."""
+MAX_BODY_BYTES: Final = 64 * 1024
+"""The only body that means anything is a number."""
 GRACE_SECONDS: Final = 5.0
 """For answers under way when we stop."""
 _log = logging.getLogger(__name__)
@@ -43,6 +46,7 @@ class SecureServer:
         self._table = RouteTable(routes)
         self._tls = ServerTLS(settings, access.authorities)
         self._runner: web.ServerRunner | None = None
+        self._listener: Listener | None = None
         self.port = 0
         """Where it listens, once it has started."""
 
@@ -55,33 +59,28 @@ class SecureServer:
         """
         settings = self._settings
         await self._access.start()
-        server = web.Server(
-            self._answer,
-            keepalive_timeout=IDLE_SECONDS,
-            access_log=None,
-            logger=request_logger(__name__),
-        )
+        server = BoundedServer(self._answer, LIMITS, max_body_bytes=MAX_BODY_BYTES)
         self._runner = runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
-        site = web.TCPSite(
-            runner,
-            settings.bind_address,
-            settings.port,
-            ssl_context=self._tls.context(),
-            reuse_port=settings.reuse_port or None,
-            reuse_address=settings.reuse_address or None,
-        )
+        self._listener = Listener(server, LIMITS, self._tls.context())
         try:
-            await site.start()
+            self.port = await self._listener.start(
+                settings.bind_address,
+                settings.port,
+                reuse_port=settings.reuse_port or None,
+                reuse_address=settings.reuse_address or None,
+            )
         except OSError as error:
             await self.close()
             where = f"{settings.bind_address}:{settings.port}"
             raise ListenError(f"failed to create listener: failed to listen on {where}: {error}") from error
-        self.port = runner.addresses[0][1]
         _log.info("Serving securely on %s:%d", settings.bind_address, self.port)
 
     async def close(self) -> None:
         """Listens no longer; answers under way may end."""
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -16,13 +16,13 @@ from typing import Final
 from aiohttp import web
 
 from bayplan.errors import APIError
-from bayplan.http_logs import request_logger
+from bayplan.listening import BoundedServer, Limits
 from bayplan.server import scale
 from bayplan.server.http import discovery, openapi
 from bayplan.server.http.answers import answer, refusal_answer
 from bayplan.server.http.reading import Reader
 from bayplan.server.http.requests import (
-    LARGEST_BODY,
+    MAX_BODY_BYTES,
     Form,
     Target,
     decode_body,
@@ -48,6 +48,8 @@ HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _OPEN_TO_ALL: Final = frozenset((*HEALTH, "/version"))
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
+DEFAULT_LIMITS: Final = Limits()
+
 _log = logging.getLogger(__name__)
 
 
@@ -65,22 +67,9 @@ class Application:
         self._writer = Writer(api)
         self._openapi = openapi.Documents(api.catalog)
 
-    def server(self) -> web.Server:
+    def server(self, limits: Limits = DEFAULT_LIMITS) -> BoundedServer:
         """For aiohttp's runners."""
-
-        def make_request(message, payload, protocol, writer, task):  # type: ignore[no-untyped-def]  # aiohttp's own
-            loop = asyncio.get_running_loop()
-            return web.BaseRequest(
-                message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY
-            )
-
-        return web.Server(
-            self.handle,
-            request_factory=make_request,
-            handler_cancellation=True,
-            access_log=None,
-            logger=request_logger(__name__),
-        )
+        return BoundedServer(self.handle, limits, max_body_bytes=MAX_BODY_BYTES)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answers any request."""

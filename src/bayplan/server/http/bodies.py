@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from bayplan.api.nesting import decode_json
+from bayplan.errors import DecodeError
 from bayplan.server import statuses
 from bayplan.server.deletion import BACKGROUND, FOREGROUND, ORPHAN, DeleteOptions
 from bayplan.server.http.requests import (
@@ -181,8 +183,8 @@ def _content_type(request: web.BaseRequest) -> str:
 
 def _decode_patch(body: bytes) -> Any:
     try:
-        return msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+        return decode_json(body)
+    except (msgspec.DecodeError, DecodeError) as error:
         raise bad_request(f"error decoding patch: {error}") from error
 
 

@@ -8,7 +8,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
+from bayplan import listening
 from bayplan.api.documents import parse_documents
+from bayplan.api.nesting import decode_json
 from bayplan.errors import DecodeError
 from bayplan.server import statuses
 from bayplan.server.kinds import Catalog, Resource, Subresource
@@ -18,13 +20,14 @@ from bayplan.server.statuses import RefusalError, bad_request, too_large
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-LARGEST_BODY: Final = 3 * 1024 * 1024
+MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 
 _ACCEPTED: Final = f"accepted media types include: {JSON}, {YAML}, {PROTOBUF}"
 _AVAILABLE: Final = (
     f"406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {JSON};stream=watch "
     "(this server answers no protobuf: set the client's content type to application/json)"
 )
+_BODY_SECONDS: Final = listening.Limits().body_seconds
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
 
@@ -135,12 +138,18 @@ async def read_body(request: web.BaseRequest) -> bytes:
     """The whole body.
 
     Raises:
-        RefusalError: it is too large; 413.
+        RefusalError: it is too large (413), compressed (415), or does not arrive (408).
     """
     try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise too_large(f"limit is {LARGEST_BODY}") from error
+        return await listening.read_body(request, max_bytes=MAX_BODY_BYTES, seconds=_BODY_SECONDS)
+    except listening.BodyTooLargeError as error:
+        raise too_large(f"limit is {MAX_BODY_BYTES}") from error
+    except listening.EncodedBodyError as error:
+        message = "the body of the request was compressed: send it without Content-Encoding"
+        raise RefusalError(message, 415, reason="UnsupportedMediaType") from error
+    except listening.BodyTimeoutError as error:
+        message = f"the body of the request did not arrive within {_BODY_SECONDS:g} seconds"
+        raise RefusalError(message, 408, reason="Timeout") from error
 
 
 def decode_body(body: bytes, content_type: str, what: str) -> Any:
@@ -151,12 +160,10 @@ def decode_body(body: bytes, content_type: str, what: str) -> Any:
     """
     if content_type in (JSON, "", "application/octet-stream"):
         try:
-            return msgspec.json.decode(body)
-        except msgspec.DecodeError as error:
+            return decode_json(body)
+        except (msgspec.DecodeError, DecodeError) as error:
             why = error if body else "unexpected end of JSON input"
             raise bad_request(f"{what}json parse error: {why} ({_excerpt(body) or '<empty>'})") from error
-        except RecursionError as error:
-            raise bad_request(f"{what}json parse error: it is nested too deeply") from error
     if content_type.removesuffix("+yaml") in (YAML, "application/apply-patch"):
         try:
             documents = list(parse_documents(body))

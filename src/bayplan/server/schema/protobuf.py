@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.nesting import decode_json
+from bayplan.errors import DecodeError
 from bayplan.server.schema.types import Field, Type, kind_type_name, named_type
 
 MAGIC: Final = b"k8s\x00"
@@ -47,7 +49,14 @@ def decode_protobuf(body: bytes) -> dict[str, Any]:
     try:
         of = _type_of(api_version, kind)
         content = _message(raw, of)
-    except (IndexError, struct.error, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (
+        IndexError,
+        struct.error,
+        UnicodeDecodeError,
+        msgspec.DecodeError,
+        DecodeError,
+        RecursionError,
+    ) as error:
         raise ProtobufError(f"{kind} in {api_version} cannot be read") from error
     return {"apiVersion": api_version, "kind": kind, **content}
 
@@ -140,7 +149,7 @@ def _value(raw: int | bytes, of: Type) -> Any:
             return [_value(part, of.items) for number, part in _fields(_bytes(raw)) if number == 1]
         case "any":
             inner = dict(_fields(_bytes(raw))).get(1, b"")
-            return msgspec.json.decode(_bytes(inner)) if inner else None
+            return decode_json(_bytes(inner)) if inner else None
     return _message(_bytes(raw), of)
 
 
