@@ -48,11 +48,13 @@ async def watch(port: int, version: int) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def next_event(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """The next chunk of the body, which is one event as long as somebody reads."""
-    size = int(await reader.readline(), 16)
-    chunk = await reader.readexactly(size)
-    await reader.readline()
-    event: dict[str, Any] = json.loads(chunk)
+    """The next chunks of the body up to the end of a line, which is one event as long as somebody reads."""
+    line = b""
+    while not line.endswith(b"\n"):
+        size = int(await reader.readline(), 16)
+        line += await reader.readexactly(size)
+        await reader.readline()
+    event: dict[str, Any] = json.loads(line)
     return event
 
 

@@ -15,8 +15,10 @@ from bayplan.server.statuses import RefusalError
 
 _LOOKERS: Final = ("curl", "Wget", "Mozilla/5.0")
 _REASONS: Final = {404: "NotFound", 409: "Conflict", 410: "Expired", 500: "InternalError"}
-_PIECE: Final = 256 * 1024
+_PIECE: Final = 64 * 1024
 """Bytes that are written at once; then others get their turn."""
+
+_Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,7 +34,7 @@ def answer(
     """An answer with a value, or with JSON that is encoded already (bytes)."""
     if as_yaml:
         plain = msgspec.json.decode(content) if isinstance(content, bytes) else content
-        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
         return web.Response(text=text, status=status, content_type=YAML, headers=headers)
     body = content if isinstance(content, bytes) else _encode(content)
     if is_for_people(request):
@@ -62,15 +64,21 @@ def refusal_answer(request: web.BaseRequest, error: APIError) -> web.Response:
 
 
 def pieces(parts: Iterable[bytes]) -> Iterable[bytes]:
-    """The parts, joined to pieces of a size that is worth a write."""
+    """The parts, joined and cut to pieces of a size that is worth a write, and never much larger.
+
+    A client that does not read has no more than a piece or two waiting for it, however large objects are.
+    """
     waiting: list[bytes] = []
     size = 0
     for part in parts:
         waiting.append(part)
         size += len(part)
         if size >= _PIECE:
-            yield b"".join(waiting)
+            *small, last = waiting
             waiting.clear()
             size = 0
+            room = _PIECE - sum(map(len, small))
+            yield b"".join((*small, last[:room]))
+            yield from (last[start : start + _PIECE] for start in range(room, len(last), _PIECE))
     if waiting:
         yield b"".join(waiting)

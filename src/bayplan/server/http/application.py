@@ -179,7 +179,7 @@ class Application:
         if (asked := discovery.REVIEWS.get((steps[0], steps[2]))) is not None and len(steps) == 3:
             if request.method != "POST":
                 raise method_not_allowed()
-            content = decode_body(await read_body(request), request.content_type, "")
+            content = await decode_body(await read_body(request), request.content_type, "")
             if not isinstance(content, dict):
                 raise bad_request("expected an object")
             return answer(request, review(asked, content, self._tokens), 201)

@@ -6,6 +6,7 @@ warning or nothing, as the client says (`fieldValidation`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from bayplan.server.http.requests import (
     is_dry_run,
     read_body,
 )
+from bayplan.server.http.turns import MAX_BYTES, in_thread_if
 from bayplan.server.kinds import Resource
 from bayplan.server.patching.plain import Content, Patch, json_patch, merge_patch
 from bayplan.server.patching.strategic import strategic_merge_patch
@@ -39,7 +41,8 @@ async def read_object(request: web.BaseRequest, target: Target, kind: str) -> tu
     resource = target.resource
     expected = kind or resource.kind
     what = f"the object provided is unrecognized (must be of type {expected}): couldn't get version/kind; "
-    content = decode_body(await read_body(request), _content_type(request), what)
+    body = await read_body(request)
+    content = await decode_body(body, _content_type(request), what)
     if not isinstance(content, dict):
         raise bad_request(f"{what}json parse error: it is not an object")
     sub = target.subresource
@@ -54,7 +57,8 @@ async def read_object(request: web.BaseRequest, target: Target, kind: str) -> tu
         )
     warnings: list[str] = []
     try:
-        return _checked(request, resource, content, kind, warnings), warnings
+        check = partial(_checked, request, resource, content, kind, warnings)
+        return await in_thread_if(len(body) > MAX_BYTES, check), warnings
     except TypeMismatchError as error:
         version = api_version.rpartition("/")[2]
         raise bad_request(
@@ -62,27 +66,28 @@ async def read_object(request: web.BaseRequest, target: Target, kind: str) -> tu
         ) from error
 
 
-def read_configuration(
+async def read_configuration(
     request: web.BaseRequest, resource: Resource, body: bytes
 ) -> tuple[Content, list[str]]:
     """What is to be applied, and warnings about it."""
-    content = decode_body(body, YAML, "error decoding YAML: ")
+    content = await decode_body(body, YAML, "error decoding YAML: ")
     warnings: list[str] = []
     try:
-        return _checked(request, resource, content, "", warnings), warnings
+        check = partial(_checked, request, resource, content, "", warnings)
+        return await in_thread_if(len(body) > MAX_BYTES, check), warnings
     except TypeMismatchError as error:
         raise bad_request(f"failed to create typed patch object: {error}") from error
 
 
-def read_patch(target: Target, content_type: str, body: bytes) -> Patch:
+async def read_patch(target: Target, content_type: str, body: bytes) -> Patch:
     """The patch in a body, by its content type; server-side apply is not among them."""
     if content_type == "application/json-patch+json":
-        return json_patch(_decode_patch(body))
+        return json_patch(await _decode_patch(body))
     if content_type == "application/merge-patch+json":
-        return merge_patch(_object_patch(body))
+        return merge_patch(await _object_patch(body))
     if content_type == "application/strategic-merge-patch+json" and target.resource.schema is None:
         kind = "Scale" if target.subresource_name == "scale" else ""
-        return strategic_merge_patch(_object_patch(body), type_of(target.resource, kind))
+        return strategic_merge_patch(await _object_patch(body), type_of(target.resource, kind))
     raise RefusalError("415: Unsupported Media Type", 415, reason="UnsupportedMediaType", details={})
 
 
@@ -101,12 +106,24 @@ def checked_patch(request: web.BaseRequest, resource: Resource, change: Patch, w
     return apply
 
 
+async def applied_ahead(change: Patch, content: Content, is_large: bool) -> Patch:
+    """The patch with its outcome for an object as it is now, which takes long to work out where it is large.
+
+    Where the object has changed meanwhile, the patch is applied to it as any other.
+    """
+    if not is_large:
+        return change
+    version = content["metadata"]["resourceVersion"]
+    outcome = await in_thread_if(True, lambda: change(content))
+    return lambda now: outcome if now["metadata"]["resourceVersion"] == version else change(now)
+
+
 async def read_delete_options(request: web.BaseRequest) -> DeleteOptions:
     """How to delete: from the body, and from the parameters, which go first."""
     body = await read_body(request)
     given: Content = {}
     if body:
-        content = decode_body(body, _content_type(request), "")
+        content = await decode_body(body, _content_type(request), "")
         try:
             given, _ = clean(content, named_type("DeleteOptions"))
         except TypeMismatchError as error:
@@ -181,15 +198,15 @@ def _content_type(request: web.BaseRequest) -> str:
     return request.content_type if "Content-Type" in request.headers else ""
 
 
-def _decode_patch(body: bytes) -> Any:
+async def _decode_patch(body: bytes) -> Any:
     try:
-        return decode_json(body)
+        return await in_thread_if(len(body) > MAX_BYTES, lambda: decode_json(body))
     except (msgspec.DecodeError, DecodeError) as error:
         raise bad_request(f"error decoding patch: {error}") from error
 
 
-def _object_patch(body: bytes) -> Content:
-    patch = _decode_patch(body)
+async def _object_patch(body: bytes) -> Content:
+    patch = await _decode_patch(body)
     if not isinstance(patch, dict):
         raise bad_request(
             "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"

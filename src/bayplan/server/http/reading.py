@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import chain, compress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +19,7 @@ from bayplan.server import statuses
 from bayplan.server.documents import Document
 from bayplan.server.http.answers import answer, is_for_people, pieces
 from bayplan.server.http.requests import JSON, Form, Target, integer
+from bayplan.server.http.turns import MAX_YAML_BYTES, in_steps, in_thread_if
 from bayplan.server.kinds import Resource
 from bayplan.server.objects import ObjectAPI
 from bayplan.server.selecting import Selection, parse_selection
@@ -31,6 +34,8 @@ MAX_LIST_SECONDS: Final = 300.0
 _STREAMED: Final = 1024 * 1024
 """Lists larger than this are written piece by piece."""
 
+_ROWS: Final = 10
+"""Of a table that are made at once."""
 _TOKEN_NAME: Final = "bayplan"
 
 _encode = msgspec.json.Encoder().encode
@@ -72,32 +77,45 @@ class Reader:
     async def list(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
         resource = target.resource
         self._check(request)
-        documents, version, continue_, remaining = self._page(request, target)
+        documents, version, continue_, remaining = await self._page(request, target)
         meta: dict[str, Any] = {"resourceVersion": str(version)}
         if continue_:
             meta["continue"] = continue_
             if remaining is not None:
                 meta["remainingItemCount"] = remaining
         if form.kind == "Table":
-            table = self._printer.table(resource, documents, request.query.get("includeObject", "Metadata"))
+            table = await self._table(resource, documents, request.query.get("includeObject", "Metadata"))
             return answer(request, {**table, "metadata": meta})
         if form.kind == "PartialObjectMetadataList":
-            items = [metadata_only(document.parse()) for document in documents]
+            items = await in_steps(lambda document: metadata_only(document.parse()), documents)
             kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
             return answer(request, {**kind, "metadata": meta, "items": items})
         head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta}
         parts = _list_parts(_encode(head), (body_of(resource, document) for document in documents))
         size = sum(len(document.body) for document in documents)
         if size < _STREAMED or form.yaml or is_for_people(request):
-            return answer(request, b"".join(parts), as_yaml=form.yaml)
+            whole = b"".join(parts)
+            is_slow = form.yaml and size > MAX_YAML_BYTES
+            return await in_thread_if(is_slow, lambda: answer(request, whole, as_yaml=form.yaml))
         await self._api.store.durable()
         response = web.StreamResponse()
         response.content_type = JSON
         await response.prepare(request)
         for piece in pieces(parts):
             await response.write(piece)
+            await asyncio.sleep(0)  # others have their turn, however fast this client reads
         await response.write_eof()
         return response
+
+    async def _table(self, resource: Resource, documents: Sequence[Document], include: str) -> dict[str, Any]:
+        """The table of many objects, made a few rows at a time."""
+        table = self._printer.table(resource, documents[:_ROWS], include)
+        starts = range(_ROWS, len(documents), _ROWS)
+        rows = await in_steps(
+            lambda start: self._printer.table(resource, documents[start : start + _ROWS], include)["rows"],
+            starts,
+        )
+        return {**table, "rows": [*table["rows"], *chain.from_iterable(rows)]}
 
     def _check(self, request: web.BaseRequest) -> None:
         query = request.query
@@ -120,7 +138,7 @@ class Reader:
         if match == "Exact" and version and int(version) != current:
             raise statuses.too_old(version, current)
 
-    def _page(
+    async def _page(
         self, request: web.BaseRequest, target: Target
     ) -> tuple[Sequence[Document], int, str, int | None]:
         """The objects of this page, the version they are of, where it goes on, and how many are left."""
@@ -142,8 +160,11 @@ class Reader:
             if found.question != question:
                 raise bad_request("continue key is not valid: it is for another list")
         else:
-            documents: Sequence[Document] = select(self._api, target.resource, selection_of(request, target))
-            found = _OpenList(documents, 0, self._api.store.version, time.monotonic(), question)
+            version = self._api.store.version
+            documents: Sequence[Document] = await select(
+                self._api, target.resource, selection_of(request, target)
+            )
+            found = _OpenList(documents, 0, version, time.monotonic(), question)
         documents, end = found.documents, found.start + limit
         if not limit or len(documents) <= end:
             return documents[found.start :] if found.start else documents, found.version, "", None
@@ -167,11 +188,12 @@ def selection_of(request: web.BaseRequest, target: Target) -> Selection:
     )
 
 
-def select(api: ObjectAPI, resource: Resource, selection: Selection) -> list[Document]:
-    documents = api.documents(resource, selection.namespace)
+async def select(api: ObjectAPI, resource: Resource, selection: Selection) -> list[Document]:
+    """The objects of this moment that are selected."""
+    documents = list(api.documents(resource, selection.namespace))
     if selection.is_everything:
-        return list(documents)
-    return [document for document in documents if selection.matches(document)]
+        return documents
+    return list(compress(documents, await in_steps(selection.matches, documents)))
 
 
 def body_of(resource: Resource, document: Document) -> bytes:

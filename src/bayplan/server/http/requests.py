@@ -13,6 +13,7 @@ from bayplan.api.documents import parse_documents
 from bayplan.api.nesting import decode_json
 from bayplan.errors import DecodeError
 from bayplan.server import statuses
+from bayplan.server.http.turns import MAX_BYTES, MAX_YAML_BYTES, in_thread_if
 from bayplan.server.kinds import Catalog, Resource, Subresource
 from bayplan.server.schema.protobuf import ProtobufError, decode_protobuf
 from bayplan.server.statuses import RefusalError, bad_request, too_large
@@ -28,6 +29,7 @@ _AVAILABLE: Final = (
     "(this server answers no protobuf: set the client's content type to application/json)"
 )
 _BODY_SECONDS: Final = listening.Limits().body_seconds
+_JSON_TYPES: Final = (JSON, "", "application/octet-stream")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
 
@@ -152,19 +154,29 @@ async def read_body(request: web.BaseRequest) -> bytes:
         raise RefusalError(message, 408, reason="Timeout") from error
 
 
-def decode_body(body: bytes, content_type: str, what: str) -> Any:
+async def decode_body(body: bytes, content_type: str, what: str) -> Any:
     """The value in a body of JSON, YAML or protobuf; `what` begins the message where it is none of them.
 
     Raises:
         RefusalError: it is broken (400), or in a form that this server does not read (415).
     """
-    if content_type in (JSON, "", "application/octet-stream"):
+    most = MAX_BYTES if content_type in _JSON_TYPES else MAX_YAML_BYTES
+    return await in_thread_if(len(body) > most, lambda: _decoded(body, content_type, what))
+
+
+def _decoded(body: bytes, content_type: str, what: str) -> Any:
+    if content_type in _JSON_TYPES:
         try:
             return decode_json(body)
         except (msgspec.DecodeError, DecodeError) as error:
             why = error if body else "unexpected end of JSON input"
             raise bad_request(f"{what}json parse error: {why} ({_excerpt(body) or '<empty>'})") from error
     if content_type.removesuffix("+yaml") in (YAML, "application/apply-patch"):
+        try:
+            if body.lstrip().startswith(b"{"):
+                return decode_json(body)  # as kubectl sends it; JSON is YAML, and much faster to read
+        except (msgspec.DecodeError, DecodeError):
+            pass  # YAML can begin like this, and its reader knows the line of an error
         try:
             documents = list(parse_documents(body))
         except DecodeError as error:

@@ -8,7 +8,8 @@ what is remembered is told 410 and has to list again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -51,7 +52,7 @@ class Watcher:
     async def watch(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
         resource = target.resource
         selection = selection_of(request, target)
-        initial, cursor, version = self._start(request, resource, selection)
+        initial, cursor, version = await self._start(request, resource, selection)
         stream = _Stream(request, self._patience_seconds)
         show = self._shower(resource, form)
         seconds = min(integer(request, "timeoutSeconds") or _LONGEST_SECONDS, _LONGEST_SECONDS)
@@ -75,7 +76,7 @@ class Watcher:
         await stream.close()
         return stream.response
 
-    def _start(
+    async def _start(
         self, request: web.BaseRequest, resource: Resource, selection: Selection
     ) -> tuple[list[Document], int, int]:
         """What is sent first, where in the history the watch goes on, and the version of that."""
@@ -97,8 +98,9 @@ class Watcher:
         if version > store.version:
             raise statuses.too_new(version, store.version)
         if initial_wanted or (version == 0 and "sendInitialEvents" not in query):
-            initial = select(self._api, resource, selection)
-            return initial, store.position(resource.storage, store.version), store.version
+            version = store.version
+            cursor = store.position(resource.storage, version)
+            return await select(self._api, resource, selection), cursor, version
         if version == 0:
             return [], store.position(resource.storage, store.version), store.version
         return [], store.position(resource.storage, version), version
@@ -139,7 +141,7 @@ class Watcher:
         if form.kind == "Table":
             first = True
 
-            def table(change: Change, document: Document) -> bytes:
+            def table(change: Change, document: Document) -> _Frame:
                 nonlocal first
                 row = self._printer.table(resource, [document], "Metadata", first)
                 first = False
@@ -151,10 +153,11 @@ class Watcher:
         return lambda change, document: _frame(change, body_of(resource, document))
 
 
-_Show = Callable[[Change, Document], bytes]
+_Frame = tuple[bytes, bytes, bytes]
+_Show = Callable[[Change, Document], _Frame]
 
 
-def _frames(batch: Any, selection: Selection, show: _Show) -> Iterator[bytes]:
+def _frames(batch: Any, selection: Selection, show: _Show) -> Iterator[_Frame]:
     everything = selection.is_everything
     entry: Entry
     for entry in batch:
@@ -163,11 +166,12 @@ def _frames(batch: Any, selection: Selection, show: _Show) -> Iterator[bytes]:
             yield show(*seen)
 
 
-def _frame(change: str, body: bytes) -> bytes:
-    return b'{"type":"%b","object":%b}\n' % (change.encode(), body)
+def _frame(change: str, body: bytes) -> _Frame:
+    """An event in parts, so that a large object is not copied for every watcher."""
+    return b'{"type":"%b","object":' % change.encode(), body, b"}\n"
 
 
-def _bookmark(resource: Resource, version: int, annotations: dict[str, str] | None = None) -> bytes:
+def _bookmark(resource: Resource, version: int, annotations: dict[str, str] | None = None) -> _Frame:
     meta: dict[str, Any] = {"resourceVersion": str(version), "creationTimestamp": None}
     if annotations:
         meta["annotations"] = annotations
@@ -191,11 +195,12 @@ class _Stream:
     async def open(self) -> None:
         await self.response.prepare(self._request)
 
-    async def send(self, frames: Any) -> None:
-        for piece in pieces(frames):
+    async def send(self, frames: Iterable[_Frame]) -> None:
+        for piece in pieces(chain.from_iterable(frames)):
             try:
                 async with asyncio.timeout(self._patience_seconds):
                     await self.response.write(piece)
+                    await asyncio.sleep(0)  # others have their turn, however fast this client reads
             except TimeoutError as error:
                 raise _CutOffError from error
 

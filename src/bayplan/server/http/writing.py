@@ -7,8 +7,10 @@ from typing import Any, Final
 from aiohttp import web
 
 from bayplan.server import kinds, pods, scale, statuses
+from bayplan.server.documents import Document
 from bayplan.server.http.answers import answer
 from bayplan.server.http.bodies import (
+    applied_ahead,
     checked_patch,
     options_from,
     read_configuration,
@@ -19,10 +21,12 @@ from bayplan.server.http.bodies import (
 )
 from bayplan.server.http.reading import select, selection_of
 from bayplan.server.http.requests import Form, Target, flag, is_dry_run, read_body
+from bayplan.server.http.turns import MAX_BYTES, in_steps
 from bayplan.server.objects import ObjectAPI
 from bayplan.server.patching.apply import apply_patch
 from bayplan.server.patching.plain import Content
-from bayplan.server.statuses import RefusalError, bad_request
+from bayplan.server.statuses import AbsentError, RefusalError, bad_request
+from bayplan.server.views import from_storage
 
 _APPLY: Final = ("application/apply-patch+yaml", "application/apply-patch+json")
 _CREATED_BY_UPDATE: Final = frozenset({kinds.EVENTS, kinds.LEASES})
@@ -103,8 +107,8 @@ class Writer:
         resource = target.resource
         content_type = request.content_type
         if content_type in _APPLY:
-            return self._apply(request, target, form, body, dry_run)
-        change = read_patch(target, content_type, body)
+            return await self._apply(request, target, form, body, dry_run)
+        change = await read_patch(target, content_type, body)
         if target.subresource_name == "scale":
             current = scale.get(self._api, resource, target.name, target.namespace)
             wanted = change(current)
@@ -113,11 +117,17 @@ class Writer:
             )
             return answer(request, updated, as_yaml=form.yaml)
         warnings: list[str] = []
+        known = self._api.document(resource, target.name, target.namespace)
+        change = await applied_ahead(
+            checked_patch(request, resource, change, warnings),
+            from_storage(resource, known.parse()),
+            len(body) + len(known.body) > MAX_BYTES,
+        )
         patched = self._api.patch(
             resource,
             target.name,
             target.namespace,
-            checked_patch(request, resource, change, warnings),
+            change,
             subresource=target.subresource_name,
             dry_run=dry_run,
             manager=_manager(request),
@@ -148,10 +158,16 @@ class Writer:
     async def delete_all(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
         options = await read_delete_options(request)
         resource = target.resource
-        deleted = []
-        for document in select(self._api, resource, selection_of(request, target)):
+
+        def delete(document: Document) -> Content | None:
             meta = document.parse()["metadata"]
-            deleted.append(self._api.delete(resource, meta["name"], meta.get("namespace", ""), options))
+            try:
+                return self._api.delete(resource, meta["name"], meta.get("namespace", ""), options)
+            except AbsentError:
+                return None  # somebody else was faster
+
+        found = await select(self._api, resource, selection_of(request, target))
+        deleted = [item for item in await in_steps(delete, found) if item is not None]
         version = str(self._api.store.version)
         head = {"kind": resource.list_kind, "apiVersion": resource.api_version}
         return answer(request, {**head, "metadata": {"resourceVersion": version}, "items": deleted})
@@ -186,14 +202,14 @@ class Writer:
         pods.evict(self._api, target.name, target.namespace, options)
         return answer(request, _DONE, 201)
 
-    def _apply(
+    async def _apply(
         self, request: web.BaseRequest, target: Target, form: Form, body: bytes, dry_run: bool
     ) -> web.Response:
         manager = request.query.get("fieldManager", "")
         if not manager:
             problem = statuses.required("fieldManager", "is required for apply patch")
             raise statuses.invalid_options("PatchOptions", [problem])
-        wanted, warnings = read_configuration(request, target.resource, body)
+        wanted, warnings = await read_configuration(request, target.resource, body)
         updated, created = apply_patch(
             self._api,
             target.resource,

@@ -1,0 +1,46 @@
+"""Large requests, without making others wait: work in steps, or in a thread.
+
+Everything else of this server runs in one event loop, together with the scheduler and the controllers. A list
+of 100,000 objects or a body of three megabytes would hold all of them up. Pure functions of a body go to a
+thread, which gets at most half of the interpreter's time; work on many objects is cut into steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+STEP_SECONDS: Final = 0.005
+"""After so long others get their turn."""
+MAX_BYTES: Final = 64 * 1024
+"""JSON that is parsed or changed at once: about a millisecond's work."""
+MAX_YAML_BYTES: Final = 4 * 1024
+"""YAML takes twenty times as long."""
+
+_CHECKED_EVERY: Final = 16
+_workers: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-requests")
+
+
+async def in_thread_if(is_large: bool, function: Callable[[], R]) -> R:
+    """The result of a function that touches nothing of the server's; made in a thread if it takes long."""
+    if not is_large:
+        return function()
+    return await asyncio.get_running_loop().run_in_executor(_workers, function)
+
+
+async def in_steps(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """The results for all items. Between two of them anything may happen to the store."""
+    results: list[R] = []
+    started = time.perf_counter()
+    for item in items:
+        results.append(function(item))
+        if not len(results) % _CHECKED_EVERY and time.perf_counter() - started > STEP_SECONDS:
+            await asyncio.sleep(0)
+            started = time.perf_counter()
+    return results
