@@ -35,7 +35,7 @@ def test_a_part_that_breaks_at_the_start_ends_it(
 ) -> None:
     """The scheduler must not be waited for: it may never know everything then."""
 
-    async def breaks(*_: object) -> None:
+    async def breaks(*_: object, **__: object) -> None:
         raise PartError
 
     async def main() -> None:

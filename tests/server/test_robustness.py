@@ -49,6 +49,8 @@ def made(of: Type, chance: random.Random, depth: int = 0) -> Any:
             return chance.choice((1, -1, "50%", "x"))
         case "number":
             return 1.5
+        case "microtime":
+            return chance.choice(("2027-01-15T08:00:00.000000Z", *TEXTS))
         case "any":
             return chance.choice(({}, [], "x", 1, {"a": {"b": []}}))
     return chance.choice((*of.choices, *TEXTS))

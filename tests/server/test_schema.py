@@ -9,7 +9,14 @@ import pytest
 
 from bayplan.api.quantity import canonical_quantity
 from bayplan.server.http.discovery import REVIEWS
-from bayplan.server.kinds import BUILT_IN, CUSTOM_RESOURCE_DEFINITIONS, PODS
+from bayplan.server.kinds import (
+    BUILT_IN,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LEASES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    Resource,
+)
 from bayplan.server.schema.protobuf import MAGIC, ProtobufError, decode_protobuf
 from bayplan.server.schema.types import TypeMismatchError, clean, type_of
 
@@ -42,7 +49,9 @@ def test_nulls_are_nothing() -> None:
             {"priority": "1"}, "string into Go struct field PodSpec.spec.priority of type int32", id="text"
         ),
         pytest.param(
-            {"priority": 2**31}, "number into Go struct field PodSpec.spec.priority of type int32", id="big"
+            {"priority": 2**31},
+            "number 2147483648 into Go struct field PodSpec.spec.priority of type int32",
+            id="big",
         ),
         pytest.param(
             {"hostNetwork": 1}, "number into Go struct field PodSpec.spec.hostNetwork of type bool", id="bool"
@@ -95,24 +104,38 @@ def test_quantities_are_written_as_a_server_writes_them(written: Any, canonical:
     assert canonical_quantity(written) == canonical
 
 
+NO_DAY = "2025-02-29T00:00:00Z"
+
+
 @pytest.mark.parametrize(
-    ("text", "is_one"),
+    ("resource", "content"),
     [
-        ("2027-01-15T08:00:00Z", True),
-        ("2027-01-15T08:00:00.123456Z", True),
-        ("2027-01-15T08:00:00+02:00", True),
-        ("2027-13-15T08:00:00Z", False),
-        ("2027-01-15 08:00:00", False),
-        ("yesterday", False),
+        (PODS, {"metadata": {"creationTimestamp": NO_DAY}}),
+        (PODS, {"status": {"startTime": NO_DAY}}),
+        (PODS, {"status": {"conditions": [{"lastTransitionTime": NO_DAY}]}}),
+        (POD_DISRUPTION_BUDGETS, {"status": {"disruptedPods": {"p": NO_DAY}}}),
+        (LEASES, {"spec": {"renewTime": "2025-02-29T00:00:00.000000Z"}}),
     ],
 )
-def test_times_are_times(text: str, is_one: bool) -> None:
-    pod = {"metadata": {"creationTimestamp": text}}
-    if is_one:
-        assert clean(pod, type_of(PODS)) == (pod, [])
-    else:
-        with pytest.raises(TypeMismatchError, match="parsing time"):
-            clean(pod, type_of(PODS))
+def test_days_that_do_not_exist_are_refused_everywhere(resource: Resource, content: Any) -> None:
+    with pytest.raises(TypeMismatchError, match=r'parsing time ".*": day out of range'):
+        clean(content, type_of(resource))
+
+
+def test_times_are_kept_in_utc() -> None:
+    pod = {"metadata": {"creationTimestamp": "2027-01-15T08:00:00.5+02:00"}, "status": {"startTime": ZERO}}
+    kept = {"metadata": {"creationTimestamp": "2027-01-15T06:00:00Z"}, "status": {}}
+    assert clean(pod, type_of(PODS)) == (kept, [])
+
+
+ZERO = "0001-01-01T00:00:00Z"
+"""Go's zero time: there is none."""
+
+
+def test_a_whole_number_written_as_a_fraction_is_none() -> None:
+    for number in (1e3, 1e300):
+        with pytest.raises(TypeMismatchError, match="cannot unmarshal number 1"):
+            clean({"spec": {"terminationGracePeriodSeconds": number}}, type_of(PODS))
 
 
 # Protobuf: written by hand, as Go's encoder writes it
@@ -178,6 +201,13 @@ def test_times_and_secrets_in_protobuf() -> None:
     assert lease["spec"] == {"renewTime": "2027-01-15T08:00:00.000005Z"}
     secret = decode_protobuf(enveloped("v1", "Secret", field(2, field(1, "key") + field(2, b"\x00\xff"))))
     assert secret["data"] == {"key": "AP8="}
+
+
+@pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63), 10**12])
+def test_times_out_of_range_in_protobuf(seconds: int) -> None:
+    raw = field(2, field(4, integer(1, seconds)))
+    with pytest.raises(ProtobufError, match="cannot be read"):
+        decode_protobuf(enveloped("coordination.k8s.io/v1", "Lease", raw))
 
 
 def test_a_list_in_a_map_in_protobuf() -> None:

@@ -45,9 +45,8 @@ class EmbeddedCluster(ClusterAPI):
         self, kind: type[ObjectT], resource_version: str
     ) -> AsyncIterator[Sequence[WatchEvent[ObjectT]]]:
         resource = self._resource(kind)
-        if not resource_version.isdecimal():
-            raise statuses.not_a_version(resource_version)
-        cursor = self.api.store.position(resource.storage, int(resource_version))
+        version = statuses.version_number(resource_version)
+        cursor = self.api.store.position(resource.storage, version)
         history = self.api.store.table(resource.storage).history
         while True:
             batch = history.read(cursor)

@@ -33,6 +33,7 @@ from bayplan.server.patching.ownership import track_update
 from bayplan.server.patching.plain import Patch, merge_patch
 from bayplan.server.preparation import prepare_new
 from bayplan.server.quotas import Charge, QuotaExceededError, charges
+from bayplan.server.schema.go_values import is_version
 from bayplan.server.schema.types import type_of
 from bayplan.server.validation import new_problems, update_problems
 from bayplan.server.views import from_storage, to_storage
@@ -80,7 +81,9 @@ class ObjectAPI:
 
     def after(self, seconds: float) -> str:
         """The time some seconds from now, as it is written into objects."""
-        moment = datetime.fromtimestamp(int(self._clock()), UTC) + timedelta(seconds=seconds)
+        # Go counts nanoseconds in 64 bits and wraps around: 2⁶³-1 seconds from now was a second ago.
+        nanos = (int(seconds * 10**9) + 2**63) % 2**64 - 2**63
+        moment = datetime.fromtimestamp(int(self._clock()), UTC) + timedelta(microseconds=nanos // 1000)
         return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def time(self) -> float:
@@ -120,7 +123,7 @@ class ObjectAPI:
         meta = content.setdefault("metadata", {})
         content["apiVersion"], content["kind"] = stored.api_version, stored.kind
         self._place(resource, meta, namespace)
-        if meta.get("resourceVersion"):
+        if is_version(meta.get("resourceVersion")):
             # A real server answers so, too: it leaves this check to its storage.
             raise statuses.RefusalError("resourceVersion should not be set on objects to be created", 500)
         if resource.namespaced:

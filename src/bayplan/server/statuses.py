@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
 from bayplan.server.kinds import Resource
+from bayplan.server.schema.go_values import GoValueError, parse_uint
 
 Details = Mapping[str, Any]
 
@@ -278,8 +279,14 @@ def too_new(version: int, current: int) -> UnavailableError:
     )
 
 
-def not_a_version(text: str) -> RefusalError:
-    return bad_request(
-        f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint: '
-        f'parsing "{text}": invalid syntax'
-    )
+def version_number(text: str) -> int:
+    """A resourceVersion as a number.
+
+    Raises:
+        RefusalError: it is none; 400.
+    """
+    try:
+        return parse_uint(text)
+    except GoValueError as error:
+        message = f'invalid resource version: resourceVersion: Invalid value: "{text}": {error}'
+        raise bad_request(message) from None

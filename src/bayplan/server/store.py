@@ -29,6 +29,7 @@ from bayplan.server import refusals
 from bayplan.server.history import History, Watch
 from bayplan.server.kubelet import Kubelet
 from bayplan.server.pod_writes import RUNNING, bound_status, grace_period, initial_status, patched_status
+from bayplan.server.schema.go_values import GoValueError, parse_uint
 
 DEFAULT_HISTORY: Final = 50_000
 """Events that are remembered for each kind, at least: more than any driver makes before watchers wake up."""
@@ -125,9 +126,10 @@ class MemoryStore:
         history = self._table(kind).history
 
         def position(text: str) -> int:
-            if not text.isdecimal():
-                raise refusals.not_a_version(text)
-            version = int(text)
+            try:
+                version = parse_uint(text)
+            except GoValueError as error:
+                raise refusals.not_a_version(text) from error
             if version > self._version:
                 raise refusals.too_new(version, self._version)
             return history.position_after(version)

@@ -130,10 +130,8 @@ class Reader:
         if match not in ("", "Exact", "NotOlderThan"):
             problem = statuses.unsupported("resourceVersionMatch", match, ("Exact", "NotOlderThan", ""))
             raise statuses.invalid_options("ListOptions", [problem])
-        if version and not version.isdecimal():
-            raise statuses.not_a_version(version)
         current = self._api.store.version
-        if version and int(version) > current:
+        if version and statuses.version_number(version) > current:
             raise statuses.too_new(int(version), current)
         if match == "Exact" and version and int(version) != current:
             raise statuses.too_old(version, current)

@@ -15,6 +15,7 @@ from bayplan.errors import DecodeError
 from bayplan.server import statuses
 from bayplan.server.http.turns import MAX_BYTES, MAX_YAML_BYTES, in_thread_if
 from bayplan.server.kinds import Catalog, Resource, Subresource
+from bayplan.server.schema.go_values import GoValueError, parse_int
 from bayplan.server.schema.protobuf import ProtobufError, decode_protobuf
 from bayplan.server.statuses import RefusalError, bad_request, too_large
 
@@ -120,10 +121,9 @@ def integer(request: web.BaseRequest, name: str) -> int | None:
     if not text:
         return None
     try:
-        return int(text)
-    except ValueError:
-        message = f'strconv.ParseInt: parsing "{text}": invalid syntax'
-        raise bad_request(message) from None
+        return parse_int(text)
+    except GoValueError as error:
+        raise bad_request(str(error)) from None
 
 
 def is_dry_run(request: web.BaseRequest, kind: str) -> bool:

@@ -84,8 +84,7 @@ class Watcher:
         store = self._api.store
         text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
         initial_wanted = flag(request, "sendInitialEvents")
-        if text and not text.isdecimal():
-            raise statuses.not_a_version(text)
+        version = statuses.version_number(text or "0")
         if "sendInitialEvents" in query and match != "NotOlderThan":
             why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             problem = statuses.forbidden_field("resourceVersionMatch", why)
@@ -94,7 +93,6 @@ class Watcher:
             why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
             problem = statuses.forbidden_field("resourceVersionMatch", why)
             raise statuses.invalid_options("ListOptions", [problem])
-        version = int(text or "0")
         if version > store.version:
             raise statuses.too_new(version, store.version)
         if initial_wanted or (version == 0 and "sendInitialEvents" not in query):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from base64 import b64encode
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ from bayplan.server.schema.types import Field, Type, kind_type_name, named_type
 MAGIC: Final = b"k8s\x00"
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ProtobufError(Exception):
@@ -157,10 +160,11 @@ def _time(parts: dict[int, int | bytes], *, micro: bool) -> str | None:
     if not parts:
         return None
     seconds = _value(parts.get(1, 0), named_type("int64"))
-    moment = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    if not micro:
-        return f"{moment}Z"
-    return f"{moment}.{_number(parts.get(2, 0)) // 1000:06}Z"
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds, microseconds=_number(parts.get(2, 0)) // 1000)
+    except OverflowError as error:
+        raise IndexError("a time out of range") from error
+    return moment.isoformat(timespec="microseconds" if micro else "seconds").replace("+00:00", "Z")
 
 
 def _text(raw: int | bytes) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from bayplan.api.quantity import canonical_quantity
 from bayplan.errors import QuantityError
 from bayplan.server.kinds import Resource
+from bayplan.server.schema.go_values import GoValueError, canonical_time
 
 _SCALARS: Final = frozenset(
     {
@@ -24,10 +25,6 @@ _SCALARS: Final = frozenset(
         "string", "time",
     }
 )  # fmt: skip
-_is_time = re.compile(
-    r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?"
-    r"(Z|[+-]\d\d:\d\d)"
-).fullmatch
 _METADATA: Final = "ObjectMeta"
 
 
@@ -223,8 +220,6 @@ def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: C
             limit = 2**31 if name == "int32" else 2**63
             if -limit <= content < limit:
                 return content
-        if isinstance(content, float) and content.is_integer():
-            return int(content)
     elif name == "boolean":
         if isinstance(content, bool):
             return content
@@ -238,7 +233,7 @@ def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: C
             return content
     elif name in ("time", "microtime"):
         if isinstance(content, str):
-            return _clean_time(content)
+            return _clean_time(content, micro=name == "microtime")
     elif name == "bytes":
         if isinstance(content, str):
             return content
@@ -263,7 +258,7 @@ def _clean_struct(content: dict[str, Any], of: Type, path: str, dotted: str, fou
             else:
                 found.unknown.append(f"{path}.{key}" if path else key)
         elif part is not None:
-            kept[key] = _clean(
+            cleaned = _clean(
                 part,
                 known.type,
                 f"{path}.{key}" if path else key,
@@ -271,6 +266,8 @@ def _clean_struct(content: dict[str, Any], of: Type, path: str, dotted: str, fou
                 f"{dotted}.{key}" if dotted else key,
                 found,
             )
+            if cleaned is not None:
+                kept[key] = cleaned
     return kept
 
 
@@ -279,11 +276,11 @@ def _null_in_map(items: Type) -> Any:
     return {"string": "", "quantity": "0", "bytes": "", "boolean": False}.get(items.name, {})
 
 
-def _clean_time(content: str) -> str:
-    if _is_time(content) is None:
-        layout = "2006-01-02T15:04:05Z07:00"
-        raise TypeMismatchError(f'parsing time "\\"{content}\\"" as "\\"{layout}\\"": cannot parse it')
-    return content
+def _clean_time(content: str, *, micro: bool) -> str | None:
+    try:
+        return canonical_time(content, micro=micro)
+    except GoValueError as error:
+        raise TypeMismatchError(str(error)) from error
 
 
 def _clean_quantity(content: Any) -> str:
@@ -308,8 +305,19 @@ _GO_KINDS: Final = {
 }
 
 
+_GO_TYPES: Final = {
+    "boolean": "bool",
+    "bytes": "[]uint8",
+    "microtime": "string",
+    "number": "float64",
+    "time": "string",
+}
+
+
 def _mismatch(content: Any, struct: str, dotted: str, path: str, of: Type) -> TypeMismatchError:
     kind = _GO_KINDS.get(type(content), "null")
+    if kind == "number" and of.name in ("int32", "int64"):
+        kind = f"number {content}"
     place = f"Go struct field {struct}.{dotted}" if dotted else "Go value"
     return TypeMismatchError(f"json: cannot unmarshal {kind} into {place} of type {_go_type(of)}", path)
 
@@ -319,4 +327,4 @@ def _go_type(of: Type) -> str:
         return f"[]{_go_type(of.items)}" if of.name == "list" else f"map[string]{_go_type(of.items)}"
     if of.fields is not None:
         return f"v1.{of.name.rpartition('.')[2]}"
-    return {"boolean": "bool", "number": "float64", "bytes": "[]uint8"}.get(of.name, of.name)
+    return _GO_TYPES.get(of.name, of.name)
