@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check bench faults conformance race steady differential install clean
+.PHONY: run test check bench faults fuzz conformance race steady differential install clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
 FIRST_SEED ?= 1
+fuzz: MINUTES ?= 10
 
 run: $(STAMP)
 	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.coscheduling:Coscheduling --exit-when-idle auto \
@@ -28,6 +29,10 @@ bench: $(STAMP)
 
 faults: $(STAMP)
 	$(BIN)/python -m bayplan.simulator.fault_run --seeds $(SEEDS)
+
+# Generated and mutated inputs for every door of the program; FUZZ='--targets embedded' chooses.
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(FUZZ)
 
 # The real kube-apiserver, kube-scheduler and kubectl, built with Go and kept in ~/.cache/bayplan/conformance.
 conformance: $(STAMP)

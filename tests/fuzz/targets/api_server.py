@@ -1,0 +1,216 @@
+"""An API server that serves whatever bytes it is given: no validation, no sockets, in virtual time.
+
+It stands below the client, in place of the connections, so that everything from listing to informers is the
+real thing. It also keeps the ledger: who was bound where, how often, and whether there was room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from typing import Any, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.client.access import Access
+from bayplan.client.decoding import INITIAL_EVENTS_END, decode_object
+from bayplan.client.paths import RESOURCES
+from bayplan.client.requests import Connections
+from bayplan.client.streams import StreamPool
+from bayplan.client.transport import ApiResponse, Headers, LostError, Request, Transport
+from bayplan.errors import APIError
+from bayplan.simulator.fault_cluster import room_of, sum_of
+
+FINISHED = ("Succeeded", "Failed")
+
+
+class FakeServer:
+    """Raw documents by collection and key, and everybody who watches them."""
+
+    def __init__(self, *, streams: bool) -> None:
+        self.problems: list[str] = []
+        self.bindings: Counter[str] = Counter()
+        """By uid."""
+        self._streams = streams
+        self._documents: dict[str, dict[str, bytes]] = defaultdict(dict)
+        self._watchers: dict[str, list[asyncio.Queue[bytes]]] = defaultdict(list)
+        self._version = 1
+
+    # What the fuzzer does
+
+    def put(self, collection: str, key: str, data: bytes, change: str = "") -> None:
+        """Stores a document as it is, and tells watchers of a change."""
+        self._version += 1
+        if change == "DELETED":
+            self._documents[collection].pop(key, None)
+        else:
+            self._documents[collection][key] = data
+        if change:
+            frame = b'{"type":"%s","object":%s}\n' % (change.encode(), data.replace(b"\n", b" "))
+            for watcher in self._watchers[collection]:
+                watcher.put_nowait(frame)
+
+    def pods(self) -> dict[str, Any]:
+        """Pods that can be parsed as JSON objects, by key."""
+        parsed = {}
+        for key, data in self._documents[_PODS].items():
+            try:
+                found = json.loads(data)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(found, dict):
+                parsed[key] = found
+        return parsed
+
+    # What the client does
+
+    async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
+        path = urlsplit(request.target).path
+        collection, rest = _split(path)
+        if not rest:
+            return ApiResponse(201, "", request.body or b"{}")  # an event, or what a group has
+        key, _, part = rest.partition("//")
+        data = self._documents[collection].get(key)
+        if data is None:
+            return ApiResponse(404, "", _status(404, "NotFound"))
+        if part == "binding":
+            return self._bind(key, data, json.loads(request.body))
+        if request.method == "DELETE":
+            self.put(collection, key, data, "DELETED")
+        return ApiResponse(200, "", data)
+
+    def _bind(self, key: str, data: bytes, binding: dict[str, Any]) -> ApiResponse:
+        pod = json.loads(data)
+        spec = pod.get("spec") or {}
+        if spec.get("nodeName"):
+            self.problems.append(f"{key} is bound to {spec['nodeName']} and was to be bound again")
+            return ApiResponse(409, "", _status(409, "Conflict"))
+        node = binding["target"]["name"]
+        pod["spec"] = {**spec, "nodeName": node}
+        self._version += 1
+        pod["metadata"]["resourceVersion"] = str(self._version)
+        self.bindings[pod["metadata"]["uid"]] += 1
+        self.put(_PODS, key, json.dumps(pod).encode(), "MODIFIED")
+        self._check_room(key, node)
+        return ApiResponse(201, "", b"{}")
+
+    def _check_room(self, key: str, node_name: str) -> None:
+        """No resource that the pod asks for is given out more often than it is there."""
+        raw = self._documents[_NODES].get(node_name)
+        if raw is None:
+            self.problems.append(f"{key} is bound to {node_name}, which does not exist")
+            return
+        try:
+            node = decode_object(Node, raw)
+        except APIError:
+            return  # it has become unreadable: the scheduler may still know it as it was
+        here = [pod for pod in self._readable_pods() if pod.spec.node_name == node_name]
+        bound = decode_object(Pod, self._documents[_PODS][key])
+        asked, total, room = sum_of([bound]), sum_of(here), room_of(node)
+        for name, amount in asked.items():
+            if amount > 0 and total[name] > room.get(name, 0):
+                self.problems.append(
+                    f"{key} overcommits {node_name}: {name} {total[name]} of {room.get(name, 0)}"
+                )
+
+    def _readable_pods(self) -> list[Pod]:
+        found = []
+        for data in self._documents[_PODS].values():
+            try:
+                pod = decode_object(Pod, data)
+            except APIError:
+                continue
+            if pod.status.phase not in FINISHED:
+                found.append(pod)
+        return found
+
+    async def open(self, request: Request, headers: Headers, seconds: float) -> FakeStream:
+        parts = urlsplit(request.target)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        collection, _ = _split(parts.path)
+        documents = list(self._documents[collection].values())
+        if "watch" not in query:
+            metadata = b'{"metadata":{"resourceVersion":"%d"},"items":[' % self._version
+            return FakeStream(200, [metadata + b",".join(documents) + b"]}"])
+        queue: asyncio.Queue[bytes] = asyncio.Queue()
+        first: list[bytes] = []
+        if "sendInitialEvents" in query:
+            if not self._streams:
+                return FakeStream(422, [_status(422, "Invalid")])
+            first = [b'{"type":"ADDED","object":%s}\n' % data.replace(b"\n", b" ") for data in documents]
+            marks = {"resourceVersion": str(self._version), "annotations": {INITIAL_EVENTS_END: "true"}}
+            first.append(json.dumps({"type": "BOOKMARK", "object": {"metadata": marks}}).encode() + b"\n")
+        self._watchers[collection].append(queue)
+        return FakeStream(200, first, queue)
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class FakeStream:
+    """An answer in pieces, and then whatever comes."""
+
+    retry_after = ""
+
+    def __init__(self, status: int, pieces: list[bytes], then: asyncio.Queue[bytes] | None = None) -> None:
+        self.status = status
+        self._pieces = pieces
+        self._then = then
+
+    async def read(self, seconds: float) -> bytes:
+        if self._pieces:
+            return self._pieces.pop(0)
+        if self._then is None:
+            return b""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._then.get()
+        except TimeoutError as error:
+            raise LostError("nothing was heard") from error
+
+    async def read_all(self, seconds: float) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class FakeConnections(Connections):
+    """Connections that lead to a FakeServer."""
+
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+        super().__init__(Access("http://fuzz.invalid"))
+        self.streams = cast(StreamPool, server)
+
+    def short(self) -> Transport:
+        return self._server
+
+
+_PODS = RESOURCES["Pod"].collection()
+_NODES = RESOURCES["Node"].collection()
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The collection of all namespaces, and the key in it: `namespace/name`, then `//` and a subresource."""
+    words = [unquote(word) for word in path.strip("/").split("/")]
+    root, words = (words[:2], words[2:]) if words[0] == "api" else (words[:3], words[3:])
+    namespace = ""
+    if not words:
+        return path, ""  # what a group has
+    if words[0] == "namespaces" and len(words) > 2:
+        namespace, words = words[1] + "/", words[2:]
+    plural, *rest = words
+    key = f"{namespace}{rest[0]}" if rest else ""
+    part = f"//{rest[1]}" if len(rest) > 1 else ""
+    return "/".join(["", *root, plural]), key + part
+
+
+def _status(code: int, reason: str) -> bytes:
+    return json.dumps({"kind": "Status", "status": "Failure", "code": code, "reason": reason}).encode()
