@@ -4,23 +4,37 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check bench faults fuzz conformance race steady differential install clean
+.PHONY: run test test-all check bench faults fuzz conformance race steady differential changelog release install clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
 FIRST_SEED ?= 1
 fuzz: MINUTES ?= 10
+VERSIONS ?= 3.11 3.12 3.13
+# COVERAGE=1 measures coverage too, and fails below the figure in pyproject.toml.
+COVERAGE ?=
 
 run: $(STAMP)
 	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.coscheduling:Coscheduling --exit-when-idle auto \
 	  -f examples/tour/1-platform.yaml -f examples/tour/2-workloads.yaml -f examples/tour/3-urgent.yaml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto $(if $(COVERAGE),--cov --cov-report=term:skip-covered)
+
+# Every supported Python on this machine, each in a virtual environment of its own; the others are named as skipped.
+test-all:
+	@for version in $(VERSIONS); do \
+	  if python$$version -c '' 2>/dev/null; then \
+	    echo "== Python $$version"; \
+	    $(MAKE) --no-print-directory test VENV=.venv-$$version PYTHON=python$$version || exit 1; \
+	  else \
+	    echo "== Python $$version: SKIPPED, there is no python$$version on the PATH"; \
+	  fi; \
+	done
 
 check: $(STAMP)
-	$(BIN)/ruff check src tests conformance
-	$(BIN)/ruff format --check src tests conformance
+	$(BIN)/ruff check src tests conformance tools
+	$(BIN)/ruff format --check src tests conformance tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -49,6 +63,14 @@ steady: $(STAMP)
 # Scenarios from seeds, given to the real kube-scheduler and to bayplan.
 differential: $(STAMP)
 	$(BIN)/python -m conformance.differential --scenarios $(SCENARIOS) --first-seed $(FIRST_SEED)
+
+# The notes of changelog.d/ as they will appear in CHANGELOG.md.
+changelog: $(STAMP)
+	@$(BIN)/towncrier build --draft --version next
+
+# Builds wheel and sdist into dist/ and tries both in fresh virtual environments. CONTRIBUTING.md has the steps around it.
+release: $(STAMP)
+	$(BIN)/python tools/release.py
 
 install: $(STAMP)
 
