@@ -31,7 +31,7 @@ def talk(
         async with (
             Admin(plane.access()) as admin,
             KubernetesCluster(
-                plane.access(user), **{"qps": -1, "chance": random.Random(0), **options}
+                plane.access(user), **{"qps": -1, "rng": random.Random(0), **options}
             ) as cluster,
             asyncio.timeout(patience),
         ):

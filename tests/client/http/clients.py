@@ -23,7 +23,7 @@ async def connected(
     store: MemoryStore, *, options: dict[str, Any] | None = None, tls: bool = False, **server: Any
 ) -> AsyncIterator[tuple[ApiServer, KubernetesCluster]]:
     """A server of this store (`server` are its settings) and a client with these options."""
-    chosen = {"qps": -1, "chance": random.Random(0), **(options or {})}
+    chosen = {"qps": -1, "rng": random.Random(0), **(options or {})}
     running = ApiServer(store, **server)
     trusting = Access("", tls=TLSSettings(ca_data=authority("cluster").certificate))
     async with (

@@ -120,7 +120,7 @@ def test_the_copy_ends_up_right(seed: int, streaming: bool) -> None:
         act,
         streaming=streaming,
         interfere=weather.interfere,
-        options={"chance": chance, "idle_seconds": 1.0},
+        options={"rng": chance, "idle_seconds": 1.0},
     )
 
 
