@@ -165,6 +165,6 @@ def test_each_row_may_have_a_reason_of_its_own() -> None:
     reasons = Reasons("P")
     found = collect(rejects, reasons, 200)
     assert found is not None
-    assert [reasons.status(int(why)).message for why in found.why()] == [
+    assert [reasons.status(int(why)).message for why in found.reason_ids()] == [
         f"row {row} is odd" for row in range(200)
     ]

@@ -111,7 +111,7 @@ def test_rows_by_code_stand_in_the_order_of_the_node_list() -> None:
 def test_a_node_that_passes_has_no_status() -> None:
     found = diagnosis()
     assert found.node_statuses is not None
-    found.node_statuses.who[3] = PASS
+    found.node_statuses.rejecting_plugin[3] = PASS
     assert found.explicit_status(3) is None
 
 

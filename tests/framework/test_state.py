@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bayplan.framework.state import CycleState, NotInStateError
+from bayplan.framework.state import CycleState, NotInStateError, SignatureMemory
 
 
 @dataclass
@@ -51,7 +51,7 @@ def test_a_copy_has_its_own_values_where_they_can_be_cloned_and_shares_the_rest(
 
 
 def test_what_follows_from_the_pod_alone_is_made_once() -> None:
-    kept: dict[object, object] = {}
+    memory = SignatureMemory()
     made = []
 
     def make() -> int:
@@ -59,12 +59,12 @@ def test_what_follows_from_the_pod_alone_is_made_once() -> None:
         return 7
 
     for _ in range(3):
-        assert CycleState(kept).memo("P", make) == 7
+        assert CycleState(memory).memo("P", make) == 7
     assert len(made) == 1
-    assert CycleState(kept).clone().kept is kept
+    assert CycleState(memory).clone().signature is memory
 
 
-def test_states_without_a_template_share_nothing() -> None:
+def test_states_without_a_signature_share_nothing() -> None:
     one, other = CycleState(), CycleState()
     one.memo("P", lambda: 1)
-    assert other.kept == {}
+    assert other.memo("P", lambda: 2) == 2

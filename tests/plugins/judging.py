@@ -94,7 +94,7 @@ class Asked:
         found = collect(self.plugin.filter(self.state, self.pod, view), reasons, len(view))
         if found is None:
             return [None] * len(view)
-        return [reasons.status(int(bits)) if bits else None for bits in found.why()]
+        return [reasons.status(int(bits)) if bits else None for bits in found.reason_ids()]
 
     def rejected(self) -> dict[str, tuple[Code, tuple[str, ...]]]:
         """Code and reasons of each node that does not fit."""

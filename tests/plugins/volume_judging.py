@@ -39,7 +39,7 @@ def filtered(plugin: Plugin, state: CycleState, pod: Pod, view: NodeColumns) -> 
         return {}
     statuses = {
         name: reasons.status(int(bits))
-        for name, bits, exists in zip(view.names, found.why(), view.exists, strict=True)
+        for name, bits, exists in zip(view.names, found.reason_ids(), view.exists, strict=True)
         if bits and exists
     }
     return {name: (status.code, frozenset(status.reasons)) for name, status in statuses.items()}

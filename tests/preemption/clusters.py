@@ -10,7 +10,7 @@ import numpy as np
 from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, collect
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Hypothesis, Pod, Reject
-from bayplan.preemption.victims import DryRun, Judge, dry_run
+from bayplan.preemption.victims import DryRun, FilterHypothesis, dry_run
 from bayplan.testing.builders import make_node, make_pod
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,7 +45,7 @@ def crowded(**pods: Sequence[Pod]) -> Cluster:
     return cluster
 
 
-def room_for(cpu: int, broken: Sequence[str] = ()) -> Judge:
+def room_for(cpu: int, broken: Sequence[str] = ()) -> FilterHypothesis:
     """A judge that asks for so many cpus, and that breaks on some nodes."""
     reasons = {0: Reasons("Cpu")}
 
@@ -64,7 +64,7 @@ def room_for(cpu: int, broken: Sequence[str] = ()) -> Judge:
     return judge
 
 
-def run(cluster: Cluster, priority: int, judge: Judge) -> DryRun:
+def run(cluster: Cluster, priority: int, judge: FilterHypothesis) -> DryRun:
     return dry_run(cluster, priority, cluster.order, judge)
 
 

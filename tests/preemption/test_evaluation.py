@@ -11,8 +11,10 @@ import pytest
 from bayplan.api.meta import Condition
 from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons
 from bayplan.framework.outcome import Diagnosis, FilterOutcome
+from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Pod, Reject
+from bayplan.preemption.cached import CachedDryRun
 from bayplan.preemption.evaluation import Sampling, evaluate, preemption_errors, why_not
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 
@@ -39,15 +41,17 @@ def outcome(
     node_statuses = NodeStatuses(
         np.zeros(high, dtype=np.int8), np.full(high, for_now, dtype=np.int64), reasons
     )
-    node_statuses.why[[row_of[name] for name in unresolvable]] = for_good
+    node_statuses.reason_id[[row_of[name] for name in unresolvable]] = for_good
     evaluated = np.array(
         [row for row in cluster.order if cluster.nodes.name[row] not in unseen], dtype=np.intp
     )
-    assert PASS not in node_statuses.who
+    assert PASS not in node_statuses.rejecting_plugin
     diagnosis = Diagnosis(cluster, cluster.node_count, evaluated, node_statuses)
     if absent is not None:
         diagnosis.absent_nodes_status = absent
-    return FilterOutcome(cluster, diagnosis, room_for(cpu, broken), {}, set(), is_local=True)
+    return FilterOutcome(
+        cluster, diagnosis, room_for(cpu, broken), SignatureMemory(), (), set(), is_local=True
+    )
 
 
 def preemptor(**more: str) -> Pod:
@@ -308,7 +312,7 @@ class TestKept:
             cluster.nominate(pod, "n0")
             evaluate(pod, found)
             cluster.remove_nomination(pod.uid)
-        assert len(found.kept) <= 2
+        assert found.memory.get(CachedDryRun, 100) is not None
 
     def test_victims_stay_in_order_when_a_pod_is_only_updated(self) -> None:
         """An update that no rule can see moves a pod to the end of its node's list, kept or not."""

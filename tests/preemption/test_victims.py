@@ -166,12 +166,12 @@ def test_the_cluster_stays_as_it_was() -> None:
     before = (
         cluster.nodes.pod_count.read.tolist(),
         [pod.name for pod in cluster.pods_on(0)],
-        cluster.usage_log.end,
+        cluster.changes.clock.now,
     )
     run(cluster, 5, room_for(3))
     after = (
         cluster.nodes.pod_count.read.tolist(),
         [pod.name for pod in cluster.pods_on(0)],
-        cluster.usage_log.end,
+        cluster.changes.clock.now,
     )
     assert after == before

@@ -26,7 +26,7 @@ def read_runs(kind: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("keep", [True, False], ids=["kept", "anew"])
+@pytest.mark.parametrize("cache", [True, False], ids=["cached", "uncached"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_come_out_the_same(kind: str, cache: bool) -> None:
     found = {run["name"]: first_difference(run, replay(run, cache=cache)) for run in read_runs(kind)}

@@ -47,7 +47,7 @@ def check(vectors: list[dict[str, Any]], decisions: dict[str, dict[str, Any]]) -
         pytest.fail(summarise(found, sum(len(vector["expect"]) for vector in vectors)), pytrace=False)
 
 
-@pytest.mark.parametrize("keep", [True, False], ids=["kept", "anew"])
+@pytest.mark.parametrize("cache", [True, False], ids=["cached", "uncached"])
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_decisions_agree(category: str, cache: bool) -> None:
     vectors = read_vectors(category)

@@ -203,13 +203,12 @@ class TestRows:
         assert (static.asked[1:], usage.asked[1:]) == ([], [["n2"]])
 
     def test_a_reader_that_slept_too_long_starts_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("bayplan.snapshot.changes.KEEP", 4)
+        monkeypatch.setattr("bayplan.snapshot.changes.MAX_HISTORY", 8)
         framework = make_framework(FITS(), nodes=5)
         next_pod = pods()
         found(framework, next(next_pod))
         for number in range(30):
             framework.cluster.add_pod(make_pod(f"other-{number}", cpu="10m"), "n2")
-        framework.cluster.trim_logs()
         assert rows_asked(framework, lambda: found(framework, next(next_pod))) == 5
 
     def test_a_plugin_that_declares_nothing_is_asked_every_time(self) -> None:

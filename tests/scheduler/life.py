@@ -101,7 +101,9 @@ class Life:
                     core.cluster.objects.remove(item)
             case Trim():
                 for core in self.cores:
-                    core.cluster.trim_logs()
+                    changes = core.cluster.changes
+                    for log in (changes.usage, changes.nodes, changes.nominations):
+                        log.trim()
         return []
 
     def _name(self) -> str:

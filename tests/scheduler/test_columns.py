@@ -180,7 +180,7 @@ def real(
     framework = core.frameworks[pod.spec.scheduler_name]
     search = framework.begin(pod)
     assert framework.pre_filter(search) is None
-    search.results.sync()
+    search.results.update()
     return framework.filtering.node_statuses(search).status(core.cluster.nodes.row_of[name]), core.cluster
 
 
@@ -218,7 +218,7 @@ def test_a_hypothesis_is_judged_as_if_it_were_so(data: st.DataObject) -> None:
             core.cluster.nominate(new, name)
     search = framework.begin(pod)
     assert framework.pre_filter(search) is None
-    search.results.sync()
+    search.results.update()
     view = suppose(core.cluster, gone, added, life.nodes)
     node_statuses = framework.filtering.filter_hypothesis(search, view)
     for position, name in enumerate(life.nodes):

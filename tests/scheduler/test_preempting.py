@@ -51,7 +51,7 @@ class PlainPreemption:
         search = framework.begin(self.pod)
         rejected = framework.pre_filter(search)
         assert rejected is None
-        search.results.sync()
+        search.results.update()
         return framework.filtering.node_statuses(search).status(core.cluster.nodes.row_of[name])
 
     def victims(self, name: str) -> Status | Loss:

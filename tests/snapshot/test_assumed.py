@@ -99,11 +99,11 @@ def test_a_decision_needs_an_object(objects: Objects) -> None:
 
 
 def test_deciding_and_taking_back_are_changes_of_a_kind(objects: Objects) -> None:
-    before = objects.of(AssumedVolume).version
+    before = objects.of(AssumedVolume).changes.changed_at
     assume_object(objects, volume("1"))
-    decided = objects.of(AssumedVolume).version
+    decided = objects.of(AssumedVolume).changes.changed_at
     restore_object(objects, volume("1"))
-    assert before < decided < objects.of(AssumedVolume).version
+    assert before < decided < objects.of(AssumedVolume).changes.changed_at
 
 
 def test_decisions_that_were_carried_out_do_not_pile_up(objects: Objects) -> None:

@@ -1,65 +1,103 @@
-"""The log of changed rows: what a reader gets, and when it has to start over."""
+"""One clock: what is stale, and when everything is."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bayplan.snapshot.changes import KEEP, ChangeLog
-
-
-def log_of(*rows: int) -> ChangeLog:
-    log = ChangeLog()
-    for row in rows:
-        log.append(row)
-    return log
+from bayplan.api.workloads import Service
+from bayplan.snapshot import changes as module
+from bayplan.snapshot.changes import Changes, Freshness
 
 
-def test_a_reader_gets_what_changed_after_it_looked() -> None:
-    log = log_of(1, 2)
-    cursor = log.end
-    log.append(3)
-    log.append(3)
-    assert log.since(cursor) == [3, 3]
-    assert log.since(log.end) == []
-    assert log.since(0) == [1, 2, 3, 3]
+def follower(changes: Changes) -> Freshness:
+    """A value that depends on the topology, and on the usage and the nodes of rows; up to date."""
+    freshness = changes.freshness((changes.topology,), (changes.usage, changes.nodes))
+    freshness.mark_current()
+    return freshness
 
 
-def test_a_reader_that_never_looked_starts_over() -> None:
-    assert log_of(1).since(-1) is None
+def test_a_value_that_was_never_computed_is_stale() -> None:
+    changes = Changes()
+    for freshness in (
+        changes.freshness(),
+        changes.freshness((changes.order,)),
+        changes.freshness((), (changes.usage,)),
+    ):
+        assert freshness.stale_rows() is None
+        assert not freshness.is_current
 
 
-def test_short_logs_are_kept_whole() -> None:
-    log = log_of(*range(2 * KEEP))
-    log.trim(rows=10)
-    assert log.since(0) is not None
+def test_rows_that_changed_are_stale_until_the_value_is_current() -> None:
+    changes = Changes()
+    freshness = follower(changes)
+    changes.usage.record(3)
+    changes.nodes.record(5)
+    changes.usage.record(3)
+    assert freshness.stale_rows() == [3, 3, 5]
+    assert freshness.stale_rows() == [3, 3, 5]
+    freshness.mark_current()
+    assert list(freshness.stale_rows() or ()) == []
+    assert freshness.is_current
 
 
-def test_of_a_long_log_the_older_half_goes() -> None:
-    log = log_of(*range(2 * KEEP + 2))
-    end = log.end
-    log.trim(rows=10)
-    assert log.end == end
-    assert log.since(0) is None
-    assert log.since(KEEP) is None
-    rest = log.since(KEEP + 1)
-    assert rest is not None
-    assert (rest[0], rest[-1]) == (KEEP + 1, 2 * KEEP + 1)
+def test_other_topics_change_nothing() -> None:
+    changes = Changes()
+    freshness = follower(changes)
+    changes.nominations.record(1)
+    changes.images.change()
+    changes.kind(Service).record((None, None))
+    assert freshness.is_current
 
 
-def test_a_larger_table_has_a_longer_log() -> None:
-    """Starting over costs as much as there are rows; before that, reading the log is cheaper."""
-    log = log_of(*range(2 * KEEP + 2))
-    log.trim(rows=5 * KEEP)
-    assert log.since(0) is not None
+def test_a_topic_of_the_whole_cluster_makes_everything_stale() -> None:
+    changes = Changes()
+    freshness = follower(changes)
+    changes.usage.record(3)
+    changes.topology.change()
+    assert freshness.stale_rows() is None
 
 
-@pytest.mark.parametrize("rounds", [1, 5])
-def test_cursors_stay_good_however_often_it_is_trimmed(rounds: int) -> None:
-    log = ChangeLog()
-    for _ in range(rounds):
-        for row in range(2 * KEEP + 1):
-            log.append(row)
-        cursor = log.end
-        log.append(7)
-        log.trim(rows=1)
-        assert log.since(cursor) == [7]
+def test_a_value_that_is_invalidated_is_computed_from_scratch() -> None:
+    freshness = follower(Changes())
+    freshness.invalidate()
+    assert freshness.stale_rows() is None
+
+
+def test_beyond_the_history_everything_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HISTORY", 8)
+    changes = Changes()
+    old = follower(changes)
+    for row in range(4):
+        changes.usage.record(row)
+    young = follower(changes)
+    for row in range(4, 9):
+        changes.usage.record(row)
+    assert old.stale_rows() is None
+    assert young.stale_rows() is None
+    changes.usage.record(9)
+    recent = follower(changes)
+    changes.usage.record(10)
+    assert recent.stale_rows() == [10]
+
+
+@given(steps=st.lists(st.integers(0, 9) | st.sampled_from(["read", "trim", "other"]), max_size=60))
+def test_no_row_is_missed(steps: list[int | str]) -> None:
+    """Whoever follows the log knows the last change of every row, however often it is trimmed."""
+    changes, table, copy = Changes(), [0] * 10, [0] * 10
+    freshness = changes.freshness((), (changes.usage,))
+    for number, step in enumerate([*steps, "read"], start=1):
+        if isinstance(step, int):
+            table[step] = number
+            changes.usage.record(step)
+        elif step == "trim":
+            changes.usage.trim()
+        elif step == "other":
+            changes.nodes.record(0)
+        else:
+            rows = freshness.stale_rows()
+            for row in range(10) if rows is None else rows:
+                copy[row] = table[row]
+            freshness.mark_current()
+            assert copy == table

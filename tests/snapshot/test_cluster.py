@@ -91,9 +91,9 @@ class TestUpdatedPods:
     def test_the_row_changed_only_where_a_rule_could_see_it(self, after: Pod, seen: bool) -> None:
         cluster = cluster_of("a")
         cluster.add_pod(make_pod("p"), "a")
-        end = cluster.usage_log.end
+        before = cluster.changes.clock.now
         cluster.update_pod(after)
-        assert bool(cluster.usage_log.since(end)) is seen
+        assert bool(cluster.changes.usage.since(before)) is seen
         assert cluster.assigned_pod(after.uid) == (after, "a")
 
     @pytest.mark.parametrize("after", [make_pod("x", annotations={"a": "b"}), make_pod("x", cpu=1)])
@@ -185,7 +185,7 @@ def test_a_row_that_is_used_again_holds_nothing_of_the_node_before() -> None:
     assert (nodes.images, cluster.used_ports, len(cluster.terms)) == ({}, {}, 0)
 
 
-# Logs and versions
+# Changes
 
 
 Change = Callable[[Cluster], Any]
@@ -216,10 +216,11 @@ def test_which_rows_changed(
 ) -> None:
     cluster = cluster_of("a", "b")
     cluster.add_pod(make_pod("p"), "b")
-    logs = (cluster.usage_log, cluster.node_log, cluster.nomination_log)
-    ends = [log.end for log in logs]
+    changes = cluster.changes
+    before = changes.clock.now
     change(cluster)
-    assert [log.since(end) for log, end in zip(logs, ends, strict=True)] == [usage, nodes, nominations]
+    logs = (changes.usage, changes.nodes, changes.nominations)
+    assert [log.since(before) for log in logs] == [usage, nodes, nominations]
 
 
 @pytest.mark.parametrize(
@@ -238,11 +239,11 @@ def test_which_rows_changed(
         pytest.param(lambda c: c.add_pod(make_pod("p"), "unseen"), True, False, id="the table grew"),
     ],
 )
-def test_versions(change: Change, topology: bool, images: bool) -> None:
+def test_topics(change: Change, topology: bool, images: bool) -> None:
     cluster = cluster_of("a")
-    before = cluster.topology_version, cluster.images_version
+    before, changes = cluster.changes.clock.now, cluster.changes
     change(cluster)
-    assert (cluster.topology_version > before[0], cluster.images_version > before[1]) == (topology, images)
+    assert (changes.topology.changed_at > before, changes.images.changed_at > before) == (topology, images)
 
 
 # Ports and claims

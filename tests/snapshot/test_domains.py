@@ -24,7 +24,7 @@ def cluster_of(nodes: int = 40) -> Cluster:
 
 def sums_of(cluster: Cluster, eligible: NDArray[np.bool_] | None = None) -> DomainSums:
     column = cluster.count(QUERY).column
-    return DomainSums(cluster.nodes, cluster.usage_log, column, cluster.nodes.label("zone"), eligible)
+    return DomainSums(cluster.nodes, cluster.changes, column, cluster.nodes.label("zone"), eligible)
 
 
 def added_up(cluster: Cluster, eligible: NDArray[np.bool_] | None = None) -> dict[str, int]:
@@ -115,9 +115,8 @@ def test_how_many_nodes_a_domain_has() -> None:
 
 
 @pytest.mark.parametrize("often", [1, 7, 60], ids=lambda often: f"looked at every {often}")
-def test_a_long_life(often: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_life(often: int) -> None:
     """Followed row by row, added up anew where much happened, and after the log was cut."""
-    monkeypatch.setattr("bayplan.snapshot.changes.KEEP", 30)
     rng = np.random.default_rng(often)
     cluster = cluster_of()
     sums = sums_of(cluster)
@@ -130,7 +129,7 @@ def test_a_long_life(often: int, monkeypatch: pytest.MonkeyPatch) -> None:
             cluster.add_pod(pod, f"n{int(rng.integers(40))}")
             running.append(pod.uid)
         if step % 50 == 0:
-            cluster.trim_logs()
+            cluster.changes.usage.trim()
         if step % often == 0:
             sums.refresh()
             assert named(cluster, sums) == added_up(cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bayplan.api.node import Namespace
 from bayplan.api.workloads import Service
+from bayplan.snapshot.changes import Changes
 from bayplan.snapshot.objects import Objects
 from bayplan.testing.builders import make_namespace, make_service
 
@@ -31,27 +32,30 @@ def test_an_object_that_changed_takes_the_place_of_the_old_one() -> None:
     assert list(objects.of(Service)) == [changed, second]
 
 
-def test_versions_grow_with_every_change_of_their_kind() -> None:
-    objects = Objects()
-    before = objects.versions((Service, Namespace))
-    objects.put(make_service("a"))
-    objects.put(make_service("a"))
-    after = objects.versions((Service, Namespace))
-    assert after[0] > before[0]
-    assert after[1] == before[1]
-    assert objects.version > 0
+def test_every_change_is_recorded_in_the_topic_of_its_kind() -> None:
+    changes = Changes()
+    objects = Objects(changes)
+    first, second = make_service("a"), make_service("a", {"x": "y"})
+    objects.put(first)
+    objects.put(second)
+    objects.remove(second)
+    assert changes.kind(Service).since(0) == [(None, first), (first, second), (second, None)]
+    assert changes.kind(Namespace).since(0) == []
+    assert changes.objects.changed_at > changes.kind(Service).changed_at
 
 
 def test_removing_what_is_not_there_is_no_change() -> None:
-    objects = Objects()
+    changes = Changes()
+    objects = Objects(changes)
     objects.put(make_service("a"))
-    version = objects.version
+    before = changes.clock.now
     objects.remove(make_service("b"))
-    assert objects.version == version
+    assert changes.clock.now == before
     objects.remove(make_service("a"))
-    assert (objects.version, len(objects.of(Service))) == (version + 1, 0)
+    assert changes.clock.now > before
+    assert len(objects.of(Service)) == 0
 
 
 def test_asking_for_a_kind_that_nobody_has_seen_changes_nothing() -> None:
-    objects = Objects()
-    assert (len(objects.of(Service)), objects.version) == (0, 0)
+    changes = Changes()
+    assert (len(Objects(changes).of(Service)), changes.clock.now) == (0, 0)

@@ -126,14 +126,14 @@ class TestOfACluster:
         cluster.add_pod(make_pod("early"), "unseen")
         assert (self.order(cluster), cluster.node_count) == (["a1"], 1)
 
-    def test_the_version_changes_when_the_list_does(self) -> None:
+    def test_the_topic_changes_when_the_list_does(self) -> None:
         cluster = self.cluster("a1", "a2")
         _ = cluster.order
-        before = cluster.order_version
+        before = cluster.changes.order.changed_at
         cluster.set_node(make_node("a1", cpu=9, labels={ZONE: "a"}))
-        assert cluster.order_version == before
+        assert cluster.changes.order.changed_at == before
         cluster.set_node(make_node("a3", labels={ZONE: "a"}))
-        after = cluster.order_version
+        after = cluster.changes.order.changed_at
         assert after > before
         _ = cluster.order
-        assert cluster.order_version == after
+        assert cluster.changes.order.changed_at == after

@@ -135,10 +135,10 @@ def test_a_term_vanishes_with_its_last_carrier_and_can_come_back() -> None:
     newcomer = make_pod(labels=WEB)
     cluster.remove_pod(make_pod("a").uid)
     assert matching(cluster, newcomer) == [("zone", [0, 1, 0])]
-    version = cluster.terms.version
+    version = cluster.changes.terms.changed_at
     cluster.remove_pod(make_pod("b").uid)
     assert (matching(cluster, newcomer), len(cluster.terms)) == ([], 0)
-    assert cluster.terms.version > version
+    assert cluster.changes.terms.changed_at > version
     cluster.add_pod(make_pod("c", affinity=affinity), "n2")
     assert matching(cluster, newcomer) == [("zone", [0, 0, 1])]
 
@@ -153,7 +153,7 @@ def test_a_term_that_appears_is_seen_by_pods_that_were_compared_before() -> None
 
 def test_a_pod_without_terms_changes_nothing() -> None:
     cluster = cluster_of((make_pod("a"), "n0"))
-    assert (len(cluster.terms), cluster.terms.version) == (0, 0)
+    assert (len(cluster.terms), cluster.changes.terms.changed_at) == (0, 0)
 
 
 def test_namespaces_and_their_labels() -> None:

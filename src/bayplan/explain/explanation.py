@@ -130,7 +130,7 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
     if rejected is not None:
         result.node_status = dict.fromkeys(result.nodes, rejected.absent_nodes_status)
         return rejected
-    search.results.sync()
+    search.results.update()
     node_statuses = framework.filtering.node_statuses(search)
     candidates, absent, by = framework.candidates(search)
     rows = candidates.rows
@@ -145,7 +145,7 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
         result.node_status.pop(names[row], None)
         if status is not None:
             result.node_status[names[row]] = status
-    passing = rows[node_statuses.who.take(rows) == PASS]
+    passing = rows[node_statuses.rejecting_plugin.take(rows) == PASS]
     result.feasible = tuple(names[row] for row in passing)
     if len(passing):
         return None

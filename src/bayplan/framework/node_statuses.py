@@ -1,7 +1,7 @@
-"""NodeStatuses of a chain of filters over many rows, as two integers a row.
+"""The results of a chain of filters over many rows, as two integers per row.
 
-`who` is the place of the first plugin that rejects the row (PASS where none does), `why` the number of that
-plugin's reasons (`Reasons`). Texts are made only when somebody asks.
+`rejecting_plugin` is the index of the first plugin that rejects the row (PASS where none does), `reason_id`
+the id of its reasons (`Reasons`). Texts are made only when they are needed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bayplan.framework.plugin_api import Reject
 from bayplan.framework.status import Code, Status
 
 PASS: Final = 127
-"""`who` of a row that passes: larger than the index of any plugin, so the smaller of two values wins."""
+"""`rejecting_plugin` of a row that passes: larger than any index, so the smaller of two values wins."""
 
-Who = NDArray[np.int8]
-Why = NDArray[np.int64]
+RejectingPlugins = NDArray[np.int8]
+ReasonIds = NDArray[np.int64]
 
 
 class Reasons:
@@ -52,25 +52,27 @@ class Reasons:
             self.has_errors = self.has_errors or reject.error
         return found
 
-    def status(self, why: int) -> Status:
+    def status(self, reason_id: int) -> Status:
         """The status that a combination of reasons comes to: an error wins, then unresolvable."""
-        found = self._statuses.get(why)
+        found = self._statuses.get(reason_id)
         if found is None:
-            given = self._given[why]
+            given = self._given[reason_id]
             codes = {code for _, code in given}
             if Code.ERROR in codes:
                 code = Code.ERROR
                 given = tuple(reason for reason in given if reason[1] is Code.ERROR)
             else:
                 code = Code.UNRESOLVABLE if Code.UNRESOLVABLE in codes else Code.UNSCHEDULABLE
-            found = self._statuses[why] = Status(code, tuple(reason for reason, _ in given), self.plugin)
+            found = self._statuses[reason_id] = Status(
+                code, tuple(reason for reason, _ in given), self.plugin
+            )
         return found
 
 
 class Rejections:
     """What one plugin rejects: which rows, and (made only when somebody asks) for which reasons."""
 
-    __slots__ = ("_parts", "_reasons", "_why", "mask")
+    __slots__ = ("_parts", "_reason_id", "_reasons", "mask")
 
     def __init__(
         self, mask: NDArray[np.bool_], reasons: Reasons, parts: list[tuple[NDArray[np.bool_], Reject]]
@@ -78,37 +80,37 @@ class Rejections:
         self.mask = mask
         self._reasons = reasons
         self._parts = parts
-        self._why: Why | None = None
+        self._reason_id: ReasonIds | None = None
 
     @classmethod
-    def from_numbers(cls, why: Why, reasons: Reasons) -> Rejections:
+    def from_numbers(cls, reason_id: ReasonIds, reasons: Reasons) -> Rejections:
         """From reasons that are already put together for each row."""
-        made = cls(why != 0, reasons, [])
-        made._why = why
+        made = cls(reason_id != 0, reasons, [])
+        made._reason_id = reason_id
         return made
 
-    def why(self) -> Why:
+    def reason_ids(self) -> ReasonIds:
         """The number of each row's reasons."""
-        if self._why is None:
-            self._why = np.zeros(len(self.mask), dtype=np.int64)
+        if self._reason_id is None:
+            self._reason_id = np.zeros(len(self.mask), dtype=np.int64)
             for mask, reject in self._parts:
-                self._join(self._why, mask, reject)
-        return self._why
+                self._join(self._reason_id, mask, reject)
+        return self._reason_id
 
-    def _join(self, why: Why, mask: NDArray[np.bool_], reject: Reject) -> None:
-        before = why[mask]
+    def _join(self, reason_id: ReasonIds, mask: NDArray[np.bool_], reject: Reject) -> None:
+        before = reason_id[mask]
         if not before.any():
-            why[mask] = self._reasons.with_reason(0, reject)
+            reason_id[mask] = self._reasons.with_reason(0, reject)
             return
         for number in np.unique(before).tolist():
             before[before == number] = -self._reasons.with_reason(number, reject)
-        why[mask] = -before
+        reason_id[mask] = -before
 
     def among(self, positions: NDArray[np.intp], rows: int) -> Rejections:
         """The same for all rows, where only those at `positions` were asked about."""
-        why = np.zeros(rows, dtype=np.int64)
-        why[positions] = self.why()
-        return Rejections.from_numbers(why, self._reasons)
+        reason_id = np.zeros(rows, dtype=np.int64)
+        reason_id[positions] = self.reason_ids()
+        return Rejections.from_numbers(reason_id, self._reasons)
 
 
 def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejections | None:
@@ -139,11 +141,13 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejection
 class NodeStatuses:
     """What the filters say about some rows."""
 
-    __slots__ = ("_layers", "_plain", "_reasons", "_who", "_why")
+    __slots__ = ("_layers", "_plain", "_reason_id", "_reasons", "_rejecting_plugin")
 
-    def __init__(self, who: Who, why: Why, reasons: dict[int, Reasons]) -> None:
-        self._who = who
-        self._why = why
+    def __init__(
+        self, rejecting_plugin: RejectingPlugins, reason_id: ReasonIds, reasons: dict[int, Reasons]
+    ) -> None:
+        self._rejecting_plugin = rejecting_plugin
+        self._reason_id = reason_id
         self._reasons = reasons
         self._layers: list[tuple[int, Rejections]] = []
         self._plain = True
@@ -153,55 +157,58 @@ class NodeStatuses:
         self._layers.append((index, found))
 
     @property
-    def who(self) -> Who:
+    def rejecting_plugin(self) -> RejectingPlugins:
         self._settle()
-        return self._who
+        return self._rejecting_plugin
 
     @property
-    def why(self) -> Why:
+    def reason_id(self) -> ReasonIds:
         self._settle()
-        return self._why
+        return self._reason_id
 
     def _settle(self) -> None:
-        """Finds out who spoke first. A search that finds a node never needs to know."""
+        """Finds out rejecting_plugin spoke first. A search that finds a node never needs to know."""
         if not self._layers:
             return
         self._plain = False
-        self._who, self._why = self._who.copy(), self._why.copy()
+        self._rejecting_plugin, self._reason_id = self._rejecting_plugin.copy(), self._reason_id.copy()
         for index, found in self._layers:
-            first = found.mask & (self._who > index)
-            np.copyto(self._who, index, where=first)
-            np.copyto(self._why, found.why(), where=first)
+            first = found.mask & (self._rejecting_plugin > index)
+            np.copyto(self._rejecting_plugin, index, where=first)
+            np.copyto(self._reason_id, found.reason_ids(), where=first)
         self._layers.clear()
 
     def overrule(self, rows: NDArray[np.intp], other: NodeStatuses) -> None:
         """Where `other` (about these rows) rejects, its word counts."""
-        failing = (other.who != PASS).nonzero()[0]
+        failing = (other.rejecting_plugin != PASS).nonzero()[0]
         if len(failing):
             self._plain = False
-            self._who, self._why = self.who.copy(), self.why.copy()
-            self._who[rows.take(failing)] = other.who.take(failing)
-            self._why[rows.take(failing)] = other.why.take(failing)
+            self._rejecting_plugin, self._reason_id = self.rejecting_plugin.copy(), self.reason_id.copy()
+            self._rejecting_plugin[rows.take(failing)] = other.rejecting_plugin.take(failing)
+            self._reason_id[rows.take(failing)] = other.reason_id.take(failing)
 
-    def overrule_all(self, who: Who, why: Why) -> None:
+    def overrule_all(self, rejecting_plugin: RejectingPlugins, reason_id: ReasonIds) -> None:
         """The same with a verdict for every row."""
-        failing = who != PASS
+        failing = rejecting_plugin != PASS
         if failing.any():
             self._plain = False
-            self._who, self._why = np.where(failing, who, self.who), np.where(failing, why, self.why)
+            self._rejecting_plugin, self._reason_id = (
+                np.where(failing, rejecting_plugin, self.rejecting_plugin),
+                np.where(failing, reason_id, self.reason_id),
+            )
 
     def detached(self) -> NodeStatuses:
         """A copy that stays as it is when the cluster goes on."""
-        return NodeStatuses(self.who.copy(), self.why.copy(), dict(self._reasons))
+        return NodeStatuses(self.rejecting_plugin.copy(), self.reason_id.copy(), dict(self._reasons))
 
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...] | None:
-        """What was added to `who`: which rows each further plugin rejects; None where it is mixed up."""
+        """Which rows each further plugin rejects; None where nominated pods or errors are mixed in."""
         return tuple(found.mask for _, found in self._layers) if self._plain else None
 
     @property
     def passing(self) -> NDArray[np.bool_]:
-        passing: NDArray[np.bool_] = self._who == PASS
+        passing: NDArray[np.bool_] = self._rejecting_plugin == PASS
         for _, found in self._layers:
             passing &= ~found.mask
         return passing
@@ -212,24 +219,28 @@ class NodeStatuses:
         return any(reasons.has_errors for reasons in self._reasons.values())
 
     def status(self, position: int) -> Status | None:
-        """Why a row was rejected; None where it was not."""
-        who = int(self.who[position])
-        return None if who == PASS else self._reasons[who].status(int(self.why[position]))
+        """ReasonIds a row was rejected; None where it was not."""
+        rejecting_plugin = int(self.rejecting_plugin[position])
+        return (
+            None
+            if rejecting_plugin == PASS
+            else self._reasons[rejecting_plugin].status(int(self.reason_id[position]))
+        )
 
     def statuses(self, among: NDArray[np.intp] | None = None) -> list[tuple[Status, NDArray[np.intp]]]:
         """Each distinct status with the positions that have it, of all positions or of these."""
-        who, why = self.who, self.why
-        left = np.arange(len(who)) if among is None else among
+        rejecting_plugin, reason_id = self.rejecting_plugin, self.reason_id
+        left = np.arange(len(rejecting_plugin)) if among is None else among
         if among is not None:
-            who, why = who.take(among), why.take(among)
-        rest = who != PASS
+            rejecting_plugin, reason_id = rejecting_plugin.take(among), reason_id.take(among)
+        rest = rejecting_plugin != PASS
         found: list[tuple[Status, NDArray[np.intp]]] = []
         while True:
             if not rest.all():
-                left, who, why = left[rest], who[rest], why[rest]
+                left, rejecting_plugin, reason_id = left[rest], rejecting_plugin[rest], reason_id[rest]
             if not len(left):
                 return found
             # There are few distinct ones as a rule: taking them out one by one beats sorting.
-            same = (who == who[0]) & (why == why[0])
-            found.append((self._reasons[int(who[0])].status(int(why[0])), left[same]))
+            same = (rejecting_plugin == rejecting_plugin[0]) & (reason_id == reason_id[0])
+            found.append((self._reasons[int(rejecting_plugin[0])].status(int(reason_id[0])), left[same]))
             rest = ~same

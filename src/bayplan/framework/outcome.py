@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import NodeStatuses
+from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status
+from bayplan.snapshot.changes import Topic
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.what_if import Hypothesis
@@ -167,8 +169,10 @@ class FilterOutcome:
     diagnosis: Diagnosis
     filter_hypothesis: Callable[[Hypothesis], NodeStatuses]
     """What the filters, nominated pods included, say about rows with other pods on them."""
-    kept: dict[Any, Any]
-    """A place for what may be reused for pods with the same signature."""
+    memory: SignatureMemory
+    """For what may be reused for identical pods."""
+    topics: Sequence[Topic]
+    """The topics that the filters depend on besides rows: what is reused has to depend on them, too."""
     pre_filtered: Set[str]
     """The plugins whose PreFilter was run in this cycle."""
     is_local: bool

@@ -23,18 +23,40 @@ class NotInStateError(LookupError):
         super().__init__("not found")
 
 
+class SignatureMemory:
+    """What is remembered for all pods with one signature: at most one value of each type for each key.
+
+    It outlives the cycle, so a value in it must follow from the signature alone, or know when it is stale
+    (`snapshot/changes.py`).
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[type[Any], Hashable], Any] = {}
+
+    def get(self, kind: type[T], key: Hashable = None) -> T | None:
+        """The value of this type, or None."""
+        found: T | None = self._values.get((kind, key))
+        return found
+
+    def put(self, value: T, key: Hashable = None) -> T:
+        """Remembers the value in place of the one of the same type."""
+        self._values[type(value), key] = value
+        return value
+
+
 class CycleState:
     """A store of values by key; a plugin uses its own name, or tuples that begin with it.
 
-    `kept` outlives the cycle: it belongs to the pod's template (all pods that scheduling cannot tell apart)
-    and is the place for what follows from the pod alone.
+    `signature` outlives the cycle: it belongs to all pods with the pod's signature.
     """
 
-    __slots__ = ("_values", "kept")
+    __slots__ = ("_values", "signature")
 
-    def __init__(self, kept: dict[Any, Any] | None = None) -> None:
+    def __init__(self, signature: SignatureMemory | None = None) -> None:
         self._values: dict[Hashable, Any] = {}
-        self.kept: dict[Any, Any] = {} if kept is None else kept
+        self.signature = SignatureMemory() if signature is None else signature
 
     def write(self, key: Hashable, value: Any) -> None:
         self._values[key] = value
@@ -50,11 +72,11 @@ class CycleState:
         return self._values.get(key)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value kept for the pod's template under this key, made when first asked for."""
-        try:
-            found: T = self.kept[key]
-        except KeyError:
-            found = self.kept[key] = make()
+        """The value that follows from the pod's signature alone, made when first asked for."""
+        known = self.signature.get(_Memo, key)
+        if known is None:
+            known = self.signature.put(_Memo(make()), key)
+        found: T = known.value
         return found
 
     def clone(self) -> CycleState:
@@ -65,3 +87,12 @@ class CycleState:
             for key, value in self._values.items()
         }
         return made
+
+
+class _Memo:
+    """A value of `CycleState.memo`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value

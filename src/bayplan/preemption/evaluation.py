@@ -11,8 +11,8 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Eviction, FilterOutcome, fit_error
 from bayplan.framework.status import Code, Status
+from bayplan.preemption.cached import candidates
 from bayplan.preemption.choice import best
-from bayplan.preemption.kept import judged
 from bayplan.preemption.table import Candidates
 from bayplan.preemption.victims import PRIORITY_OFFSET
 from bayplan.snapshot.cluster import Cluster
@@ -114,7 +114,7 @@ def evaluate(pod: Pod, outcome: FilterOutcome, sampling: Sampling | None = None)
     reason = ineligible(pod, outcome)
     if reason:
         return Evaluation(ineligible=reason)
-    found = judged(pod, outcome, outcome.diagnosis.rows_with(Code.UNSCHEDULABLE))
+    found = candidates(pod, outcome, outcome.diagnosis.rows_with(Code.UNSCHEDULABLE))
     considered = found.helped if sampling is None else _sampled(found, sampling)
     return Evaluation(found=found, chosen=best(found.table, considered))
 

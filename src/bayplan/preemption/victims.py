@@ -26,7 +26,7 @@ NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for 
 PRIORITY_OFFSET: Final = 2**31
 """Added to each victim's priority when priorities are summed, so that more victims never look better."""
 
-Judge = Callable[[Hypothesis], NodeStatuses]
+FilterHypothesis = Callable[[Hypothesis], NodeStatuses]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class DryRun:
         return self.victims[self.starts[index] : self.starts[index + 1]]
 
 
-def dry_run(cluster: Cluster, priority: int, rows: IdColumn, judge: Judge) -> DryRun:
+def dry_run(cluster: Cluster, priority: int, rows: IdColumn, filter_hypothesis: FilterHypothesis) -> DryRun:
     """Who would have to go from each of these rows for a pod of this priority."""
     everybody = _lower_priority(cluster, priority, rows)
     lengths = everybody.starts[1:] - everybody.starts[:-1]
@@ -61,18 +61,20 @@ def dry_run(cluster: Cluster, priority: int, rows: IdColumn, judge: Judge) -> Dr
     status_id = np.zeros(len(rows), dtype=np.int64)
     helped = inhabited = lengths.nonzero()[0]
     if len(inhabited):
-        node_statuses = judge(everybody if len(inhabited) == len(rows) else everybody.subset(inhabited))
+        node_statuses = filter_hypothesis(
+            everybody if len(inhabited) == len(rows) else everybody.subset(inhabited)
+        )
         for status, positions in node_statuses.statuses():
             status_id[inhabited.take(positions)] = len(statuses)
             statuses.append(status)
         helped = inhabited.take(node_statuses.passing.nonzero()[0])
         status_id[helped] = -1
     if not len(helped):
-        return _in_vain(rows, status_id, statuses)
-    return _summary(everybody, helped, status_id, statuses, judge)
+        return _no_candidates(rows, status_id, statuses)
+    return _summary(everybody, helped, status_id, statuses, filter_hypothesis)
 
 
-def _in_vain(rows: IdColumn, status_id: NDArray[np.int64], statuses: list[Status]) -> DryRun:
+def _no_candidates(rows: IdColumn, status_id: NDArray[np.int64], statuses: list[Status]) -> DryRun:
     """Evicting helps on none of the rows: so it is wherever somebody else is expected already."""
     nothing = np.zeros(len(rows), dtype=np.int64)
     return DryRun(
@@ -95,13 +97,13 @@ def _summary(
     helped: IdColumn,
     status_id: NDArray[np.int64],
     statuses: list[Status],
-    judge: Judge,
+    filter_hypothesis: FilterHypothesis,
 ) -> DryRun:
     rows = everybody.rows
     count = len(rows)
     evicted = everybody.subset(helped)
     breaks_budget = violating(evicted)
-    _reprieve(evicted, breaks_budget, judge)
+    _reprieve(evicted, breaks_budget, filter_hypothesis)
     gone = evicted.signs < 0
     pods = evicted.cluster.pods
     slots = evicted.slots[gone]
@@ -146,7 +148,9 @@ def _summary(
     return result
 
 
-def _reprieve(evicted: Hypothesis, breaks_budget: NDArray[np.bool_], judge: Judge) -> None:
+def _reprieve(
+    evicted: Hypothesis, breaks_budget: NDArray[np.bool_], filter_hypothesis: FilterHypothesis
+) -> None:
     """Gives pods back where the newcomer still fits. Works on the signs of the hypothesis in place."""
     starts, lengths = evicted.starts[:-1], evicted.starts[1:] - evicted.starts[:-1]
     if not len(lengths):
@@ -159,7 +163,7 @@ def _reprieve(evicted: Hypothesis, breaks_budget: NDArray[np.bool_], judge: Judg
         given_back = turn.take(starts.take(still) + rank)
         evicted.signs[given_back] = 0
         there = evicted if len(still) == len(lengths) else evicted.subset(still)
-        refused = given_back[~judge(there).passing]
+        refused = given_back[~filter_hypothesis(there).passing]
         evicted.signs[refused] = -1
 
 

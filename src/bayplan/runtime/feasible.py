@@ -1,13 +1,14 @@
-"""The nodes that fit pods of a shape, in the order in which they are found, and the best of them.
+"""The feasible nodes for identical pods, in the order in which they are evaluated, and the best of them.
 
-A `Feasible` lives on from pod to pod. While the same rows pass, only the totals of rows where pods came or
-went are read again; a row or two that begin to pass, or no longer do, are put in or taken out. Total score
+A `Feasible` lives on from pod to pod. It depends on the signature's results: rows that begin to pass, or no
+longer do, are inserted or removed, and the totals of rows where pods came or went are read again. Total score
 and tie-break are one integer (`ties.py`), so the best node is one argmax.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 FEW_ROWS: Final = 8
-"""Up to so many rows are taken in, taken out or read again one by one; beyond, all of them are."""
+"""Up to this many rows are inserted, removed or read again one by one."""
 
 NOT_LISTED: Final = -1
 
@@ -30,54 +31,60 @@ Masks = tuple[NDArray[np.bool_], ...]
 
 
 class SearchOrder:
-    """The rows that searches look at, in order."""
+    """The rows that searches evaluate, in order."""
 
-    __slots__ = ("_high", "_places", "rows")
+    __slots__ = ("_places", "_size", "rows")
 
-    def __init__(self, rows: IdColumn, high: int) -> None:
+    def __init__(self, rows: IdColumn, size: int) -> None:
         self.rows = rows
-        self._high = high
-        self._places: Any = None
+        self._size = size
+        self._places: IdColumn | None = None
 
     @property
-    def places(self) -> Any:
+    def place_of(self) -> IdColumn:
         """For each row of the table its place in this list."""
         if self._places is None:
-            places = np.full(self._high, NOT_LISTED, dtype=np.intp)
-            places[self.rows] = np.arange(len(self.rows))
-            self._places = cells(places)
+            self._places = np.full(self._size, NOT_LISTED, dtype=np.intp)
+            self._places[self.rows] = np.arange(len(self.rows))
         return self._places
 
 
 class Feasible:
-    """Rows that pass, with what kept plugins think of them.
+    """Rows that pass, with their total scores by cached plugins.
 
     Args:
-        candidates: the rows looked at, in order; the search stops once `wanted` of them pass.
+        order: the rows evaluated, in order; the search stops once `wanted` of them pass.
         passing: for each row of the table whether it passes.
-        masks: what plugins that are not kept reject; None where that is mixed up with other node_statuses.
-        most: a bound for total scores.
+        masks: what uncached plugins reject; None where nominated pods or errors are mixed in.
+        max_total: a bound for total scores.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         results: SignatureResults,
-        candidates: SearchOrder,
+        order: SearchOrder,
         passing: NDArray[np.bool_],
         masks: Masks | None,
         *,
         wanted: int,
-        most: int,
+        max_total: int,
     ) -> None:
         self._cluster = cluster
-        self._candidates = candidates
-        self._topology = cluster.topology_version
-        rows = candidates.rows
+        self._results = results
+        self._order = order
+        self._passing = passing
+        self._masks = masks
+        changes = cluster.changes
+        self._rows_freshness = changes.freshness(
+            (results.recombined, changes.topology), (results.passing_rows,)
+        )
+        self._scores_freshness = changes.freshness((results.scores_changed,), (changes.usage,))
+        rows = order.rows
         fitting = passing.take(rows).nonzero()[0]
         self._complete = len(fitting) <= wanted
         self.evaluated = rows if self._complete else rows[: fitting[wanted]]
-        """The rows that were looked at until enough were found."""
+        """The rows that were evaluated until enough were found."""
         self._count = count = min(len(fitting), wanted)
         self._fitting, self._fitting_cell = _room(len(rows))
         self._fitting[:count] = fitting[:count]
@@ -85,83 +92,85 @@ class Feasible:
         self._totals, self._total_cell = _room(len(rows))
         self._keys, self._key_cell = _room(len(rows))
         self._normalized: IntColumn | None = None
-        self._scores_version = -1
-        self._usage_cursor = -1
         self._has_keys = False
         self._rank = heap_rank(len(rows))
-        self._most = most
+        self._max_total = max_total
         shift = len(self._rank).bit_length()
-        self._shift = shift if most < 1 << (62 - shift) else 0
-        self._remember(results, passing, masks)
+        self._shift = shift if max_total < 1 << (62 - shift) else 0
+        self._rows_freshness.mark_current()
 
     def __len__(self) -> int:
         return self._count
 
-    def _remember(self, results: SignatureResults, passing: NDArray[np.bool_], masks: Masks | None) -> None:
-        self._results = results
-        self._version = results.feasible_version
-        self._passing = passing
-        self._masks = masks
-
     # Which rows
 
-    def is_about(self, candidates: SearchOrder) -> bool:
-        """Whether these rows are looked at, and their labels and taints are as they were."""
-        return self._candidates is candidates and self._topology == self._cluster.topology_version
-
-    def holds(self, results: SignatureResults, masks: Masks | None) -> bool:
-        """Whether nobody has said anything new. Masks are shared until they change: identity will do."""
-        if self._results is not results or self._version != results.feasible_version:
+    def update(
+        self,
+        results: SignatureResults,
+        order: SearchOrder,
+        passing: Callable[[], NDArray[np.bool_]],
+        masks: Masks | None,
+    ) -> bool:
+        """Inserts and removes rows, if they are few. False where it is better to begin from scratch."""
+        if self._results is not results or self._order is not order:
             return False
-        known = self._masks
-        if masks is None or known is None or len(masks) != len(known):
+        stale = self._rows_freshness.stale_rows()
+        if stale is None:
             return False
-        return all(mine is given for mine, given in zip(known, masks, strict=True))
-
-    def follow(self, results: SignatureResults, passing: NDArray[np.bool_], masks: Masks | None) -> bool:
-        """Takes rows in or out, if they are few. False where it is better to begin anew."""
-        changed = (passing != self._passing).nonzero()[0]
-        if len(changed):
+        if masks == () and self._masks == ():
+            if not stale:
+                return True
+            changed: Collection[int] = stale if len(stale) == 1 else set(stale)
+            now: NDArray[np.bool_] = results.passing
+        elif not stale and _same(masks, self._masks):
+            return True
+        else:
+            now = passing()
+            changed = (now != self._passing).nonzero()[0].tolist()
+        if changed:
             if len(changed) > FEW_ROWS or not self._complete or self._normalized is not None:
                 return False
-            for row in changed.tolist():
-                place = self._candidates.places[row]
-                if place != NOT_LISTED:
-                    self._take_in(row, place) if passing[row] else self._take_out(place)
-            self._view = None
-            self._has_keys = False
-        if self._results is not results:
-            self._usage_cursor = -1
-        self._remember(results, passing, masks)
+            self._insert_or_remove(changed, now)
+        self._passing, self._masks = now, masks
+        self._rows_freshness.mark_current()
         return True
 
-    def _take_in(self, row: int, place: int) -> None:
-        at, end = self._position(place), self._count
-        for column in (self._fitting, self._totals):
-            column[at + 1 : end + 1] = column[at:end]
-        self._fitting_cell[at] = place
-        self._total_cell[at] = self._results.total_of(row)
-        self._count += 1
-
-    def _take_out(self, place: int) -> None:
-        at, end = self._position(place), self._count
-        for column in (self._fitting, self._totals):
-            column[at : end - 1] = column[at + 1 : end]
-        self._count -= 1
+    def _insert_or_remove(self, rows: Collection[int], passing: NDArray[np.bool_]) -> None:
+        place_of = self._order.place_of
+        for row in rows:
+            place = int(place_of[row])
+            if place == NOT_LISTED:
+                continue
+            at, end = self._position(place), self._count
+            listed = at < end and self._fitting_cell[at] == place
+            if listed == bool(passing[row]):
+                continue
+            if listed:
+                for column in (self._fitting, self._totals):
+                    column[at : end - 1] = column[at + 1 : end]
+                self._count -= 1
+            else:
+                for column in (self._fitting, self._totals):
+                    column[at + 1 : end + 1] = column[at:end]
+                self._fitting_cell[at] = place
+                self._total_cell[at] = self._results.total_of(row)
+                self._count += 1
+        self._view = None
+        self._has_keys = False
 
     def _position(self, place: int) -> int:
-        """Where in the list the candidate at this place stands, or would."""
+        """Where in the list the row at this place of the order is, or would be."""
         return bisect_left(self._fitting_cell, place, 0, self._count)
 
     @property
     def view(self) -> NodeColumns:
         """The rows as columns: one object, with what was gathered from it, while they stay the same."""
         if self._view is None:
-            rows = self._candidates.rows.take(self._fitting[: self._count])
+            rows = self._order.rows.take(self._fitting[: self._count])
             self._view = NodeColumns(self._cluster, rows)
         return self._view
 
-    # What they are worth
+    # Scores
 
     @property
     def unit(self) -> int:
@@ -169,12 +178,12 @@ class Feasible:
         return 1 << self._shift
 
     def best(self, pod: Pod, added: IntColumn | None) -> int:
-        """The row with the highest total, by kept plugins and what others add (in units)."""
-        self._follow_scores(pod)
+        """The row with the highest total, by cached plugins and what others add (in units)."""
+        self._update_scores(pod)
         count = self._count
         if not self._shift:
             totals = self._totals[:count]
-            position = pick(totals if added is None else totals + added, self._most)
+            position = pick(totals if added is None else totals + added, self._max_total)
         else:
             if not self._has_keys:
                 self._make_keys()
@@ -183,20 +192,18 @@ class Feasible:
         return self.row_at(position)
 
     def row_at(self, position: int) -> int:
-        return int(self._candidates.rows[self._fitting_cell[position]])
+        return int(self._order.rows[self._fitting_cell[position]])
 
-    def _follow_scores(self, pod: Pod) -> None:
-        results, log = self._results, self._cluster.usage_log
-        if self._scores_version != results.scores_version:
+    def _update_scores(self, pod: Pod) -> None:
+        rows = self._scores_freshness.stale_rows()
+        if rows is None or (rows and self._results.normalized_by_usage):
             self._read_all(pod)
-        elif self._usage_cursor != log.end:
-            changed = log.since(self._usage_cursor)
-            if changed is None or len(changed) > FEW_ROWS or results.normal_follows_usage:
-                self._read_all(pod)
-            else:
-                for row in changed:
-                    self._read_one(row)
-        self._scores_version, self._usage_cursor = results.scores_version, log.end
+        elif len(rows) <= FEW_ROWS:
+            for row in rows:
+                self._read_one(row)
+        else:
+            self._read_rows(rows)
+        self._scores_freshness.mark_current()
 
     def _read_all(self, pod: Pod) -> None:
         rows, results = self.view.rows, self._results
@@ -208,7 +215,7 @@ class Feasible:
         self._has_keys = False
 
     def _read_one(self, row: int) -> None:
-        place = self._candidates.places[row]
+        place = int(self._order.place_of[row])
         at = self._position(place)
         if at == self._count or self._fitting_cell[at] != place:
             return
@@ -219,11 +226,34 @@ class Feasible:
         if self._has_keys:
             self._key_cell[at] = (total << self._shift) - int(self._rank[at])
 
+    def _read_rows(self, rows: Sequence[int]) -> None:
+        """The same for several rows, with arrays."""
+        changed = np.array(rows, dtype=np.intp)
+        fitting = self._fitting[: self._count]
+        places = self._order.place_of.take(changed)
+        at = fitting.searchsorted(places)
+        at[at == self._count] = 0
+        listed = fitting.take(at) == places
+        at, changed = at[listed], changed[listed]
+        totals = self._results.totals(changed)
+        if self._normalized is not None:
+            totals += self._normalized.take(at)
+        self._totals[at] = totals
+        if self._has_keys:
+            self._keys[at] = (totals << self._shift) - self._rank.take(at)
+
     def _make_keys(self) -> None:
         keys = self._keys[: self._count]
         np.left_shift(self._totals[: self._count], self._shift, out=keys)
         keys -= self._rank[: self._count]
         self._has_keys = True
+
+
+def _same(masks: Masks | None, known: Masks | None) -> bool:
+    """Whether uncached plugins reject the same rows: a mask is the same array until it changes."""
+    if masks is None or known is None or len(masks) != len(known):
+        return False
+    return all(mine is given for mine, given in zip(known, masks, strict=True))
 
 
 def _room(size: int) -> tuple[NDArray[np.int64], Any]:

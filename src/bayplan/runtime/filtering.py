@@ -19,7 +19,7 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime import calls
-from bayplan.runtime.nominated_pods import NominatedResults, joined, with_nominated
+from bayplan.runtime.nominated_pods import NominatedResults, add_nominated, with_nominated
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import ADJUST, Caller, timed
@@ -37,47 +37,47 @@ Adjust = Callable[[CycleState, Pod, Pod, NodeInfo], Status | None]
 
 
 class Filtering:
-    """The Filter plugins of one profile at work on one cluster."""
+    """The Filter plugins of one profile on one cluster."""
 
     def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._profile = profile
         self._caller = caller
         self._cluster = cluster
         self._nodes = NodeColumns(cluster)
-        self._asked = tuple(step for step in profile.filters if not step.cached)
+        self._uncached = tuple(step for step in profile.filters if not step.cached)
         self._reading_pods = tuple(step for step in profile.filters if step.usage or not step.cached)
-        """Those that may say something else if other pods were there."""
+        """The plugins whose answer may be different in a hypothesis."""
 
-    def asked(self, search: Search) -> list[Step]:
-        """The plugins that are asked in every cycle and have something to say about this pod."""
-        return [step for step in self._asked if step.name not in search.skipped_filters]
+    def uncached_steps(self, search: Search) -> list[Step]:
+        """The uncached plugins whose Filter runs for this pod."""
+        return [step for step in self._uncached if step.name not in search.skipped_filters]
 
     def node_statuses(self, search: Search) -> NodeStatuses:
-        """What the filters say about every row, pods nominated there included."""
-        results, asked = search.results, self.asked(search)
+        """The filter results of every row, with and without nominated pods."""
+        results, asked = search.results, self.uncached_steps(search)
         for step in asked:
             if len(results.reasons[step.index]) > MAX_REASONS:
                 # A plugin that never says the same twice would be remembered for ever.
                 results.reasons[step.index] = Reasons(step.name)
-        node_statuses = NodeStatuses(results.who, results.why, results.reasons)
+        node_statuses = NodeStatuses(results.rejecting_plugin, results.reason_id, results.reasons)
         self._ask(search, asked, self._nodes, node_statuses)
         if self._cluster.nominated:
             self._filter_with_nominated(search, node_statuses, is_local=not asked)
         return node_statuses
 
     def _filter_with_nominated(self, search: Search, node_statuses: NodeStatuses, *, is_local: bool) -> None:
-        """Pods that are expected on a node and go first count as if they were there."""
+        """Nominated pods of higher or equal priority count as if they were on their node."""
 
         def filter_hypothesis(supposed: Hypothesis) -> NodeStatuses:
             return self.filter_as_given(search, supposed)
 
         if is_local:
-            key = (NominatedResults, search.pod.priority)
-            kept: NominatedResults | None = search.results.shared.get(key)
-            if kept is None:
-                kept = search.results.shared[key] = NominatedResults(self._cluster)
-            kept.renew(search.pod, filter_hypothesis)
-            node_statuses.overrule_all(kept.who, kept.why)
+            results, priority = search.results, search.pod.priority
+            cached = results.memory.get(NominatedResults, priority)
+            if cached is None:
+                cached = results.memory.put(NominatedResults(self._cluster, results.topics), priority)
+            cached.update(search.pod, filter_hypothesis)
+            node_statuses.overrule_all(cached.rejecting_plugin, cached.reason_id)
             return
         supposed = with_nominated(self._cluster, search.pod, None)
         if supposed is not None:
@@ -85,15 +85,15 @@ class Filtering:
 
     def fits_row(self, search: Search, row: int) -> bool:
         """Whether one row passes, pods nominated there included. The SignatureResults must be up to date."""
-        if search.results.who[row] != PASS:
+        if search.results.rejecting_plugin[row] != PASS:
             return False
         rows = np.array([row], dtype=np.intp)
-        asked = self.asked(search)
+        asked = self.uncached_steps(search)
         if asked:
             view = NodeColumns(self._cluster, rows)
             node_statuses = self._no_verdicts(search, view)
             self._ask(search, asked, view, node_statuses)
-            if node_statuses.who[0] != PASS:
+            if node_statuses.rejecting_plugin[0] != PASS:
                 return False
         supposed = with_nominated(self._cluster, search.pod, rows)
         return supposed is None or bool(self.filter_as_given(search, supposed).passing[0])
@@ -102,7 +102,7 @@ class Filtering:
         self, search: Search, hypothesis: Hypothesis, *, cached_only: bool = False
     ) -> NodeStatuses:
         """What the filters would say if other pods were on these rows, pods nominated there included."""
-        together = joined(hypothesis, search.pod) if self._cluster.nominated else None
+        together = add_nominated(hypothesis, search.pod) if self._cluster.nominated else None
         if together is None:
             return self.filter_as_given(search, hypothesis, cached_only=cached_only)
         at, with_them = together
@@ -123,12 +123,12 @@ class Filtering:
             step
             for step in self._reading_pods
             if not (
-                results.skips(step.name)
+                results.skips_filter(step.name)
                 if step.cached
                 else cached_only or step.name in search.skipped_filters
             )
         ]
-        node_statuses = NodeStatuses(*results.from_nodes_alone(supposed.rows), results.reasons)
+        node_statuses = NodeStatuses(*results.by_nodes_alone(supposed.rows), results.reasons)
         if len(supposed) <= FEW_ROWS and all(step.elementwise for step in steps):
             self._ask_in_plain_numbers(search, steps, supposed, node_statuses)
         else:
@@ -140,7 +140,7 @@ class Filtering:
 
         They let the pod in as it is and with pods that are expected there, and the pods there do not matter.
         """
-        asked, pod = self.asked(search), search.pod
+        asked, pod = self.uncached_steps(search), search.pod
         node_statuses = self._no_verdicts(search, self._nodes)
         self._ask(search, asked, self._nodes, node_statuses)
         locally_decided = node_statuses.passing
@@ -159,12 +159,15 @@ class Filtering:
         for position in range(len(supposed)):
             one = supposed.one(position)
             for step in steps:
-                if step.index > node_statuses.who[position]:
+                if step.index > node_statuses.rejecting_plugin[position]:
                     break
                 state, reasons = self._state(search, step), search.results.reasons[step.index]
                 why = self._caller.calls.filter_one(step, state, search.pod, one, reasons)
                 if why:
-                    node_statuses.who[position], node_statuses.why[position] = step.index, why
+                    node_statuses.rejecting_plugin[position], node_statuses.reason_id[position] = (
+                        step.index,
+                        why,
+                    )
                     break
 
     def alone(self, search: Search, step: Step) -> NodeStatuses:
@@ -190,7 +193,7 @@ class Filtering:
         for step in steps:
             left: IdColumn | None = None
             if step.one_node_at_a_time:
-                left = (node_statuses.who > step.index).nonzero()[0]
+                left = (node_statuses.rejecting_plugin > step.index).nonzero()[0]
                 if view is self._nodes:
                     left = left[self._cluster.nodes.exists.read.take(left)]
             found = self._collect(search, step, view, left)

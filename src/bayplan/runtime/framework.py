@@ -59,16 +59,18 @@ class Framework:
         self.caller = Caller()
         self.extenders: ExtenderSteps | None = None
         """Asked in the middle of a cycle, where the configuration names extenders."""
-        self._shapes = SignatureCache(profile, cluster, self.caller)
+        self._signatures = SignatureCache(profile, cluster, self.caller)
         self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
         self.scoring = Scoring(profile, cluster, self.caller)
-        self._rotation: tuple[tuple[int, int, int], SearchOrder] | None = None
+        changes = cluster.changes
+        self._rotation: tuple[int, SearchOrder] | None = None
+        self._rotation_freshness = changes.freshness((changes.order, changes.size))
 
     @property
     def rows_computed(self) -> int:
-        """How many rows kept plugins were asked about, over all attempts."""
-        return self._shapes.rows_computed
+        """How many rows of cached results were computed, over all attempts."""
+        return self._signatures.rows_computed
 
     # Search
 
@@ -76,12 +78,13 @@ class Framework:
         if not self._cache:
             return self.begin_uncached(pod)
         info = self.cluster.pod_infos.of(pod)
-        results, kept = self._shapes.of(pod, info)
-        return Search(pod, info, CycleState(kept), results)
+        signature, results = self._signatures.of(pod, info)
+        return Search(pod, info, CycleState(signature.memory), signature, results)
 
     def begin_uncached(self, pod: Pod) -> Search:
-        """A search that uses nothing of what is kept."""
-        return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), self._shapes.anew(pod))
+        """A search that uses nothing that is cached."""
+        signature, results = self._signatures.uncached(pod)
+        return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), signature, results)
 
     def find(self, pod: Pod) -> Found | NotFound:
         """`search` without extenders."""
@@ -93,7 +96,7 @@ class Framework:
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
-        search.results.sync()
+        search.results.update()
         nominated = self.try_nominated_node(search)
         if nominated is not None and (extenders is None or (yield from extenders.accepts(nominated))):
             return nominated
@@ -104,11 +107,11 @@ class Framework:
 
     def is_local(self, search: Search) -> bool:
         """Whether the filters' verdict on a row follows from that row alone, for this pod."""
-        return self._cache and not self.filtering.asked(search)
+        return self._cache and not self.filtering.uncached_steps(search)
 
     def local_filters(self, search: Search) -> LocalFilters | None:
         """What can be said for each row alone, where not all can."""
-        if not self._cache or not self.filtering.asked(search):
+        if not self._cache or not self.filtering.uncached_steps(search):
             return None
         filtering = self.filtering
         return LocalFilters(
@@ -217,39 +220,30 @@ class Framework:
     def _rotated(self) -> SearchOrder:
         """The node list from the first index on; the same object as long as neither changes."""
         cluster, start = self.cluster, self._first_index()
-        key = (cluster.order_version, start, cluster.nodes.high)
-        if self._rotation is None or self._rotation[0] != key:
+        rotation = self._rotation
+        if rotation is None or rotation[0] != start or not self._rotation_freshness.is_current:
             order = cluster.order
             order = np.concatenate((order[start:], order[:start])) if start else order
-            key = (cluster.order_version, start, cluster.nodes.high)
-            self._rotation = (key, SearchOrder(order, cluster.nodes.high))
-        return self._rotation[1]
+            rotation = self._rotation = (start, SearchOrder(order, cluster.nodes.high))
+            self._rotation_freshness.mark_current()
+        return rotation[1]
 
-    def _feasible(self, search: Search, candidates: SearchOrder, node_statuses: NodeStatuses) -> Feasible:
+    def _feasible(self, search: Search, order: SearchOrder, node_statuses: NodeStatuses) -> Feasible:
         """The rows that fit: those that fitted the pod before, if they still do."""
         results, masks = search.results, node_statuses.masks
-        last: Feasible | None = search.state.kept.get(Feasible) if masks != () else results.feasible
-        if last is not None and last.is_about(candidates):
-            if last.holds(results, masks):
-                return last
-            passing = node_statuses.passing
-            if last.follow(results, passing, masks):
-                return last
-        else:
-            passing = node_statuses.passing
-        made = Feasible(
+        cached_in = results if masks == () else search.signature
+        last = cached_in.feasible
+        if last is not None and last.update(results, order, lambda: node_statuses.passing, masks):
+            return last
+        made = cached_in.feasible = Feasible(
             self.cluster,
             results,
-            candidates,
-            passing,
+            order,
+            node_statuses.passing,
             masks,
-            wanted=self._nodes_to_find(len(candidates.rows)),
-            most=self.profile.max_total,
+            wanted=self._nodes_to_find(len(order.rows)),
+            max_total=self.profile.max_total,
         )
-        if masks != ():
-            search.state.kept[Feasible] = made
-        else:
-            results.feasible = made
         return made
 
     def _nodes_to_find(self, count: int) -> int:
@@ -277,7 +271,7 @@ class Framework:
         if not self.profile.scores:
             return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1))
         search.results.prepare_scores()
-        asked = self.scoring.asked(search, lambda: feasible.view)
+        asked = self.scoring.uncached_steps(search, lambda: feasible.view)
         self.caller.passed(Point.PRE_SCORE)
         added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
         row = feasible.best(search.pod, added)
@@ -289,7 +283,7 @@ class Framework:
         if not self.profile.scores:
             return np.ones(len(view), dtype=np.int64)
         search.results.prepare_scores()
-        asked = self.scoring.asked(search, lambda: view)
+        asked = self.scoring.uncached_steps(search, lambda: view)
         self.caller.passed(Point.PRE_SCORE)
         totals = self.scoring.totals(search, view, asked)
         self.caller.passed(Point.SCORE)

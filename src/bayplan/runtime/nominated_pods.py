@@ -1,61 +1,62 @@
-"""Nodes that are promised to pods which go first: what the filters say with those pods there.
+"""Nominated pods: what the filters answer with them on their nodes.
 
-A pod that preempted others is nominated to their node and waits for them to go. Whoever is less important, or
-as important and later, must fit with it there, and without it. So every search has to do with all promises
-that were made; where a verdict follows from the row alone, only with those that changed since the last pod of
-the same shape.
+A pod that preempted others is nominated to their node and waits for them to go. A pod of lower or equal
+priority must fit with it there, and without it. So every search depends on all nominations; where the filters
+depend on the row alone, only nominated rows that changed are filtered again for identical pods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import PASS, NodeStatuses, Who, Why
+from bayplan.framework.node_statuses import PASS, NodeStatuses, ReasonIds, RejectingPlugins
+from bayplan.snapshot.changes import Topic
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.following import RowFollower
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
 
 
 class NominatedResults:
-    """For pods of one signature and priority: the rows that are refused because of who is expected there."""
+    """For pods of one signature and priority: the rows that are rejected because of nominated pods.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `topics` are those of the filters' results.
+    """
+
+    def __init__(self, cluster: Cluster, topics: Sequence[Topic]) -> None:
         self._cluster = cluster
-        self._follower = RowFollower(cluster)
-        self._outdated: set[int] | None = None
-        """Rows that have to be judged again; None: all of them."""
+        changes = cluster.changes
+        self._freshness = changes.freshness(topics, (changes.usage, changes.nodes, changes.nominations))
+        self._own_row = -1
+        """The row to which the last pod was nominated itself: its result is not valid for other pods."""
         self._allocate()
 
     def _allocate(self) -> None:
         rows = self._cluster.nodes.high
-        self.who: Who = np.full(rows, PASS, dtype=np.int8)
-        """Who refuses a row with those pods there; PASS where nobody does, and where nobody is expected."""
-        self.why: Why = np.zeros(rows, dtype=np.int64)
+        self.rejecting_plugin: RejectingPlugins = np.full(rows, PASS, dtype=np.int8)
+        """The plugin that rejects a row with its nominated pods there; PASS where none does."""
+        self.reason_id: ReasonIds = np.zeros(rows, dtype=np.int64)
 
-    def renew(self, pod: Pod, judge: Callable[[Hypothesis], NodeStatuses]) -> None:
-        """Judges the rows that changed, and the one where the pod is expected itself."""
+    def update(self, pod: Pod, filter_hypothesis: Callable[[Hypothesis], NodeStatuses]) -> None:
+        """Filters the rows that changed, and the one to which the pod is nominated itself."""
         own = self._cluster.nominated_row(pod.uid)
-        changed = self._follower.changed()
-        self._outdated = None if changed is None or self._outdated is None else self._outdated | changed
+        stale = self._freshness.stale_rows()
         rows = None
-        if self._outdated is None:
+        if stale is None:
             self._allocate()
         else:
-            if own >= 0:
-                self._outdated.add(own)
-            rows = np.fromiter(self._outdated, dtype=np.intp, count=len(self._outdated))
-            self.who[rows] = PASS
-        supposed = with_nominated(self._cluster, pod, rows)
-        if supposed is not None:
-            found = judge(supposed)
-            self.who[supposed.rows] = found.who
-            self.why[supposed.rows] = found.why
-        # It does not stand in its own way, but in that of others.
-        self._outdated = {own} if own >= 0 else set()
+            outdated = {*stale, self._own_row, own} - {-1}
+            rows = np.fromiter(outdated, dtype=np.intp, count=len(outdated))
+            self.rejecting_plugin[rows] = PASS
+        nominated = with_nominated(self._cluster, pod, rows)
+        if nominated is not None:
+            found = filter_hypothesis(nominated)
+            self.rejecting_plugin[nominated.rows] = found.rejecting_plugin
+            self.reason_id[nominated.rows] = found.reason_id
+        self._own_row = own
+        self._freshness.mark_current()
 
 
 def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothesis | None:
@@ -64,9 +65,9 @@ def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothe
     `rows` says which rows are meant; None: all.
     """
     if rows is not None and len(rows) <= FEW_ROWS:
-        found = {row: here for row in rows.tolist() if (here := _going_first_to(cluster, pod, row))}
+        found = {row: here for row in rows.tolist() if (here := _nominated_on(cluster, pod, row))}
         return Hypothesis.on_few_rows(cluster, list(found), list(found.values())) if found else None
-    slots = _going_first(cluster, pod, rows)
+    slots = _nominated_slots(cluster, pod, rows)
     if not len(slots):
         return None
     where = cluster.pods.row.array.take(slots)
@@ -79,30 +80,30 @@ def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothe
     return Hypothesis(cluster, where.take(first), slots, np.append(first, len(slots)), signs)
 
 
-def joined(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | None:
+def add_nominated(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | None:
     """What `base` supposes, and that pods are there which are expected and go first, where there are any.
 
     Returns the places in `base` of these rows, too. None: there are none.
     """
     cluster = base.cluster
-    promised = with_nominated(cluster, pod, base.rows)
-    if promised is None:
+    nominated = with_nominated(cluster, pod, base.rows)
+    if nominated is None:
         return None
-    at = _places(base.rows, promised.rows)
+    at = _places(base.rows, nominated.rows)
     if len(at) <= FEW_ROWS:
-        changes = [[*base.changes(place), *promised.changes(here)] for here, place in enumerate(at.tolist())]
-        return at, Hypothesis.on_few_rows(cluster, promised.rows.tolist(), changes)
+        changes = [[*base.changes(place), *nominated.changes(here)] for here, place in enumerate(at.tolist())]
+        return at, Hypothesis.on_few_rows(cluster, nominated.rows.tolist(), changes)
     before = base.subset(at)
     # All pods in question of a row stand together, those that are expected last.
     places = np.arange(len(at))
-    lengths = np.diff(before.starts), np.diff(promised.starts)
+    lengths = np.diff(before.starts), np.diff(nominated.starts)
     order = np.concatenate([np.repeat(places, length) for length in lengths]).argsort(kind="stable")
-    slots = np.concatenate((before.slots, promised.slots)).take(order)
-    signs = np.concatenate((before.signs, promised.signs)).take(order)
-    return at, Hypothesis(cluster, promised.rows, slots, before.starts + promised.starts, signs)
+    slots = np.concatenate((before.slots, nominated.slots)).take(order)
+    signs = np.concatenate((before.signs, nominated.signs)).take(order)
+    return at, Hypothesis(cluster, nominated.rows, slots, before.starts + nominated.starts, signs)
 
 
-def _going_first(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> IdColumn:
+def _nominated_slots(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> IdColumn:
     """Slots of the pods that are expected on these rows and go before this one."""
     pods, meant = cluster.pods, cluster.nodes.exists.read
     if rows is not None:
@@ -116,7 +117,7 @@ def _going_first(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> IdColumn:
     return found
 
 
-def _going_first_to(cluster: Cluster, pod: Pod, row: int) -> Changes:
+def _nominated_on(cluster: Cluster, pod: Pod, row: int) -> Changes:
     """The same for one row."""
     here = cluster.nominated.get(row)
     if here is None or not cluster.nodes.exists.cell[row]:

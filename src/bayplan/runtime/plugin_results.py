@@ -1,18 +1,18 @@
-"""The results of one plugin for identical pods, row by row, brought up to date by what changed.
+"""The results of one plugin for pods that it cannot tell apart, row by row.
 
 A plugin that declares its `Dependencies` runs once for all pods with equal values of those fields. Pods with
 different signatures often share: fifty applications of five sizes have five columns of NodeResourcesFit, not
-fifty. When a pod comes, only rows that changed since are computed again:
+fifty.
 
-    node_log   → the Node object changed
-    usage_log  → pods came or went (only for plugins that depend on usage)
-
-A few changed rows are evaluated with plain numbers (`OneNode`), where the plugin allows it.
+`PluginResults` runs PreFilter again when an object it depends on changed; `changed` is the topic of its
+answer. A `PluginColumn` (reasons of Filter, or raw scores) depends on that topic and on the rows: of `nodes`,
+and of `usage` for plugins that depend on usage. A few rows are computed with plain numbers (`OneNode`), where
+the plugin allows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,7 @@ from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.runtime.signature import PodSigner
 from bayplan.runtime.timing import Caller
+from bayplan.snapshot.changes import Freshness, Topic
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.one_node import OneNode
@@ -34,42 +35,31 @@ from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import NodeColumns
 
 FEW_ROWS: Final = 12
-"""Up to so many changed rows plain numbers beat arrays."""
+"""Up to this many rows plain numbers beat arrays."""
 
 Signature = tuple[bytes, ...]
 
 
 class PluginColumn:
-    """One number for each row, kept in step with the cluster."""
+    """One number for each row, brought up to date when it is asked for."""
 
-    __slots__ = (
-        "_cluster",
-        "_many",
-        "_node_cursor",
-        "_one",
-        "_uniform",
-        "_usage_cursor",
-        "cell",
-        "epoch",
-        "reads_usage",
-        "values",
-    )
+    __slots__ = ("_cluster", "_compute", "_compute_one", "_freshness", "_uniform", "cell", "usage", "values")
 
     def __init__(
         self,
         cluster: Cluster,
-        many: Callable[[NodeColumns], NDArray[np.int64]],
-        one: Callable[[OneNode], int] | None,
+        freshness: Freshness,
+        compute: Callable[[NodeColumns], NDArray[np.int64]],
+        compute_one: Callable[[OneNode], int] | None,
         usage: bool,
     ) -> None:
         self._cluster = cluster
-        self._many = many
-        self._one = one
-        self.reads_usage = usage
-        self._node_cursor = self._usage_cursor = -1
+        self._freshness = freshness
+        self._compute = compute
+        self._compute_one = compute_one
+        self.usage = usage
+        """Whether it depends on the pods of the row, or only on the Node object."""
         self._uniform: bool | None = None
-        self.epoch = 0
-        """Grows when all rows were computed anew."""
         self.values: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.cell = cells(self.values)
 
@@ -80,59 +70,44 @@ class PluginColumn:
             self._uniform = not len(self.values) or bool((self.values == self.values[0]).all())
         return self._uniform
 
-    def start_over(self) -> None:
-        """Makes the next `sync` compute all rows."""
-        self._node_cursor = -1
-
-    def sync(self) -> None:
-        cluster = self._cluster
-        node_log, usage_log = cluster.node_log, cluster.usage_log
-        if self._node_cursor == node_log.end and len(self.values) == cluster.nodes.high:
-            # The usual case: no node changed, and a pod or two came or went.
-            if not self.reads_usage or self._usage_cursor == usage_log.end:
-                return
-            changed = usage_log.since(self._usage_cursor)
-        else:
-            changed = node_log.since(self._node_cursor)
-            if self.reads_usage and changed is not None:
-                usage = usage_log.since(self._usage_cursor)
-                changed = None if usage is None else changed + usage
-        if changed is None or len(self.values) != cluster.nodes.high:
-            self._node_cursor = -1
-            self.values = self._many(NodeColumns(cluster)).copy()
+    def update(self) -> None:
+        """Computes the rows that are stale."""
+        rows = self._freshness.stale_rows()
+        if rows is None:
+            self.values = self._compute(NodeColumns(self._cluster)).copy()
             self.cell = cells(self.values)
-            self.epoch += 1
             self._uniform = None
-        elif changed:
-            self._renew(changed)
-        self._node_cursor = node_log.end
-        self._usage_cursor = usage_log.end
+        elif rows:
+            self._compute_rows(rows)
+        self._freshness.mark_current()
 
-    def sync_row(self, node: OneNode, row: int) -> None:
-        """The same where nothing has happened but that a pod came to this row, or left it."""
-        end = self._cluster.usage_log.end
-        if self._usage_cursor == end:
-            return  # somebody else who reads this column came first
-        if self._one is None:
-            self._renew([row])
+    def update_row(self, since: int, row: int, node: OneNode) -> None:
+        """The same where a pod came to this row or left it, and nothing else has happened since that time."""
+        freshness = self._freshness
+        if freshness.time != since:
+            self.update()
+            return
+        if self._compute_one is None:
+            self._compute_rows((row,))
         else:
             self._uniform = None
-            self.cell[row] = self._one(node)
-        self._usage_cursor = end
+            self.cell[row] = self._compute_one(node)
+        freshness.mark_current()
 
-    def _renew(self, changed: list[int]) -> None:
+    def _compute_rows(self, rows: Sequence[int]) -> None:
         self._uniform = None
-        rows = changed if len(changed) == 1 else list(set(changed))
-        if self._one is not None and len(rows) <= FEW_ROWS:
+        if len(rows) > 1:
+            rows = list(set(rows))
+        if self._compute_one is not None and len(rows) <= FEW_ROWS:
             for row in rows:
-                self.cell[row] = self._one(OneNode(self._cluster, row))
+                self.cell[row] = self._compute_one(OneNode(self._cluster, row))
         else:
             where = np.array(rows, dtype=np.intp)
-            self.values[where] = self._many(NodeColumns(self._cluster, where))
+            self.values[where] = self._compute(NodeColumns(self._cluster, where))
 
 
 class PluginResults:
-    """One plugin's answers for all pods that it cannot tell apart. `pod` is any of them."""
+    """One plugin's results for all pods that it cannot tell apart. `pod` is any of them."""
 
     def __init__(self, plugin: Any, pod: Pod, cluster: Cluster, caller: Caller) -> None:
         self.plugin = plugin
@@ -140,111 +115,99 @@ class PluginResults:
         self.name: str = plugin.name
         self.state = CycleState()
         self.reasons = Reasons(plugin.name)
-        self.skips = False
+        self.skips_filter = False
         """Whether PreFilter left this plugin's Filter out."""
         self._pod = pod
         self._cluster = cluster
-        self.generation = 0
-        """Grows when objects that the plugin reads have changed: all its answers have to be made again."""
+        changes, depends_on = cluster.changes, plugin.depends_on
+        self.changed = Topic(changes.clock)
+        """PreFilter gave another answer, or objects that Filter and Score depend on have changed."""
         self._answer: Status | NodeNames | None = None
-        self._versions: tuple[int, ...] = ()
-        self._images_version = -1
-        self._scores: bool | None = None
-        usage = plugin.depends_on.usage
-        one = plugin.elementwise
-        self.node_statuses = PluginColumn(cluster, self._judge, self._judge_one if one else None, usage)
-        self.raw_scores = PluginColumn(cluster, self._score, self._score_one if one else None, usage)
+        self._freshness = changes.freshness(changes.kinds(depends_on.kinds))
+        self._has_score: bool | None = None
+        topics = (changes.size, self.changed, *((changes.images,) if depends_on.images else ()))
+        logs = (changes.nodes, changes.usage) if depends_on.usage else (changes.nodes,)
+
+        def column(
+            compute: Callable[[NodeColumns], NDArray[np.int64]], compute_one: Callable[[OneNode], int]
+        ) -> PluginColumn:
+            one = compute_one if plugin.elementwise else None
+            return PluginColumn(
+                cluster, changes.freshness(topics, logs), compute, one, usage=depends_on.usage
+            )
+
+        self.filter_column = column(self._filter, self._filter_one)
+        """The id of the reasons against each row; 0 where there are none."""
+        self.score_column = column(self._score, self._score_one)
+        """The raw scores."""
         self._step = Step.alone(plugin)
 
     def pre_filter(self, nodes: NodeColumns) -> Status | NodeNames:
-        """PreFilter's answer: the one from before, unless objects that it read have changed."""
-        versions = self._cluster.objects.versions(self.plugin.depends_on.kinds)
-        if self._answer is not None and self._versions == versions:
+        """PreFilter's answer: the last one, unless objects that it depends on have changed."""
+        if self._answer is not None and self._freshness.is_current:
             return self._answer
-        before, self._versions = self._answer, versions
+        before = self._answer
         self._answer = None
         answer = self._caller.calls.pre_filter(self.plugin, self.state, self._pod, nodes)
         self._answer = answer
-        self.skips = isinstance(answer, Status) and answer.code is Code.SKIP
-        if before is None or not self.skips or before != answer or self._scores_now(nodes):
-            self._start_over()
+        self._freshness.mark_current()
+        self.skips_filter = isinstance(answer, Status) and answer.code is Code.SKIP
+        if before is None or not self.skips_filter or before != answer or self._may_score(nodes):
+            self._outdated()
         return answer
 
-    def follow_objects(self) -> None:
-        """For a plugin without PreFilter: all is new once objects that it reads have changed."""
-        versions = self._cluster.objects.versions(self.plugin.depends_on.kinds)
-        if self._versions != versions:
-            self._versions = versions
-            self._start_over()
+    def check_objects(self) -> None:
+        """For a plugin without PreFilter: everything is stale once objects it depends on have changed."""
+        if not self._freshness.is_current:
+            self._freshness.mark_current()
+            self._outdated()
 
-    def _start_over(self) -> None:
-        self.generation += 1
-        self.node_statuses.start_over()
-        self.raw_scores.start_over()
-        self._scores = None
+    def _outdated(self) -> None:
+        self.changed.change()
+        self._has_score = None
 
-    def _scores_now(self, nodes: NodeColumns) -> bool:
-        """Whether there are scores, which may have changed with the objects even if Filter is left out."""
-        if self._scores is False and hasattr(self.plugin, "pre_score"):
-            ask = self._caller.calls.pre_score
-            return ask(self.plugin, self.state, self._pod, nodes).is_success
-        return bool(self._scores)
+    def _may_score(self, nodes: NodeColumns) -> bool:
+        """Whether there are scores, which may have changed with the objects even if Filter is skipped."""
+        if self._has_score is False and hasattr(self.plugin, "pre_score"):
+            pre_score = self._caller.calls.pre_score
+            return pre_score(self.plugin, self.state, self._pod, nodes).is_success
+        return bool(self._has_score)
 
     def has_score(self, nodes: NodeColumns, pre_scores: bool) -> bool:
-        """Whether the plugin scores these pods, which its PreScore says."""
-        if self._scores is None:
-            self._scores = not pre_scores or (
+        """Whether the plugin scores these pods: its PreScore decides."""
+        if self._has_score is None:
+            self._has_score = not pre_scores or (
                 self._caller.calls.pre_score(self.plugin, self.state, self._pod, nodes).is_success
             )
-        return self._scores
+        return self._has_score
 
-    def verdict_column(self) -> PluginColumn:
-        """The number of the reasons against each row; 0 where there are none."""
-        self._follow_images()
-        return self.node_statuses
-
-    def score_column(self) -> PluginColumn:
-        """The raw scores."""
-        self._follow_images()
-        return self.raw_scores
-
-    def _follow_images(self) -> None:
-        """Starts over where it matters which nodes have which images, and that has changed."""
-        if self.plugin.depends_on.images and self._images_version != self._cluster.images_version:
-            self._images_version = self._cluster.images_version
-            self.node_statuses.start_over()
-            self.raw_scores.start_over()
-            if hasattr(self.plugin, "filter"):
-                # Others keep what follows from its node_statuses.
-                self.generation += 1
-
-    def _judge(self, view: NodeColumns) -> NDArray[np.int64]:
-        there, shown = self._shown(view)
+    def _filter(self, view: NodeColumns) -> NDArray[np.int64]:
+        existing, shown = self._shown(view)
         found = self._caller.calls.filter_rows(self._step, self.state, self._pod, shown, self.reasons)
         if found is None:
             return np.zeros(len(view), dtype=np.int64)
-        return found.why() if there is None else found.among(there, len(view)).why()
+        return found.reason_ids() if existing is None else found.among(existing, len(view)).reason_ids()
 
     def _shown(self, view: NodeColumns) -> tuple[IdColumn | None, NodeColumns]:
-        """What to show to the plugin: one that looks at nodes one by one must not meet a row without one."""
+        """What a plugin is given: one that looks at single nodes never sees a row without a node."""
         if not self._step.one_node_at_a_time or view.exists.all():
             return None, view
-        there = view.exists.nonzero()[0]
-        return there, NodeColumns(self._cluster, view.rows.take(there))
+        existing = view.exists.nonzero()[0]
+        return existing, NodeColumns(self._cluster, view.rows.take(existing))
 
-    def _judge_one(self, one: OneNode) -> int:
+    def _filter_one(self, one: OneNode) -> int:
         if self._caller.timer is None:
             # Straight to the function: this and the score below are the hottest calls of all.
             return calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
         return self._caller.calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
 
     def _score(self, view: NodeColumns) -> NDArray[np.int64]:
-        there, shown = self._shown(view)
+        existing, shown = self._shown(view)
         scores = self._caller.calls.score_rows(self._step, self.state, self._pod, shown)
-        if there is None:
+        if existing is None:
             return scores
         all_scores = np.zeros(len(view), dtype=np.int64)
-        all_scores[there] = scores
+        all_scores[existing] = scores
         return all_scores
 
     def _score_one(self, one: OneNode) -> int:
@@ -254,42 +217,38 @@ class PluginResults:
 
 
 class ResultCache:
-    """All that is kept for one profile, by plugin and by what the plugin reads of a pod."""
+    """The results of all cached plugins of one profile, by plugin and signature fragment."""
 
     def __init__(self, plugins: Iterable[Any], cluster: Cluster, caller: Caller) -> None:
         self._cluster = cluster
         self._caller = caller
         self._plugins = tuple(plugin for plugin in plugins if plugin.depends_on is not None)
-        self._signature_of = tuple(PodSigner(plugin.depends_on.pod) for plugin in self._plugins)
-        self._kept: dict[tuple[str, bytes], PluginResults] = {}
-        self.per_pod = any(signature.per_pod for signature in self._signature_of)
-        """Whether pods of one template may differ in what these plugins read."""
+        self._signers = tuple(PodSigner(plugin.depends_on.pod) for plugin in self._plugins)
+        self._results: dict[tuple[str, bytes], PluginResults] = {}
+        self.per_pod = any(signer.per_pod for signer in self._signers)
+        """Whether pods with one signature may differ in what these plugins depend on."""
 
     def signature(self, pod: Pod) -> Signature:
-        """Equal for pods that none of the plugins can tell apart."""
-        return tuple(signature_of(pod) for signature_of in self._signature_of)
+        """The fragments of all plugins: equal for pods that none of them can tell apart."""
+        return tuple(signer(pod) for signer in self._signers)
 
     def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:
-        """What is kept for the pod, by plugin."""
+        """The results for the pod, by plugin."""
         found = {}
-        for plugin, mine in zip(self._plugins, signature, strict=True):
-            key = (plugin.name, mine)
-            if key not in self._kept:
-                self._kept[key] = PluginResults(plugin, pod, self._cluster, self._caller)
-            found[plugin.name] = self._kept[key]
+        for plugin, fragment in zip(self._plugins, signature, strict=True):
+            key = (plugin.name, fragment)
+            if key not in self._results:
+                self._results[key] = PluginResults(plugin, pod, self._cluster, self._caller)
+            found[plugin.name] = self._results[key]
         return found
 
-    def forget_all_but(self, used: Iterable[PluginResults]) -> None:
-        """Forgets the answers that nobody puts together any more."""
+    def drop_all_but(self, used: Iterable[PluginResults]) -> None:
+        """Drops the results that no signature needs any more."""
         left = set(map(id, used))
-        self._kept = {key: kept for key, kept in self._kept.items() if id(kept) in left}
+        self._results = {key: results for key, results in self._results.items() if id(results) in left}
 
-    def anew(self, pod: Pod) -> dict[str, PluginResults]:
-        """The same with nothing kept."""
+    def uncached(self, pod: Pod) -> dict[str, PluginResults]:
+        """Results for the pod that are not cached."""
         return {
             plugin.name: PluginResults(plugin, pod, self._cluster, self._caller) for plugin in self._plugins
         }
-
-
-def distinct(rows: Iterable[int]) -> IdColumn:
-    return np.array(sorted(set(rows)), dtype=np.intp)

@@ -1,7 +1,8 @@
 """Runs the PreFilter plugins, which may restrict the search to some nodes, or end it.
 
-Answers of cached plugins hold until objects that they depend on have changed (`SignatureResults.settled`);
-plugins that answered SKIP_FOR_SIGNATURE do not run again before the cluster's rules change.
+Answers of cached plugins hold until objects that they depend on have changed
+(`SignatureResults.is_pre_filtered`); plugins that answered SKIP_FOR_SIGNATURE do not run again before objects
+or (anti-)affinity terms change (`SkippedPlugins`).
 """
 
 from __future__ import annotations
@@ -19,38 +20,39 @@ from bayplan.snapshot.view import NodeColumns
 
 
 class PreFiltering:
-    """The PreFilter plugins of one profile at work on one cluster."""
+    """The PreFilter plugins of one profile on one cluster."""
 
     def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._cluster = cluster
         self._caller = caller
         self._nodes = NodeColumns(cluster)
         self._all = profile.pre_filters
-        self._asked = tuple(plugin for plugin in self._all if plugin.depends_on is None)
+        self._uncached = tuple(plugin for plugin in self._all if plugin.depends_on is None)
         self._names = tuple(plugin.name for plugin in self._all)
         self._all_names = frozenset(self._names)
 
     def run(self, search: Search) -> Diagnosis | None:
-        """Asks the plugins. A Diagnosis means that no node has to be looked at."""
+        """Runs the plugins. A Diagnosis means that no node has to be evaluated."""
         results, pod = search.results, search.pod
-        plugins = self._asked if results.settled else self._all
+        pre_filtered = results.is_pre_filtered
+        plugins = self._uncached if pre_filtered else self._all
         remembered: Status | None = None
         search.pre_filter_nodes = None
-        if not results.settled:
-            results.follow_objects()
-        idle = search.idle(self._cluster.rules_version).filters
-        if idle:
-            search.skipped_filters |= idle
-            search.pre_filtered |= idle
+        if not pre_filtered:
+            results.check_objects()
+        search.signature.skipped.update()
+        skipped = search.signature.skipped.filters
+        if skipped:
+            search.skipped_filters |= skipped
         for plugin in plugins:
-            if plugin.name in idle:
+            if plugin.name in skipped:
                 continue
             if plugin.depends_on is None:
                 answer = self._caller.calls.pre_filter(plugin, search.state, pod, self._nodes)
                 if isinstance(answer, Status) and answer.code is Code.SKIP:
                     search.skipped_filters.add(plugin.name)
                     if answer is SKIP_FOR_SIGNATURE:
-                        idle.add(plugin.name)
+                        skipped.add(plugin.name)
             else:
                 answer = results.pre_filter(plugin, self._nodes)
             if isinstance(answer, NodeNames):
@@ -67,11 +69,11 @@ class PreFiltering:
         if remembered is not None:
             return self._rejected(remembered, {remembered.plugin, *search.pre_filter_plugins})
         if search.pre_filter_nodes is None:
-            results.settle()
+            results.mark_pre_filtered()
         return None
 
     def _up_to(self, name: str) -> frozenset[str]:
-        """Whoever had their turn when this one ended it, asked now or earlier for a pod like this one."""
+        """The plugins that ran when this one ended the search, now or earlier for an identical pod."""
         return frozenset(self._names[: self._names.index(name) + 1])
 
     def _narrow(self, search: Search, plugin: str, answer: NodeNames) -> Diagnosis | None:

@@ -1,6 +1,6 @@
-"""Asking those about scores whose answers are not kept, and adding up.
+"""Runs the uncached Score plugins and adds up.
 
-Totals serve to compare nodes that fit: what is the same for all of them may be left out.
+Totals serve to compare feasible nodes: what is the same for all of them may be left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 
 
 class Scoring:
-    """The Score plugins of one profile at work on one cluster."""
+    """The Score plugins of one profile on one cluster."""
 
     def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._cluster = cluster
@@ -25,21 +25,18 @@ class Scoring:
         self._pre_scores = tuple(plugin for plugin in profile.pre_scores if plugin.depends_on is None)
         self._scores = tuple(step for step in profile.scores if not step.cached)
 
-    def asked(self, search: Search, view: Callable[[], NodeColumns]) -> list[Step]:
-        """The plugins whose scores are not kept and that have something to say about this pod.
-
-        As a rule there are none, and then nobody needs to see the rows that fit.
-        """
-        idle = search.idle(self._cluster.rules_version).scores
-        silent = search.skipped_scores = set(idle)
+    def uncached_steps(self, search: Search, view: Callable[[], NodeColumns]) -> list[Step]:
+        """The uncached plugins that score this pod. As a rule there are none."""
+        for_signature = search.signature.skipped.scores
+        skipped = search.skipped_scores = set(for_signature)
         for plugin in self._pre_scores:
-            if plugin.name not in idle:
+            if plugin.name not in for_signature:
                 answer = self._caller.calls.pre_score(plugin, search.state, search.pod, view())
                 if answer.code is Code.SKIP:
-                    silent.add(plugin.name)
+                    skipped.add(plugin.name)
                     if answer is SKIP_FOR_SIGNATURE:
-                        idle.add(plugin.name)
-        return [step for step in self._scores if step.name not in silent]
+                        for_signature.add(plugin.name)
+        return [step for step in self._scores if step.name not in skipped]
 
     def totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
         """Total scores of these (feasible) rows."""
@@ -51,7 +48,7 @@ class Scoring:
         return totals
 
     def added(self, search: Search, view: NodeColumns, asked: list[Step], unit: int) -> IntColumn | None:
-        """What plugins add that are not kept: the weighted sum of their scores, in units.
+        """What uncached plugins add: the weighted sum of their scores, in units.
 
         Scores that are equal for all rows change nothing, and are left out where that is known.
         """
@@ -77,7 +74,7 @@ class Scoring:
         """For each plugin that scores the pod: raw and normalised scores of these (feasible) rows."""
         search.results.prepare_scores()
         view = NodeColumns(self._cluster, rows)
-        steps = (*search.results.scorers(), *self.asked(search, lambda: view))
+        steps = (*search.results.scorers(), *self.uncached_steps(search, lambda: view))
         table = []
         for step in sorted(steps, key=lambda step: step.index):
             state = search.results.state_of(step) if step.cached else search.state

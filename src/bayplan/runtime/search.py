@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -14,6 +14,7 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.extender_requests import Steps
 from bayplan.runtime.feasible import Feasible
+from bayplan.runtime.signature_cache import CachedSignature
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.pod_info import PodInfo
@@ -27,37 +28,22 @@ class SearchStart:
     index: int = 0
 
 
-@dataclass(slots=True)
-class Idle:
-    """Plugins that have nothing to do for pods of a shape, as long as the cluster's rules stay the same."""
-
-    rules_version: int
-    filters: set[str] = field(default_factory=set)
-    scores: set[str] = field(default_factory=set)
-
-
 class Search(msgspec.Struct):
     """One pod's search in one cycle: what later steps of the cycle need to know of it."""
 
     pod: Pod
     pod_info: PodInfo
     state: CycleState
+    signature: CachedSignature
     results: SignatureResults
     skipped_filters: set[str] = msgspec.field(default_factory=set)
-    """Plugins without Filter for this pod, besides those that the SignatureResults skips."""
+    """Uncached plugins whose Filter is skipped for this pod."""
     pre_filter_nodes: frozenset[str] | None = None
     pre_filter_plugins: list[str] = msgspec.field(default_factory=list)
     pre_filtered: frozenset[str] = frozenset()
-    """Plugins whose PreFilter was run (or had been, for a pod like this one)."""
+    """Plugins whose PreFilter ran, for this pod or for an identical one before it."""
     skipped_scores: set[str] | None = None
-    """Plugins without Score for this pod, besides kept ones; None where nothing was scored."""
-
-    def idle(self, rules_version: int) -> Idle:
-        """What is remembered for the pod's shape."""
-        known: Idle | None = self.state.kept.get(Idle)
-        if known is None or known.rules_version != rules_version:
-            known = self.state.kept[Idle] = Idle(rules_version)
-        return known
+    """Uncached plugins whose Score is skipped for this pod; None where nothing was scored."""
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -8,10 +8,11 @@ of rows, not of signatures, and the least recently used ones are dropped first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from bayplan.api.pod import Pod
+from bayplan.framework.state import SignatureMemory
+from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.plugin_results import ResultCache, Signature
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.signature_results import SignatureResults
@@ -20,86 +21,113 @@ from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.pod_info import PodInfo
 
 MAX_ROWS: Final = 2_000_000
-"""SignatureCache times nodes that are kept, at some 130 bytes each: 400 shapes for 5,000 nodes."""
+"""Signatures times nodes that are cached, at some 130 bytes each: 400 signatures for 5,000 nodes."""
 
 MIN_SIGNATURES: Final = 64
-"""SignatureCache that are kept however many nodes there are."""
+"""Signatures that are cached however many nodes there are."""
 
 
-@dataclass(slots=True, eq=False)
-class Shape:
-    """What is kept for pods of one shape."""
+class SkippedPlugins:
+    """The plugins that answered SKIP_FOR_SIGNATURE: they do not run again before objects or terms change."""
 
-    results: SignatureResults | None = None
-    kept: dict[Any, Any] = field(default_factory=dict)
-    """What plugins keep that are asked in every cycle."""
-    used: int = 0
+    __slots__ = ("_freshness", "filters", "scores")
+
+    def __init__(self, cluster: Cluster) -> None:
+        changes = cluster.changes
+        self._freshness = changes.freshness((changes.objects, changes.terms))
+        self.filters: set[str] = set()
+        self.scores: set[str] = set()
+
+    def update(self) -> None:
+        if not self._freshness.is_current:
+            self.filters.clear()
+            self.scores.clear()
+        self._freshness.mark_current()
+
+
+class CachedSignature:
+    """What is cached for pods of one signature, besides the results of cached plugins."""
+
+    __slots__ = ("feasible", "last_used", "memory", "results", "skipped")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.results: SignatureResults | None = None
+        """None where pods of the signature may differ in what cached plugins depend on."""
+        self.memory = SignatureMemory()
+        """What uncached plugins remember."""
+        self.skipped = SkippedPlugins(cluster)
+        self.feasible: Feasible | None = None
+        """The rows that pass, if uncached plugins reject some."""
+        self.last_used = 0
 
 
 class SignatureCache:
-    """The shapes of pods that one profile has met."""
+    """The signatures that one profile has met."""
 
     def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._profile = profile
         self._cluster = cluster
         self._caller = caller
         self._plugins = ResultCache(profile.all_plugins(), cluster, caller)
-        self._shapes: dict[bytes, Shape] = {}
-        self._results_of: dict[Signature, SignatureResults] = {}
-        self._clock = 0
+        self._signatures: dict[bytes, CachedSignature] = {}
+        self._results: dict[Signature, SignatureResults] = {}
+        self._uses = 0
         self._rows_computed = 0
 
     @property
     def rows_computed(self) -> int:
         """How many rows were brought up to date, over all attempts."""
-        return self._rows_computed + sum(results.rows_computed for results in self._results_of.values())
+        return self._rows_computed + sum(results.rows_computed for results in self._results.values())
 
-    def of(self, pod: Pod, info: PodInfo) -> tuple[SignatureResults, dict[Any, Any]]:
-        """What is kept for the pod."""
-        self._clock += 1
-        shape = self._shapes.get(info.key)
-        if shape is None:
-            if len(self._shapes) >= self._most():
-                self._forget_shapes()
-            shape = self._shapes[info.key] = Shape()
-        shape.used = self._clock
-        if self._plugins.per_pod or pod.spec.node_name:
-            # In what these plugins read, pods of one shape may differ.
-            results = self._results(pod)
-        elif shape.results is None:
-            results = shape.results = self._results(pod)
-        else:
-            results = shape.results
-        results.used = self._clock
-        return results, shape.kept
-
-    def anew(self, pod: Pod) -> SignatureResults:
-        """A results that shares nothing."""
-        return SignatureResults(self._profile, self._cluster, self._plugins.anew(pod), self._caller)
-
-    def _results(self, pod: Pod) -> SignatureResults:
-        signature = self._plugins.signature(pod)
-        found = self._results_of.get(signature)
+    def of(self, pod: Pod, info: PodInfo) -> tuple[CachedSignature, SignatureResults]:
+        """What is cached for the pod."""
+        self._uses += 1
+        found = self._signatures.get(info.key)
         if found is None:
-            if len(self._results_of) >= self._most():
-                self._forget_results()
-            kept = self._plugins.of(pod, signature)
-            found = SignatureResults(self._profile, self._cluster, kept, self._caller)
-            self._results_of[signature] = found
+            if len(self._signatures) >= self._max():
+                self._drop_signatures()
+            found = self._signatures[info.key] = CachedSignature(self._cluster)
+        if self._plugins.per_pod or pod.spec.node_name:
+            # In what these plugins depend on, pods of one signature may differ.
+            results = self._results_for(pod)
+        elif found.results is None:
+            results = found.results = self._results_for(pod)
+        else:
+            results = found.results
+        found.last_used = results.last_used = self._uses
+        return found, results
+
+    def uncached(self, pod: Pod) -> tuple[CachedSignature, SignatureResults]:
+        """The same with nothing cached."""
+        plugins = self._plugins.uncached(pod)
+        results = SignatureResults(self._profile, self._cluster, plugins, self._caller)
+        return CachedSignature(self._cluster), results
+
+    def _results_for(self, pod: Pod) -> SignatureResults:
+        signature = self._plugins.signature(pod)
+        found = self._results.get(signature)
+        if found is None:
+            if len(self._results) >= self._max():
+                self._drop_results()
+            plugins = self._plugins.of(pod, signature)
+            found = SignatureResults(self._profile, self._cluster, plugins, self._caller)
+            self._results[signature] = found
         return found
 
-    def _most(self) -> int:
+    def _max(self) -> int:
         return max(MIN_SIGNATURES, MAX_ROWS // max(self._cluster.nodes.high, 1))
 
-    def _forget_shapes(self) -> None:
-        oldest = sorted(self._shapes, key=lambda key: self._shapes[key].used)
+    def _drop_signatures(self) -> None:
+        oldest = sorted(self._signatures, key=lambda key: self._signatures[key].last_used)
         for key in oldest[: (len(oldest) + 1) // 2]:
-            del self._shapes[key]
+            del self._signatures[key]
 
-    def _forget_results(self) -> None:
-        oldest = sorted(self._results_of, key=lambda signature: self._results_of[signature].used)
+    def _drop_results(self) -> None:
+        oldest = sorted(self._results, key=lambda signature: self._results[signature].last_used)
         for signature in oldest[: (len(oldest) + 1) // 2]:
-            self._rows_computed += self._results_of.pop(signature).rows_computed
-        left = set(self._results_of.values())
-        self._shapes = {key: shape for key, shape in self._shapes.items() if shape.results in left}
-        self._plugins.forget_all_but(kept for results in left for kept in results.kept_plugins())
+            self._rows_computed += self._results.pop(signature).rows_computed
+        left = set(self._results.values())
+        self._signatures = {
+            key: signature for key, signature in self._signatures.items() if signature.results in left
+        }
+        self._plugins.drop_all_but(plugin for results in left for plugin in results.plugin_results())

@@ -1,26 +1,28 @@
 """Combined filter results and total scores for one class of identical pods.
 
-`SignatureResults` combines the results of the cached plugins (`plugin_results.py`). Like theirs, its columns
-follow the logs: after one placement one row is combined again. `feasible.py` finds the best row.
+`SignatureResults` combines the results of the cached plugins (`plugin_results.py`) and is brought up to date
+as theirs are: after one placement one row is combined again. What follows from the Node objects alone is kept
+apart (`_node_…`), because a placement does not change it. `feasible.py` finds the best row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import PASS, Reasons, Who, Why
+from bayplan.framework.node_statuses import PASS, ReasonIds, Reasons, RejectingPlugins
 from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
-from bayplan.framework.state import CycleState
+from bayplan.framework.state import CycleState, SignatureMemory
 from bayplan.framework.status import Status
 from bayplan.runtime import calls
-from bayplan.runtime.plugin_results import PluginColumn, PluginResults, distinct
+from bayplan.runtime.plugin_results import PluginColumn, PluginResults
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.timing import Caller
+from bayplan.snapshot.changes import Log, Topic
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.one_node import OneNode
@@ -30,309 +32,293 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 if TYPE_CHECKING:
     from bayplan.runtime.feasible import Feasible
 
-FEW_ROWS: Final = 32
-"""Up to so many changed rows are put together one by one."""
+FEW_ROWS: Final = 24
+"""Up to this many rows are combined one by one."""
 
 Filters = list[tuple[int, PluginResults]]
-"""Kept plugins with a say in filtering, each with its place."""
+"""Cached plugins whose Filter runs, each with its index."""
 
 Scorers = list[tuple[Step, PluginResults]]
 
 
+class EvaluationCounter(Protocol):
+    """Counts the evaluations of a set of plugins."""
+
+    value: float
+
+
+EvaluatedPlugins = tuple[frozenset[str], frozenset[str] | None]
+"""Which filters and which scores were skipped; None where nothing was scored."""
+
+
 class SignatureResults:
-    """NodeStatuses and scores of all rows for one signature."""
+    """Filter results and scores of all rows for one signature."""
 
     def __init__(
-        self, profile: Profile, cluster: Cluster, kept: Mapping[str, PluginResults], caller: Caller
+        self, profile: Profile, cluster: Cluster, plugins: Mapping[str, PluginResults], caller: Caller
     ) -> None:
         self._profile = profile
         self._caller = caller
         self._cluster = cluster
-        self._kept = kept
+        self._plugins = plugins
         self.reasons = {
-            step.index: kept[step.name].reasons if step.cached else Reasons(step.name)
+            step.index: plugins[step.name].reasons if step.cached else Reasons(step.name)
             for step in profile.filters
         }
         self.rows_computed = 0
         """Rows that were brought up to date, over all attempts."""
-        self.used = 0
-        """When it was last asked for, by the clock of `SignatureCache`."""
-        self.tallies: dict[Any, Any] = {}
-        """A place for whoever counts who had a say; emptied when others have."""
+        self.last_used = 0
+        """When it was last asked for, as `SignatureCache` counts."""
+        self.evaluation_counters: dict[EvaluatedPlugins, EvaluationCounter] = {}
+        """For the metrics; emptied when other plugins take part."""
         self.feasible: Feasible | None = None
-        """Where nobody else has a say: the rows that pass."""
-        self.feasible_version = 0
-        """Grows when a row begins to pass, or no longer does."""
-        self.scores_version = 0
-        """Grows when scores change otherwise than by pods that came or went."""
-        self._shared: dict[Any, Any] = {}
-        self._shared_for: tuple[int, ...] = ()
-        self._objects_version = -1
-        self._asked_again = True
-        self._generations: tuple[int, ...] = ()
+        """The rows that pass, if no other plugin rejects any."""
+        self.memory = SignatureMemory()
+        """What depends on these results, for pods of one priority: nominated pods and dry runs."""
+        changes = cluster.changes
+        dependencies = [results.plugin.depends_on for results in plugins.values()]
+        self.topics: tuple[Topic, ...] = (
+            changes.size,
+            *(results.changed for results in plugins.values() if results.plugin.depends_on.kinds),
+            *((changes.images,) if any(depends_on.images for depends_on in dependencies) else ()),
+        )
+        """The topics after which all rows are stale."""
+        kinds = dict.fromkeys(kind for depends_on in dependencies for kind in depends_on.kinds)
+        self._pre_filtered = changes.freshness(changes.kinds(tuple(kinds)))
+        self._chosen = changes.freshness([results.changed for results in plugins.values()])
+        self._by_node = changes.freshness(self.topics, (changes.nodes,))
+        self._by_usage = changes.freshness((), (changes.usage,))
+        self.recombined = Topic(changes.clock)
+        """All rows were combined again."""
+        self.passing_rows: Log[int] = Log(changes.clock)
+        """Rows that began to pass, or no longer do."""
+        self.scores_changed = Topic(changes.clock)
+        """Scores changed otherwise than by pods that came or went."""
         self._scored = False
-        self._cursors = (0, 0)
-        self._epochs = 0
-        self._usage_epochs = 0
         self._usage_columns: list[PluginColumn] = []
         self._filters: Filters = []
         self._usage_filters: Filters = []
         self._plain: Scorers = []
         self._usage_plain: Scorers = []
-        self._normal: Scorers = []
-        self.normal_follows_usage = False
+        self._normalized: Scorers = []
+        self.normalized_by_usage = False
         self._allocate(0)
 
     def _allocate(self, rows: int) -> None:
-        self.who: Who = np.full(rows, PASS, dtype=np.int8)
-        self.why: Why = np.zeros(rows, dtype=np.int64)
-        self.ok: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
-        self._static_who: Who = np.full(rows, PASS, dtype=np.int8)
-        self._static_why: Why = np.zeros(rows, dtype=np.int64)
+        self.rejecting_plugin: RejectingPlugins = np.full(rows, PASS, dtype=np.int8)
+        self.reason_id: ReasonIds = np.zeros(rows, dtype=np.int64)
+        self.passing: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
+        self._node_plugin: RejectingPlugins = np.full(rows, PASS, dtype=np.int8)
+        self._node_reason: ReasonIds = np.zeros(rows, dtype=np.int64)
         self._total: IntColumn = np.zeros(rows, dtype=np.int64)
-        self._static_total: IntColumn = np.zeros(rows, dtype=np.int64)
-        self._who_cell, self._why_cell = cells(self.who), cells(self.why)
-        self._ok_cell = cells(self.ok)
-        self._static_who_cell, self._static_why_cell = cells(self._static_who), cells(self._static_why)
-        self._total_cell, self._static_total_cell = cells(self._total), cells(self._static_total)
-        self.scores_version += 1
+        self._node_total: IntColumn = np.zeros(rows, dtype=np.int64)
+        self._plugin_cell, self._reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
+        self._passing_cell = cells(self.passing)
+        self._node_plugin_cell, self._node_reason_cell = cells(self._node_plugin), cells(self._node_reason)
+        self._total_cell, self._node_total_cell = cells(self._total), cells(self._node_total)
 
     @property
     def may_have_errors(self) -> bool:
-        """Whether a kept plugin has ever answered that it broke on some row."""
-        return any(kept.reasons.has_errors for _, kept in self._filters)
-
-    @property
-    def shared(self) -> dict[Any, Any]:
-        """A place for what others keep for pods of this signature, while plugins read the same objects."""
-        generations = self.generations()
-        if generations != self._shared_for:
-            self._shared.clear()
-            self._shared_for = generations
-        return self._shared
+        """Whether a cached plugin has ever answered with an error for some row."""
+        return any(results.reasons.has_errors for _, results in self._filters)
 
     def state_of(self, step: Step) -> CycleState:
-        """What a kept plugin remembers for these pods."""
-        return self._kept[step.name].state
+        """The state of a cached plugin for these pods."""
+        return self._plugins[step.name].state
 
-    def skips(self, plugin: str) -> bool:
-        """Whether a kept plugin's Filter is left out for these pods."""
-        return plugin in self._kept and self._kept[plugin].skips
+    def skips_filter(self, plugin: str) -> bool:
+        """Whether a cached plugin's Filter is skipped for these pods."""
+        return plugin in self._plugins and self._plugins[plugin].skips_filter
 
-    def kept_plugins(self) -> Iterable[PluginResults]:
-        return self._kept.values()
+    def plugin_results(self) -> Iterable[PluginResults]:
+        return self._plugins.values()
 
     def scorers(self) -> list[Step]:
-        """The kept plugins that score these pods."""
-        return [step for step, _ in (*self._plain, *self._normal)]
+        """The cached plugins that score these pods."""
+        return [step for step, _ in (*self._plain, *self._normalized)]
 
     # PreFilter
 
     @property
-    def settled(self) -> bool:
-        """Whether every kept PreFilter has answered, and nothing it read has changed since."""
-        return self._objects_version == self._cluster.objects.version
+    def is_pre_filtered(self) -> bool:
+        """Whether every cached PreFilter has run, and no object it depends on has changed since."""
+        return self._pre_filtered.is_current
 
-    def settle(self) -> None:
-        """Called when all kept PreFilters have been asked with the objects as they are."""
-        self._objects_version = self._cluster.objects.version
+    def mark_pre_filtered(self) -> None:
+        """All cached PreFilters have run with the objects as they are."""
+        self._pre_filtered.mark_current()
 
     def pre_filter(self, plugin: Any, nodes: NodeColumns) -> Status | NodeNames:
-        self._asked_again = True
-        return self._kept[plugin.name].pre_filter(nodes)
+        return self._plugins[plugin.name].pre_filter(nodes)
 
-    def follow_objects(self) -> None:
-        """For plugins that take no part in PreFilter; to be called before those that do are asked."""
-        self._asked_again = True
-        asked = self._profile.pre_filters
-        for kept in self._kept.values():
-            if kept.plugin not in asked:
-                kept.follow_objects()
-
-    def generations(self) -> tuple[int, ...]:
-        """Changes when objects that a kept plugin reads have changed."""
-        return tuple(kept.generation for kept in self._kept.values())
+    def check_objects(self) -> None:
+        """For plugins without PreFilter; called before the PreFilters run."""
+        for results in self._plugins.values():
+            if results.plugin not in self._profile.pre_filters:
+                results.check_objects()
 
     # Filter
 
-    def sync(self) -> None:
-        """Brings node_statuses (and scores, once somebody has asked for them) up to date."""
-        cluster = self._cluster
-        if self._asked_again:
-            self._choose_plugins()
-        node_cursor, usage_cursor = self._cursors
-        nodes_end, usage_end = cluster.node_log.end, cluster.usage_log.end
-        if not self._epochs or nodes_end != node_cursor or cluster.nodes.high != len(self.who):
-            self._sync_all(node_cursor, usage_cursor)
-        elif usage_end == usage_cursor + 1:
+    def update(self) -> None:
+        """Brings filter results (and scores, once they are needed) up to date."""
+        by_node = self._by_node.stale_rows()
+        if by_node is None:
+            self._combine_all()
+        elif by_node:
+            by_usage = self._by_usage.stale_rows()
+            self._update_columns()
+            if by_usage is None:
+                self._combine_all()
+            else:
+                self._combine(_distinct((*by_node, *by_usage)), with_node=True)
+        else:
+            self._update_usage()
+        self._by_node.mark_current()
+        self._by_usage.mark_current()
+
+    def _update_usage(self) -> None:
+        """No Node object changed: only what follows from the pods of a row is computed again."""
+        rows = self._by_usage.stale_rows()
+        if rows is None:
+            self._combine_all()
+        elif len(rows) == 1:
             # The usual case: one pod came or went.
-            row = cluster.usage_log.last
-            node = OneNode(cluster, row)
+            row, since = rows[0], self._by_usage.time
+            node = OneNode(self._cluster, row)
             for column in self._usage_columns:
-                column.sync_row(node, row)
+                column.update_row(since, row, node)
             self._combine_one(row)
-        elif usage_end != usage_cursor:
-            self._sync_usage(usage_cursor)
-        self._cursors = (nodes_end, usage_end)
-
-    def _sync_all(self, node_cursor: int, usage_cursor: int) -> None:
-        """Node objects have changed, or who takes part."""
-        cluster = self._cluster
-        for column in self._columns():
-            column.sync()
-        before, self._epochs = self._epochs, self._epoch_sum()
-        nodes, usage = cluster.node_log.since(node_cursor), cluster.usage_log.since(usage_cursor)
-        if before != self._epochs or nodes is None or usage is None or cluster.nodes.high != len(self.who):
-            self._combine_all()
-        else:
-            self._combine(distinct(nodes + usage), with_static=bool(nodes))
-
-    def _sync_usage(self, usage_cursor: int) -> None:
-        """What follows from the Node objects alone needs no look: none of them changed."""
-        for column in self._usage_columns:
-            column.sync()
-        added = self._usage_epochs_added()
-        usage = self._cluster.usage_log.since(usage_cursor)
-        if added or usage is None:
-            self._epochs += added
-            self._combine_all()
-            return
-        rows = set(usage)
-        if len(rows) <= FEW_ROWS:
-            for row in rows:
-                self._combine_one(row)
-        else:
-            self._combine(distinct(rows), with_static=False)
+        elif rows:
+            for column in self._usage_columns:
+                column.update()
+            distinct = set(rows)
+            if len(distinct) <= FEW_ROWS:
+                for row in distinct:
+                    self._combine_one(row)
+            else:
+                self._combine(_distinct(distinct), with_node=False)
 
     def _combine_all(self) -> None:
+        if not self._chosen.is_current:
+            self._choose_plugins()
+        self._update_columns()
         self._allocate(self._cluster.nodes.high)
-        self.feasible_version += 1
-        self._combine(None, with_static=True)
+        self._combine(None, with_node=True)
+        self.recombined.change()
 
-    def from_nodes_alone(self, rows: IdColumn) -> tuple[Who, Why]:
-        """What plugins say that look only at the Node objects: it holds whatever pods may be there."""
-        self.sync()
-        return self._static_who.take(rows), self._static_why.take(rows)
+    def by_nodes_alone(self, rows: IdColumn) -> tuple[RejectingPlugins, ReasonIds]:
+        """What plugins reject that depend only on the Node objects: it holds for every hypothesis."""
+        self.update()
+        return self._node_plugin.take(rows), self._node_reason.take(rows)
 
-    def _columns(self) -> list[PluginColumn]:
-        """All kept columns that take part, brought up to date with what they depend on besides rows."""
-        columns = [kept.verdict_column() for _, kept in self._filters]
+    def _update_columns(self) -> None:
+        columns = [results.filter_column for _, results in self._filters]
         if self._scored:
-            columns += [kept.score_column() for _, kept in (*self._plain, *self._normal)]
-        self._usage_columns = [column for column in columns if column.reads_usage]
-        return columns
-
-    def _epoch_sum(self) -> int:
-        """Grows whenever a column was computed anew as a whole. One is added, so that it is never 0."""
-        columns = self._columns()
-        self._usage_epochs = sum(column.epoch for column in self._usage_columns)
-        return 1 + sum(column.epoch for column in columns)
-
-    def _usage_epochs_added(self) -> int:
-        before, self._usage_epochs = self._usage_epochs, sum(c.epoch for c in self._usage_columns)
-        return self._usage_epochs - before
+            columns += [results.score_column for _, results in (*self._plain, *self._normalized)]
+        for column in columns:
+            column.update()
+        self._usage_columns = [column for column in columns if column.usage]
 
     def _choose_plugins(self) -> None:
-        """After PreFilters were asked: who takes part, if an answer is new."""
-        self._asked_again = False
-        generations = self.generations()
-        if generations == self._generations:
-            return
-        self._generations = generations
-        self.tallies.clear()
+        """Which plugins take part, after their PreFilters have run."""
+        self.evaluation_counters.clear()
         self._filters = [
-            (step.index, self._kept[step.name])
+            (step.index, self._plugins[step.name])
             for step in self._profile.filters
-            if step.cached and not self._kept[step.name].skips
+            if step.cached and not self._plugins[step.name].skips_filter
         ]
-        self._usage_filters = [(i, kept) for i, kept in self._filters if kept.plugin.depends_on.usage]
+        self._usage_filters = [(i, results) for i, results in self._filters if results.filter_column.usage]
         self._scored = False
-        self._epochs = 0
+        self._chosen.mark_current()
 
-    def _combine(self, rows: IdColumn | None, *, with_static: bool) -> None:
-        """Puts some rows (None: all) together with arrays."""
+    def _combine(self, rows: IdColumn | None, *, with_node: bool) -> None:
+        """Combines some rows (None: all) with arrays."""
         where: Any = slice(None) if rows is None else rows
         count = self._cluster.nodes.high if rows is None else len(rows)
         self.rows_computed += count
-        if with_static:
-            static = [(i, kept) for i, kept in self._filters if not kept.plugin.depends_on.usage]
-            self._static_who[where], self._static_why[where] = _first(static, where, count)
-        who, why = self._static_who[where], self._static_why[where]
+        if with_node:
+            by_node = [(i, results) for i, results in self._filters if not results.filter_column.usage]
+            self._node_plugin[where], self._node_reason[where] = _first_rejecting(by_node, where, count)
+        plugin, reason = self._node_plugin[where], self._node_reason[where]
         if self._usage_filters:
-            usage_who, usage_why = _first(self._usage_filters, where, count)
-            later = usage_who < who
-            who, why = np.where(later, usage_who, who), np.where(later, usage_why, why)
-        self.who[where], self.why[where] = who, why
-        now = (who == PASS) & self._cluster.nodes.exists.read[where]
-        if not np.array_equal(now, self.ok[where]):
-            self.ok[where] = now
-            self.feasible_version += 1
+            by_usage, usage_reason = _first_rejecting(self._usage_filters, where, count)
+            earlier = by_usage < plugin
+            plugin, reason = np.where(earlier, by_usage, plugin), np.where(earlier, usage_reason, reason)
+        self.rejecting_plugin[where], self.reason_id[where] = plugin, reason
+        passing = (plugin == PASS) & self._cluster.nodes.exists.read[where]
+        if rows is not None:
+            for row in rows[passing != self.passing[where]].tolist():
+                self.passing_rows.record(row)
+        self.passing[where] = passing
         if self._scored:
-            self._add_up(where, now, with_static=with_static)
+            self._add_up(where, passing, with_node=with_node)
 
     def _combine_one(self, row: int) -> None:
-        """Puts one row together with plain numbers."""
+        """Combines one row with plain numbers."""
         self.rows_computed += 1
-        who, why = self._static_who_cell[row], self._static_why_cell[row]
-        for index, kept in self._usage_filters:
-            against = kept.node_statuses.cell[row]
-            if against and index < who:
-                who, why = index, against
-        self._who_cell[row] = who
-        self._why_cell[row] = why
-        now = who == PASS and self._cluster.nodes.exists.cell[row]
-        if now != self._ok_cell[row]:
-            self._ok_cell[row] = now
-            self.feasible_version += 1
-        if not now or not self._scored:
+        plugin, reason = self._node_plugin_cell[row], self._node_reason_cell[row]
+        for index, results in self._usage_filters:
+            against = results.filter_column.cell[row]
+            if against and index < plugin:
+                plugin, reason = index, against
+        self._plugin_cell[row] = plugin
+        self._reason_cell[row] = reason
+        passing = plugin == PASS and self._cluster.nodes.exists.cell[row]
+        if passing != self._passing_cell[row]:
+            self._passing_cell[row] = passing
+            self.passing_rows.record(row)
+        if not passing or not self._scored:
             return
-        total = self._static_total_cell[row]
-        for step, kept in self._usage_plain:
-            score = kept.raw_scores.cell[row]
+        total = self._node_total_cell[row]
+        for step, results in self._usage_plain:
+            column = results.score_column
+            score = column.cell[row]
             if not 0 <= score <= MAX_SCORE:
-                calls.check_range(step, kept.raw_scores.values[row : row + 1])
+                calls.check_range(step, column.values[row : row + 1])
             total += step.weight * score
         self._total_cell[row] = total
 
     # Score
 
     def prepare_scores(self) -> None:
-        """Makes the kept scores of all rows; from now on `sync` keeps them up to date."""
+        """Computes the cached scores of all rows; from now on `update` keeps them up to date."""
         if self._scored:
             return
-        self.tallies.clear()
+        self.evaluation_counters.clear()
         view = NodeColumns(self._cluster)
         with_pre_score = {plugin.name for plugin in self._profile.pre_scores}
         active = [
-            (step, self._kept[step.name])
+            (step, self._plugins[step.name])
             for step in self._profile.scores
-            if step.cached and self._kept[step.name].has_score(view, step.name in with_pre_score)
+            if step.cached and self._plugins[step.name].has_score(view, step.name in with_pre_score)
         ]
-        for _, kept in active:
-            kept.score_column().sync()
-        self._plain = [(step, kept) for step, kept in active if not step.normalizes]
-        self._usage_plain = [(step, kept) for step, kept in self._plain if step.usage]
-        self._normal = [(step, kept) for step, kept in active if step.normalizes]
-        self.normal_follows_usage = any(step.usage for step, _ in self._normal)
-        self._add_up(slice(None), self.ok, with_static=True)
+        self._plain = [(step, results) for step, results in active if not step.normalizes]
+        self._usage_plain = [(step, results) for step, results in self._plain if step.usage]
+        self._normalized = [(step, results) for step, results in active if step.normalizes]
+        self.normalized_by_usage = any(step.usage for step, _ in self._normalized)
         self._scored = True
-        self._epochs = self._epoch_sum()
+        try:
+            self._update_columns()
+            self._add_up(slice(None), self.passing, with_node=True)
+        except BaseException:
+            self._scored = False
+            raise
 
-    def _add_up(self, where: Any, feasible: NDArray[np.bool_], *, with_static: bool) -> None:
-        if with_static:
-            self._static_total[where] = 0
-            for step, kept in self._plain:
+    def _add_up(self, where: Any, passing: NDArray[np.bool_], *, with_node: bool) -> None:
+        if with_node:
+            self._node_total[where] = 0
+            for step, results in self._plain:
                 if not step.usage:
-                    self._static_total[where] += _weighted(step, kept.raw_scores.values[where], feasible)
-        total = self._static_total[where].copy()
-        for step, kept in self._usage_plain:
-            total += _weighted(step, kept.raw_scores.values[where], feasible)
+                    self._node_total[where] += _weighted(step, results.score_column.values[where], passing)
+        total = self._node_total[where].copy()
+        for step, results in self._usage_plain:
+            total += _weighted(step, results.score_column.values[where], passing)
         self._total[where] = total
-        if with_static:
-            self.scores_version += 1
+        if with_node:
+            self.scores_changed.change()
 
     def total_of(self, row: int) -> int:
-        """The weighted sum of those kept scores of a (feasible) row that need no normalising."""
+        """The weighted sum of those cached scores of a (feasible) row that need no normalizing."""
         total: int = self._total_cell[row]
         return total
 
@@ -341,34 +327,42 @@ class SignatureResults:
         return self._total.take(rows)
 
     def normalized(self, pod: Pod, rows: IdColumn) -> IntColumn | None:
-        """The weighted sum of the other kept scores, normalised over these rows. None: no difference.
+        """The weighted sum of the other cached scores, normalized over these rows. None: no difference.
 
-        Those that are equal for all rows stay so, and are left out.
+        Scores that are equal for all rows stay equal, and are left out.
         """
-        varying = [(step, kept) for step, kept in self._normal if not kept.raw_scores.is_uniform]
+        varying = [
+            (step, results) for step, results in self._normalized if not results.score_column.is_uniform
+        ]
         if not varying:
             return None
-        view, sum_of_all = NodeColumns(self._cluster, rows), np.zeros(len(rows), dtype=np.int64)
-        for step, kept in varying:
-            raw = kept.raw_scores.values.take(rows)
-            sum_of_all += step.weight * self._caller.calls.normalized(step, kept.state, pod, view, raw)
-        return sum_of_all
+        view, total = NodeColumns(self._cluster, rows), np.zeros(len(rows), dtype=np.int64)
+        for step, results in varying:
+            raw = results.score_column.values.take(rows)
+            total += step.weight * self._caller.calls.normalized(step, results.state, pod, view, raw)
+        return total
 
 
-def _first(filters: Filters, where: Any, count: int) -> tuple[Who, Why]:
+def _distinct(rows: Iterable[int]) -> IdColumn:
+    return np.array(sorted(set(rows)), dtype=np.intp)
+
+
+def _first_rejecting(
+    filters: Sequence[tuple[int, PluginResults]], where: Any, count: int
+) -> tuple[RejectingPlugins, ReasonIds]:
     """The first plugin that rejects each row, and its reasons."""
-    who = np.full(count, PASS, dtype=np.int8)
-    why = np.zeros(count, dtype=np.int64)
-    for index, kept in reversed(filters):
-        against = kept.node_statuses.values[where]
+    plugin = np.full(count, PASS, dtype=np.int8)
+    reason = np.zeros(count, dtype=np.int64)
+    for index, results in reversed(filters):
+        against = results.filter_column.values[where]
         rejected = against != 0
         if rejected.any():
-            np.copyto(who, index, where=rejected)
-            np.copyto(why, against, where=rejected)
-    return who, why
+            np.copyto(plugin, index, where=rejected)
+            np.copyto(reason, against, where=rejected)
+    return plugin, reason
 
 
-def _weighted(step: Step, scores: IntColumn, feasible: NDArray[np.bool_]) -> IntColumn:
+def _weighted(step: Step, scores: IntColumn, passing: NDArray[np.bool_]) -> IntColumn:
     if scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_SCORE:
-        calls.check_range(step, scores[feasible])
+        calls.check_range(step, scores[passing])
     return scores if step.weight == 1 else step.weight * scores

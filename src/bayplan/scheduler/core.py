@@ -132,7 +132,6 @@ class SchedulingCore:
         assert decision.found is not None
         self.cluster.remove_nomination(decision.pod.uid)
         self.cluster.add_pod(decision.pod, decision.node_name, decision.found.search.pod_info)
-        self.cluster.trim_logs()
 
     @property
     def rows_computed(self) -> int:

@@ -337,7 +337,6 @@ class Scheduler:
                 continue
             in_a_row = 0
             context.tasks.run_deferred()
-            context.cluster.trim_logs()
             context.metrics.flush()
             if info is None:
                 await self._wait_for_work()

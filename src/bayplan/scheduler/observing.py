@@ -8,10 +8,10 @@ from typing import Final
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import Metrics, Observe
-from bayplan.metrics.instruments import Counter
 from bayplan.queue.observer import QueueObserver
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
+from bayplan.runtime.signature_results import EvaluationCounter
 
 PRE_FLIGHT: Final = "PreBindPreFlight"
 UNRESERVE: Final = "Unreserve"
@@ -126,22 +126,17 @@ class ExtensionPointMetrics:
         else:
             self._tally(search).value += 1
 
-    def _tally(self, search: Search) -> Counter:
-        """A counter for all plugins that had a say. For pods that are alike it is mostly the same ones."""
-        tallies = search.results.tallies
-        last = tallies.get("last")
-        if last is not None and last[0] == search.skipped_filters and last[1] == search.skipped_scores:
-            tally: Counter = last[2]
-            return tally
+    def _tally(self, search: Search) -> EvaluationCounter:
+        """A counter for all plugins that were evaluated; identical pods mostly share it."""
+        counters = search.results.evaluation_counters
         key = (
             frozenset(search.skipped_filters),
             None if search.skipped_scores is None else frozenset(search.skipped_scores),
         )
-        found: Counter | None = tallies.get(key)
+        found = counters.get(key)
         if found is None:
             found = self._metrics.evaluations(self._profile.scheduler_name, self._asked(search))
-            tallies[key] = found
-        tallies["last"] = (search.skipped_filters, search.skipped_scores, found)
+            counters[key] = found
         return found
 
     def _pre_filtered(self, search: Search) -> dict[Point, list[str]]:
@@ -151,7 +146,7 @@ class ExtensionPointMetrics:
                 plugin.name
                 for plugin in self._profile.pre_filters
                 if plugin.name in search.pre_filtered
-                and not (plugin.name in search.skipped_filters or results.skips(plugin.name))
+                and not (plugin.name in search.skipped_filters or results.skips_filter(plugin.name))
             ]
         }
 
@@ -161,7 +156,7 @@ class ExtensionPointMetrics:
         asked[Point.FILTER] = [
             step.name
             for step in self._profile.filters
-            if not (step.name in search.skipped_filters or results.skips(step.name))
+            if not (step.name in search.skipped_filters or results.skips_filter(step.name))
         ]
         if search.skipped_scores is not None:
             kept = {step.name for step in results.scorers()}

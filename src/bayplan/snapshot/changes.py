@@ -1,43 +1,191 @@
-"""Which rows changed, in order: the log that lets a result be brought up to date instead of made anew.
+"""One clock: what changed in the cluster, when, and in which row.
 
-A reader keeps a cursor into the log; `since(cursor)` is what changed after it. A row may stand there
-several times, which does no harm. Old entries are dropped once the log is much longer than the table: a
-reader that slept so long has to start over, which costs no more than reading them would.
+A change belongs to a topic, and every change gets the next number of one counter as its time. `Changes`
+lists the topics. Most are about the whole cluster (`Topic`); a `Log` also remembers what exactly changed: the
+row of the node table, or the object.
+
+A value that is derived from the cluster has a `Freshness`: the topics it depends on and the time when it was
+last brought up to date. Whoever needs the value asks what is stale:
+
+    nothing it depends on is newer            → nothing to do
+    a log it depends on is newer              → those rows
+    another topic is newer, or the log was    → everything
+    trimmed beyond that time
+
+and calls `mark_current` once the value is up to date, so that an exception in between leaves it stale. A
+derived value that others are derived from has a topic of its own, on the same clock.
 """
 
 from __future__ import annotations
 
-KEEP = 8192
-"""Entries kept at least; beyond twice the larger of this and the number of rows the older half goes."""
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, Generic, TypeVar
+
+from bayplan.api.meta import Object
+
+T = TypeVar("T")
+
+NEVER: Final = -1
+"""The time of a value that was never computed: before every change."""
+
+MAX_HISTORY: Final = 16384
+"""Entries of a log; beyond, the older half is dropped. A value that is older is computed from scratch, which
+costs no more than following so many changes."""
 
 
-class ChangeLog:
-    __slots__ = ("_first", "_rows", "end")
+class Clock:
+    """Counts changes. `now` is the time of the last one."""
+
+    __slots__ = ("now",)
 
     def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._first = 0
-        self.end = 0
-        """The cursor of a reader that has seen everything."""
+        self.now = 0
 
-    def append(self, row: int) -> None:
-        self._rows.append(row)
-        self.end += 1
+
+class Topic:
+    """Something that derived values depend on, and when it last changed."""
+
+    __slots__ = ("changed_at", "clock")
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.changed_at = 0
+
+    def change(self) -> None:
+        """It changed, now."""
+        clock = self.clock
+        self.changed_at = clock.now = clock.now + 1
+
+
+class Log(Topic, Generic[T]):
+    """A topic that remembers what changed: rows, or objects. An item may occur several times."""
+
+    __slots__ = ("_complete_since", "_items", "_times")
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._items: list[T] = []
+        self._times: list[int] = []
+        self._complete_since = 0
+
+    def record(self, item: T) -> None:
+        """This item changed, now."""
+        clock = self.clock
+        self.changed_at = now = clock.now = clock.now + 1
+        self._items.append(item)
+        self._times.append(now)
+        if len(self._items) > MAX_HISTORY:
+            self.trim()
+
+    def trim(self) -> None:
+        """Drops the older half."""
+        drop = (len(self._items) + 1) // 2
+        if drop:
+            self._complete_since = self._times[drop - 1]
+            del self._items[:drop], self._times[:drop]
+
+    def since(self, time: int) -> Sequence[T] | None:
+        """What changed after this time, oldest first; None where the log does not reach back that far."""
+        if time < self._complete_since:
+            return None
+        times = self._times
+        if times and times[-1] > time and (len(times) == 1 or times[-2] <= time):
+            # The usual case: one pod was placed.
+            return self._items[-1:]
+        return self._items[bisect_right(times, time) :]
+
+
+class Freshness:
+    """When a derived value was last brought up to date, and which topics it depends on."""
+
+    __slots__ = ("_clock", "_logs", "_topics", "time")
+
+    def __init__(self, clock: Clock, topics: Sequence[Topic] = (), logs: Sequence[Log[int]] = ()) -> None:
+        self._clock = clock
+        self._topics = tuple(topics)
+        self._logs = tuple(logs)
+        self.time = NEVER
+
+    def stale_rows(self) -> Sequence[int] | None:
+        """The rows to compute again: none, some, or everything (None)."""
+        time = self.time
+        if time == self._clock.now:
+            return ()
+        if time == NEVER:
+            return None
+        for topic in self._topics:
+            if topic.changed_at > time:
+                return None
+        rows: Sequence[int] = ()
+        for log in self._logs:
+            if log.changed_at > time:
+                found = log.since(time)
+                if found is None:
+                    return None
+                rows = [*rows, *found] if rows else found
+        return rows
 
     @property
-    def last(self) -> int:
-        """The row that changed last."""
-        return self._rows[-1]
+    def is_current(self) -> bool:
+        """Whether nothing that the value depends on has changed."""
+        rows = self.stale_rows()
+        return rows is not None and not rows
 
-    def since(self, cursor: int) -> list[int] | None:
-        """Rows changed after `cursor`, or None where the log no longer reaches back that far."""
-        if cursor < self._first:
-            return None
-        return self._rows[cursor - self._first :]
+    def mark_current(self) -> None:
+        """The value is up to date."""
+        self.time = self._clock.now
 
-    def trim(self, rows: int) -> None:
-        limit = 2 * max(KEEP, rows)
-        if len(self._rows) > limit:
-            drop = len(self._rows) // 2
-            del self._rows[:drop]
-            self._first += drop
+    def invalidate(self) -> None:
+        """The value has to be computed from scratch."""
+        self.time = NEVER
+
+
+class Changes:
+    """The topics of one cluster.
+
+    | topic | changes when |
+    |---|---|
+    | usage (rows) | a pod came to the row or left it |
+    | nodes (rows) | the Node object of the row changed |
+    | nominations (rows) | a nominated pod of the row came or went, or the order of its pods changed |
+    | size | the node table has more rows than before |
+    | order | a node came or went |
+    | topology | a node came, went, or changed its labels or taints; the node table grew |
+    | images | a node came, went, or has other images |
+    | terms | the set of (anti-)affinity terms that assigned pods carry changed |
+    | queries | counts of pods were dropped (`PodCounts`) and have to be asked for again |
+    | objects | an object of any kind other than pods and nodes changed |
+    | kind(K) (objects) | an object of kind K came, changed or went |
+    """
+
+    def __init__(self) -> None:
+        self.clock = clock = Clock()
+        self.usage: Log[int] = Log(clock)
+        self.nodes: Log[int] = Log(clock)
+        self.nominations: Log[int] = Log(clock)
+        self.size = Topic(clock)
+        self.order = Topic(clock)
+        self.topology = Topic(clock)
+        self.images = Topic(clock)
+        self.terms = Topic(clock)
+        self.queries = Topic(clock)
+        self.objects = Topic(clock)
+        self._kinds: dict[type[Object], ObjectLog] = {}
+
+    def kind(self, kind: type[Object]) -> ObjectLog:
+        """The changes of objects of one kind: each the object before (or None) and after (or None)."""
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = Log(self.clock)
+        return found
+
+    def kinds(self, kinds: Sequence[type[Object]]) -> list[Topic]:
+        return [self.kind(kind) for kind in kinds]
+
+    def freshness(self, topics: Sequence[Topic] = (), logs: Sequence[Log[int]] = ()) -> Freshness:
+        """For a value that depends on these topics; not yet computed."""
+        return Freshness(self.clock, topics, logs)
+
+
+ObjectLog = Log[tuple[Object | None, Object | None]]

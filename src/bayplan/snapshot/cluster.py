@@ -9,9 +9,7 @@ step by the four verbs below, each of which costs what it changes.
     nominate / remove_nomination   a pod is expected on a node, once its victims are gone
     objects.put / .remove      anything else a rule looks up
 
-Three logs say which rows changed: `usage_log` (pods came or went), `node_log` (the Node object changed) and
-`nomination_log` (who is expected there changed, or the order of its pods: only preemption looks at that).
-`topology_version` grows when a node comes, goes, or changes its labels or taints, and when the table grows.
+`changes` says what changed and when: values that are derived from the cluster are brought up to date by it.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import numpy as np
 from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
-from bayplan.snapshot.changes import ChangeLog
+from bayplan.snapshot.changes import Changes
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import LabelSets, PodQuery
 from bayplan.snapshot.nodes import CPU, MEMORY, NodeChange, NodeTable
@@ -42,19 +40,15 @@ class Cluster:
     """All that is known, in columns and indexes that stay in step."""
 
     def __init__(self) -> None:
-        self.nodes = NodeTable()
+        self.changes = Changes()
+        self.nodes = NodeTable(self.changes)
         self.pods = PodTable()
         self.label_sets = LabelSets()
         self.term_sets = TermSets()
         self.pod_infos = PodInfos(self.label_sets, self.term_sets, self._request_columns)
-        self.counts = PodCounts(self.nodes, self.pods, self.label_sets)
-        self.terms = CarriedTerms(self.nodes)
-        self.objects = Objects()
-        self.usage_log = ChangeLog()
-        self.node_log = ChangeLog()
-        self.nomination_log = ChangeLog()
-        self.topology_version = 0
-        self.images_version = 0
+        self.counts = PodCounts(self.nodes, self.pods, self.label_sets, self.changes)
+        self.terms = CarriedTerms(self.nodes, self.changes)
+        self.objects = Objects(self.changes)
         self.recounted_rows: set[int] = set()
         """Rows with a pod that `is_large`, or with saturated sums: added up again when their pods change."""
         self.row_pods: list[list[int]] = []
@@ -70,14 +64,13 @@ class Cluster:
         self._tree = NodeTree()
         self._listed: list[str] = []
         self._order: IdColumn = np.zeros(0, dtype=np.intp)
-        self._members_changed = False
-        self._order_version = 0
+        self._order_freshness = self.changes.freshness((self.changes.order,))
 
     # Nodes
 
     def set_node(self, node: Node) -> NodeChange:
         """A node came, or its object changed."""
-        nodes = self.nodes
+        nodes, changes = self.nodes, self.changes
         is_new = node.name not in nodes.row_of or nodes.node[nodes.row_of[node.name]] is None
         row = nodes.row_for(node.name)
         if row == len(self.row_pods):
@@ -85,15 +78,15 @@ class Cluster:
         change = nodes.set_node(row, node)
         if is_new:
             self._tree.add(node.name, node.labels)
-            self._members_changed = True
+            changes.order.change()
         elif change & NodeChange.LABELS:
             self._tree.update(node.name, node.labels)
         if is_new or change & NodeChange.IMAGES:
-            self.images_version += 1
+            changes.images.change()
         if is_new or change & (NodeChange.LABELS | NodeChange.TAINTS):
-            self.topology_version += 1
+            changes.topology.change()
         if change:
-            self.node_log.append(row)
+            changes.nodes.record(row)
         return change
 
     def remove_node(self, name: str) -> None:
@@ -101,10 +94,10 @@ class Cluster:
         row = self.nodes.row_of[name]
         self.nodes.clear_node(row)
         self._tree.remove(name)
-        self._members_changed = True
-        self.images_version += 1
-        self.topology_version += 1
-        self.node_log.append(row)
+        changes = self.changes
+        for topic in (changes.order, changes.images, changes.topology):
+            topic.change()
+        changes.nodes.record(row)
         self._release_if_unused(row)
 
     def _release_if_unused(self, row: int) -> None:
@@ -114,9 +107,8 @@ class Cluster:
     @property
     def order(self) -> IdColumn:
         """The rows of all nodes in the order in which they are looked at."""
-        if self._members_changed:
-            self._members_changed = False
-            self._order_version += 1
+        if not self._order_freshness.is_current:
+            self._order_freshness.mark_current()
             if len(self._listed) != len(self._tree) or set(self._listed) != set(self._tree.names()):
                 self._listed = list(self._tree.names())
             row_of = self.nodes.row_of
@@ -124,23 +116,8 @@ class Cluster:
         return self._order
 
     @property
-    def order_version(self) -> int:
-        """Changes whenever `order` does."""
-        return self._order_version + self._members_changed
-
-    @property
-    def rules_version(self) -> int:
-        """Changes when objects do that are neither pods nor nodes, or the affinity terms that pods carry."""
-        return self.objects.version + self.terms.version
-
-    @property
     def node_count(self) -> int:
         return len(self._tree)
-
-    def trim_logs(self) -> None:
-        """Forgets old log entries; called between cycles."""
-        for log in (self.usage_log, self.node_log, self.nomination_log):
-            log.trim(self.nodes.high)
 
     # Pods
 
@@ -160,7 +137,7 @@ class Cluster:
             self._use_ports(info.host_ports, row)
         for claim in info.claims:
             self.claim_uses[claim] = self.claim_uses.get(claim, 0) + 1
-        self.usage_log.append(row)
+        self.changes.usage.record(row)
         return slot
 
     def remove_pod(self, uid: str) -> None:
@@ -184,7 +161,7 @@ class Cluster:
             if not self.claim_uses[claim]:
                 del self.claim_uses[claim]
         pods.remove(slot)
-        self.usage_log.append(row)
+        self.changes.usage.record(row)
         self._release_if_unused(row)
 
     def update_pod(self, pod: Pod) -> None:
@@ -213,7 +190,7 @@ class Cluster:
             here[position], here[-1] = last, slot
             pods.position.cell[last], pods.position.cell[slot] = position, len(here) - 1
             # Of victims that are alike the last goes first, so only preemption has to look again.
-            self.nomination_log.append(row)
+            self.changes.nominations.record(row)
 
     def _request_columns(self, resource: str) -> tuple[Column, Column]:
         return self.nodes.resource(resource).requested, self.pods.requests(resource)
@@ -242,8 +219,7 @@ class Cluster:
         row = self.nodes.row_for(node_name)
         if row == len(self.row_pods):
             self.row_pods.append([])
-            # Sums over domains are as long as the table was; there are more rows now.
-            self.topology_version += 1
+            self.changes.topology.change()
         return row
 
     def _count(self, info: PodInfo, terminating: bool, row: int, change: int) -> None:
@@ -305,7 +281,7 @@ class Cluster:
         slot = self.pods.add(pod, info, row, False, 0)
         self.nominated.setdefault(row, []).append(slot)
         self._nominated_slot[pod.uid] = slot
-        self.nomination_log.append(row)
+        self.changes.nominations.record(row)
 
     def remove_nomination(self, uid: str) -> None:
         slot = self._nominated_slot.pop(uid, None)
@@ -317,7 +293,7 @@ class Cluster:
         if not here:
             del self.nominated[row]
         self.pods.remove(slot)
-        self.nomination_log.append(row)
+        self.changes.nominations.record(row)
         self._release_if_unused(row)
 
     def nominated_slot(self, uid: str) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from bayplan.api.in_tree_volumes import migrated_plugins
 from bayplan.api.storage import CSINode
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.derived import LogReader, ObjectReader
+from bayplan.snapshot.derived import ObjectReader, changed_rows
 from bayplan.snapshot.interning import ABSENT, Interner
 from bayplan.snapshot.table import Column
 
@@ -32,7 +32,7 @@ class CSINodes:
 
     def __init__(self, cluster: Cluster) -> None:
         self._nodes = cluster.nodes
-        self._reader = LogReader()
+        self._freshness = cluster.changes.freshness(logs=(cluster.changes.nodes,))
         self._objects: ObjectReader[CSINode] = ObjectReader()
         self._limits: dict[str, Column] = {}
         self.plugin_sets: Interner[frozenset[str]] = Interner()
@@ -51,7 +51,7 @@ class CSINodes:
 
     def update(self, cluster: Cluster) -> None:
         nodes, csi_nodes = cluster.nodes, cluster.objects.of(CSINode)
-        rows = set(self._reader.changed(cluster.node_log, nodes.high))
+        rows = set(changed_rows(self._freshness, cluster))
         for changed in self._objects.changed(csi_nodes):
             rows.update(nodes.row_of[item.name] for item in changed if item.name in nodes.row_of)
         for row in rows:

@@ -8,18 +8,12 @@ last one. All who ask about one cluster share it.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
-from itertools import compress
-from operator import is_not
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from bayplan.snapshot.changes import ChangeLog
+from bayplan.snapshot.changes import NEVER, Freshness
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.objects import Lister, ObjectT
-
-FEW_CHANGES: Final = 64
-"""Up to so many differences in place it is not worth finding out which objects only changed places."""
-
 
 GroupT = TypeVar("GroupT", bound=Hashable)
 ItemT = TypeVar("ItemT")
@@ -51,50 +45,45 @@ def derived(cluster: Cluster, kind: type[DerivedT]) -> DerivedT:
     return index
 
 
-class LogReader:
-    """Follows one of the cluster's logs of changed rows."""
-
-    __slots__ = ("_cursor",)
-
-    def __init__(self) -> None:
-        self._cursor = -1
-
-    def changed(self, log: ChangeLog, rows: int) -> Iterable[int]:
-        """The rows that changed since the last call; all of them the first time."""
-        changed = log.since(self._cursor) if self._cursor >= 0 else None
-        self._cursor = log.end
-        return range(rows) if changed is None else set(changed)
+def changed_rows(freshness: Freshness, cluster: Cluster) -> Iterable[int]:
+    """The rows to bring up to date, each once; the index counts as up to date from now on."""
+    rows = freshness.stale_rows()
+    freshness.mark_current()
+    return range(cluster.nodes.high) if rows is None else set(rows)
 
 
 class ObjectReader(Generic[ObjectT]):
-    """Follows the objects of one kind."""
+    """Which objects of one kind changed since the last call."""
 
-    __slots__ = ("_known", "_version")
+    __slots__ = ("_known", "_time")
 
     def __init__(self) -> None:
-        self._known: list[ObjectT] = []
-        self._version = -1
+        self._known: dict[tuple[str, str], ObjectT] = {}
+        self._time = NEVER
 
     def changed(self, lister: Lister[ObjectT]) -> tuple[list[ObjectT], list[ObjectT]]:
-        """The objects that went since the last call and those that came; one that changed is in both.
-
-        Objects keep their place when they are replaced, so comparing place by place finds what changed, a
-        thousand objects in twenty microseconds.
-        """
-        if lister.version == self._version:
+        """The objects that went since the last call and those that came; one that changed is in both."""
+        changes = lister.changes
+        if changes.changed_at <= self._time:
             return [], []
-        self._version = lister.version
-        before, now = self._known, list(lister)
-        self._known = now
-        both = range(min(len(before), len(now)))
-        places = list(compress(both, map(is_not, before, now)))
-        gone = [before[place] for place in places] + before[len(now) :]
-        came = [now[place] for place in places] + now[len(before) :]
-        if len(places) > FEW_CHANGES:
-            # One that went moves all that come after it.
-            still_there = {id(item) for item in gone} & {id(item) for item in came}
-            gone = [item for item in gone if id(item) not in still_there]
-            came = [item for item in came if id(item) not in still_there]
+        recorded = changes.since(self._time)
+        self._time = changes.clock.now
+        if recorded is None:
+            keys = dict.fromkeys([*self._known, *((item.namespace, item.name) for item in lister)])
+        else:
+            keys = dict.fromkeys(
+                (item.namespace, item.name) for change in recorded for item in change if item is not None
+            )
+        gone, came = [], []
+        for namespace, name in keys:
+            before, now = self._known.get((namespace, name)), lister.get(name, namespace)
+            if before is now:
+                continue
+            if before is not None:
+                gone.append(self._known.pop((namespace, name)))
+            if now is not None:
+                came.append(now)
+                self._known[namespace, name] = now
         return gone, came
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bayplan.api.pod import Pod, Volume
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.derived import LogReader
+from bayplan.snapshot.derived import changed_rows
 
 DiskKey = tuple[str, ...]
 
@@ -60,16 +60,16 @@ def disks_clash(disks: Iterable[Disk], others: Sequence[Disk]) -> bool:
 class DiskUses:
     """For each disk the rows where a pod mounts it, and those where one mounts it for itself alone."""
 
-    __slots__ = ("_alone", "_on_row", "_reader", "_users")
+    __slots__ = ("_alone", "_freshness", "_on_row", "_users")
 
     def __init__(self, cluster: Cluster) -> None:
-        self._reader = LogReader()
+        self._freshness = cluster.changes.freshness(logs=(cluster.changes.usage,))
         self._users: dict[DiskKey, set[int]] = {}
         self._alone: dict[DiskKey, set[int]] = {}
         self._on_row: dict[int, frozenset[Disk]] = {}
 
     def update(self, cluster: Cluster) -> None:
-        for row in self._reader.changed(cluster.usage_log, cluster.nodes.high):
+        for row in changed_rows(self._freshness, cluster):
             disks = frozenset(_placed_disks(cluster, row))
             before = self._on_row.get(row, frozenset())
             if disks != before:
@@ -110,7 +110,6 @@ def _placed_disks(cluster: Cluster, row: int) -> Iterable[Disk]:
         pod, info = cluster.pods.pod[slot], cluster.pods.info[slot]
         assert pod is not None
         assert info is not None
-        disks = info.kept.get(DiskUses)
-        if disks is None:
-            disks = info.kept[DiskUses] = disks_of(pod)
-        yield from disks
+        if info.disks is None:
+            info.disks = disks_of(pod)
+        yield from info.disks

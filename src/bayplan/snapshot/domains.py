@@ -1,7 +1,7 @@
 """Sums over topology domains, brought up to date by what changed.
 
 A domain is the set of nodes with one value of a label. Spreading and affinity ask how many matching pods each
-domain holds. The sums follow the log of changed rows: after one placement one cell is looked at.
+domain holds. The sums are brought up to date by the rows that changed: after one placement one cell.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.snapshot.changes import ChangeLog
+from bayplan.snapshot.changes import Changes
 from bayplan.snapshot.interning import ABSENT
 from bayplan.snapshot.nodes import LabelColumn, NodeTable
 from bayplan.snapshot.table import Column, cells
@@ -30,10 +30,9 @@ class DomainSums:
 
     __slots__ = (
         "_counts",
-        "_cursor",
         "_eligible",
+        "_freshness",
         "_label",
-        "_log",
         "_nodes",
         "_occupied",
         "_seen",
@@ -47,17 +46,16 @@ class DomainSums:
     def __init__(
         self,
         nodes: NodeTable,
-        log: ChangeLog,
+        changes: Changes,
         counts: Column,
         label: LabelColumn,
         eligible: NDArray[np.bool_] | None = None,
     ) -> None:
         self._nodes = nodes
-        self._log = log
+        self._freshness = changes.freshness((changes.topology,), (changes.usage,))
         self._counts = counts
         self._label = label
         self._eligible = eligible
-        self._cursor = -1
         self._seen: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._seen_cell: Any = None
         self.sums: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
@@ -67,15 +65,16 @@ class DomainSums:
         self._rebuild()
 
     def refresh(self) -> bool:
-        """Follows the pods that came and went since the last call. True where a sum changed.
+        """Brings the sums up to date. True where one changed.
 
-        Not the nodes: after one came, went or was labelled anew, the sums have to be made anew too.
+        `eligible` is as long as the table was when it was made: after a change of topology the owner makes
+        new sums with a new mask.
         """
-        changed = self._log.since(self._cursor)
+        changed = self._freshness.stale_rows()
         if changed is None or len(changed) * REBUILD_SHARE > len(self._seen) + 256:
             self._rebuild()
             return True
-        self._cursor = self._log.end
+        self._freshness.mark_current()
         moved = False
         count, seen, domain = self._counts.cell, self._seen_cell, self._label.column.cell
         for row in changed:
@@ -112,7 +111,7 @@ class DomainSums:
         self._occupied.setflags(write=False)
 
     def _rebuild(self) -> None:
-        self._cursor = self._log.end
+        self._freshness.mark_current()
         self._occupied = None
         self._seen = self._counts.read.copy()
         self._seen_cell = cells(self._seen)

@@ -15,6 +15,7 @@ import numpy as np
 from bayplan.api.node import Node, Taint
 from bayplan.api.quantity import is_scalar_resource, milli_value, value
 from bayplan.api.saturation import MAX_REQUEST, saturated_allocatable, saturated_request
+from bayplan.snapshot.changes import Changes
 from bayplan.snapshot.interning import ABSENT, Interner
 from bayplan.snapshot.table import Table
 
@@ -87,8 +88,8 @@ class NodeTable(Table):
     | label(key) | id | | the value of a label that some rule asks about |
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, changes: Changes | None = None) -> None:
+        super().__init__(None if changes is None else changes.size)
         self.node: list[Node | None] = []
         self.name: list[str] = []
         self.row_of: dict[str, int] = {}

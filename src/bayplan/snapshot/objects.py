@@ -1,7 +1,7 @@
-"""API objects that are neither pods nor nodes, by kind, with a version for each kind.
+"""API objects that are neither pods nor nodes, by kind.
 
-Rules look them up by name. `version` grows with every change of a kind, so that a result which depends on
-one can tell whether it still holds.
+Rules look them up by name. Every change is recorded in the topic of its kind (`Changes.kind`), so that values
+that depend on a kind are brought up to date.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar, cast
 
 from bayplan.api.meta import Object
+from bayplan.snapshot.changes import Changes
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -17,12 +18,12 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 class Lister(Generic[ObjectT]):
     """All objects of one kind, in the order in which they came."""
 
-    __slots__ = ("_all", "_by_key", "version")
+    __slots__ = ("_any", "_by_key", "changes")
 
-    def __init__(self, all_kinds: Objects) -> None:
-        self._all = all_kinds
+    def __init__(self, kind: type[ObjectT], changes: Changes) -> None:
+        self._any = changes.objects
+        self.changes = changes.kind(kind)
         self._by_key: dict[tuple[str, str], ObjectT] = {}
-        self.version = 0
 
     def __iter__(self) -> Iterator[ObjectT]:
         return iter(self._by_key.values())
@@ -34,29 +35,32 @@ class Lister(Generic[ObjectT]):
         return self._by_key.get((namespace, name))
 
     def put(self, item: ObjectT) -> None:
-        self._by_key[item.namespace, item.name] = item
-        self._changed()
+        key = (item.namespace, item.name)
+        before = self._by_key.get(key)
+        self._by_key[key] = item
+        self._record(before, item)
 
     def remove(self, item: ObjectT) -> None:
-        if self._by_key.pop((item.namespace, item.name), None) is not None:
-            self._changed()
+        before = self._by_key.pop((item.namespace, item.name), None)
+        if before is not None:
+            self._record(before, None)
 
-    def _changed(self) -> None:
-        self.version += 1
-        self._all.version += 1
+    def _record(self, before: ObjectT | None, after: ObjectT | None) -> None:
+        self.changes.record((before, after))
+        self._any.change()
 
 
 class Objects:
-    """A lister for each kind. `version` grows with every change of any of them."""
+    """A lister for each kind."""
 
-    def __init__(self) -> None:
-        self.version = 0
+    def __init__(self, changes: Changes | None = None) -> None:
+        self._changes = Changes() if changes is None else changes
         self._listers: dict[type[Object], Lister[Object]] = {}
 
     def of(self, kind: type[ObjectT]) -> Lister[ObjectT]:
         found = self._listers.get(kind)
         if found is None:
-            found = self._listers[kind] = Lister(self)
+            found = self._listers[kind] = cast("Lister[Object]", Lister(kind, self._changes))
         return cast("Lister[ObjectT]", found)
 
     def put(self, item: Object) -> None:
@@ -64,6 +68,3 @@ class Objects:
 
     def remove(self, item: Object) -> None:
         self.of(type(item)).remove(item)
-
-    def versions(self, kinds: tuple[type[Object], ...]) -> tuple[int, ...]:
-        return tuple(self.of(kind).version for kind in kinds)

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bayplan.snapshot.changes import Changes
 from bayplan.snapshot.label_sets import LabelSet, LabelSets, PodQuery, SelectorIndex, narrowest
 from bayplan.snapshot.pods import PodTable
 from bayplan.snapshot.table import Column, Table
@@ -23,15 +24,13 @@ MAX_QUERIES: Final = 2048
 class PodCount:
     """The column of one query, and which sets of labels it matches."""
 
-    __slots__ = ("_table", "asked", "column", "dropped", "matching", "query")
+    __slots__ = ("_table", "asked", "column", "matching", "query")
 
     def __init__(self, query: PodQuery, column: Column) -> None:
         self.query = query
         self.column = column
         self.matching: set[int] = set()
         self.asked = 0
-        self.dropped = False
-        """Whether the column was given up: it is no longer kept, and has to be asked for anew."""
         self._table: NDArray[np.bool_] | None = None
 
     def matches_set(self, sets: int) -> NDArray[np.bool_]:
@@ -54,7 +53,8 @@ class PodCount:
 class PodCounts:
     """The columns of all queries that are asked."""
 
-    def __init__(self, nodes: Table, pods: PodTable, label_sets: LabelSets) -> None:
+    def __init__(self, nodes: Table, pods: PodTable, label_sets: LabelSets, changes: Changes) -> None:
+        self._dropped = changes.queries
         self._nodes = nodes
         self._pods = pods
         self._label_sets = label_sets
@@ -76,11 +76,10 @@ class PodCounts:
         self.touch(found)
         return found
 
-    def touch(self, count: PodCount) -> bool:
-        """Notes that somebody who holds a count still uses it. False where it was dropped."""
+    def touch(self, count: PodCount) -> None:
+        """Notes that a count is still used. The topic `queries` says when counts were dropped."""
         self._clock += 1
         count.asked = self._clock
-        return not count.dropped
 
     def of_set(self, label_set: LabelSet) -> list[PodCount]:
         """The counts that a pod with these labels belongs to."""
@@ -135,8 +134,8 @@ class PodCounts:
 
     def _forget_unasked(self) -> None:
         oldest = sorted(self._counts.values(), key=lambda count: count.asked)[: MAX_QUERIES // 2]
+        self._dropped.change()
         for count in oldest:
-            count.dropped = True
             del self._counts[count.query]
             self._index.discard(narrowest(count.query), count.query)
             self._nodes.drop_column(count.column)

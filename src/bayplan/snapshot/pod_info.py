@@ -1,15 +1,15 @@
-"""What a pod means to the node it is on: computed once for all pods made from one template.
+"""PodInfo: what a pod means to the node it is on, computed once for all pods with the same signature.
 
 Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `pod_signature` encodes what
-it does read; pods with equal keys share one `PodInfo`, and the framework keeps its own results by the same
-key (`runtime/signature.py`).
+it does read; pods with equal signatures share one `PodInfo`, and the framework caches its results by the same
+signature (`runtime/signature_cache.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,6 +20,10 @@ from bayplan.api.saturation import LARGE_REQUEST
 from bayplan.snapshot.label_sets import LabelSet, LabelSets
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import TermSet, TermSets, carried_terms
+
+if TYPE_CHECKING:
+    from bayplan.snapshot.disks import Disk
+    from bayplan.snapshot.volume_ids import PodVolumes
 
 MAX_SIGNATURES: Final = 50_000
 """PodInfos kept at most; the older half goes when there are more."""
@@ -44,8 +48,10 @@ class PodInfo:
     """Whether it requests so much that sums over pods need care."""
     claims: tuple[str, ...]
     """`namespace/name` of each persistentVolumeClaim volume."""
-    kept: dict[Any, Any] = field(default_factory=dict)
-    """What others keep about this template, each under a key of its own."""
+    disks: Sequence[Disk] | None = None
+    """The disks it mounts; None until asked for (`snapshot/disks.py`)."""
+    limited_volumes: PodVolumes | None = None
+    """Its volumes whose number is limited on a node; None until asked for (`snapshot/volumes.py`)."""
 
 
 def _names_itself(pod: Pod) -> bool:

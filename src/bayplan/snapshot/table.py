@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bayplan.snapshot.changes import Topic
+
 FIRST_CAPACITY = 64
 
 
@@ -49,9 +51,13 @@ class Column:
 
 
 class Table:
-    """Rows numbered 0..high-1 that are taken and given back; a freed row is used again."""
+    """Rows numbered 0..high-1 that are taken and given back; a freed row is used again.
 
-    def __init__(self) -> None:
+    `size` changes when there are more rows.
+    """
+
+    def __init__(self, size: Topic | None = None) -> None:
+        self._size = size
         self.high = 0
         self.capacity = FIRST_CAPACITY
         self._free: list[int] = []
@@ -70,6 +76,8 @@ class Table:
             return self._free.pop()
         row = self.high
         self.high += 1
+        if self._size is not None:
+            self._size.change()
         if self.high > self.capacity:
             self.capacity *= 2
             for column in self._columns:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bayplan.api.pod import Pod, PodAffinityTerm
 from bayplan.api.selectors import NOTHING, Selector, compile_selector
 from bayplan.errors import SelectorError
+from bayplan.snapshot.changes import Changes
 from bayplan.snapshot.interning import SharedIds
 from bayplan.snapshot.label_sets import LabelSet, SelectorIndex
 from bayplan.snapshot.table import Column, Table
@@ -179,16 +180,16 @@ NO_TERMS: Final[MatchingTerms] = dict.fromkeys(TermKind, ())
 class CarriedTerms:
     """All terms that some placed pod carries.
 
-    A term whose last carrier has gone is dropped. `version` changes when a term appears or disappears.
+    A term whose last carrier is gone is dropped. The topic `terms` changes when a term appears or disappears.
     """
 
-    def __init__(self, nodes: Table) -> None:
+    def __init__(self, nodes: Table, changes: Changes) -> None:
         self._nodes = nodes
+        self._topic = changes.terms
         self._carriers: dict[CarriedTerm, TermCarriers] = {}
         self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
         self._matching: dict[LabelSet, tuple[int, Mapping[str, str], MatchingTerms]] = {}
         self._of_terms: dict[TermSet, tuple[int, list[TermCarriers]]] = {}
-        self.version = 0
 
     def __len__(self) -> int:
         return len(self._carriers)
@@ -203,7 +204,7 @@ class CarriedTerms:
 
     def _resolve(self, terms: TermSet) -> list[TermCarriers]:
         known = self._of_terms.get(terms)
-        if known is not None and known[0] == self.version:
+        if known is not None and known[0] >= self._topic.changed_at:
             return known[1]
         if len(self._of_terms) >= MAX_MATCHED:
             self._of_terms.clear()
@@ -213,16 +214,16 @@ class CarriedTerms:
             if carriers is None:
                 carriers = self._carriers[carried] = TermCarriers(carried, self._nodes.column(np.int64))
                 self._index.add(carried.term.selector, carried)
-                self.version += 1
+                self._topic.change()
             found.append(carriers)
-        self._of_terms[terms] = (self.version, found)
+        self._of_terms[terms] = (self._topic.clock.now, found)
         return found
 
     def _drop(self, carriers: TermCarriers) -> None:
         del self._carriers[carriers.carried]
         self._index.discard(carriers.carried.term.selector, carriers.carried)
         self._nodes.drop_column(carriers.column)
-        self.version += 1
+        self._topic.change()
         self._of_terms.clear()
 
     def matching(self, label_set: LabelSet, namespace_labels: Mapping[str, str]) -> MatchingTerms:
@@ -230,7 +231,7 @@ class CarriedTerms:
         if not self._carriers:
             return NO_TERMS
         known = self._matching.get(label_set)
-        if known is not None and known[0] == self.version and known[1] == namespace_labels:
+        if known is not None and known[0] >= self._topic.changed_at and known[1] == namespace_labels:
             return known[2]
         if len(self._matching) >= MAX_MATCHED + 2 * len(self._carriers):
             self._matching.clear()
@@ -239,5 +240,5 @@ class CarriedTerms:
             if carried.term.matches(label_set.namespace, label_set.labels, namespace_labels):
                 found[carried.kind].append(self._carriers[carried])
         matching = {kind: tuple(carriers) for kind, carriers in found.items()}
-        self._matching[label_set] = (self.version, namespace_labels, matching)
+        self._matching[label_set] = (self._topic.clock.now, namespace_labels, matching)
         return matching

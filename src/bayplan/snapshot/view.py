@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Taint
 from bayplan.api.pod import Pod
+from bayplan.snapshot.changes import NEVER
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import ABSENT, IdColumn, Lookup
 from bayplan.snapshot.label_sets import PodQuery
@@ -74,16 +75,15 @@ class LabelValues:
 class NodeColumns:
     """Columns over some rows (None: over all rows in use, those without a node among them)."""
 
-    __slots__ = ("_domains", "_domains_for", "_labels", "_rows", "_spread", "_spread_for", "cluster")
+    __slots__ = ("_domains", "_gathered_at", "_labels", "_rows", "_spread", "cluster")
 
     def __init__(self, cluster: Cluster, rows: IdColumn | None = None) -> None:
         self.cluster = cluster
         self._rows = rows
         self._labels: dict[str, LabelValues] = {}
         self._spread: dict[tuple[str, str, bytes], NDArray[Any]] = {}
-        self._spread_for = -1
         self._domains: dict[str, IdColumn] = {}
-        self._domains_for = -1
+        self._gathered_at = NEVER
 
     def __len__(self) -> int:
         return self.cluster.nodes.high if self._rows is None else len(self._rows)
@@ -148,9 +148,9 @@ class NodeColumns:
         """
         if len(table) > FEW_DOMAINS:
             return table.take(self.label(key).ids)
-        if self._spread_for != self.cluster.topology_version or len(self._spread) > MAX_SPREAD:
+        self._drop_outdated()
+        if len(self._spread) > MAX_SPREAD:
             self._spread.clear()
-            self._spread_for = self.cluster.topology_version
         place = (key, table.dtype.char, table.tobytes())
         found = self._spread.get(place)
         if found is None:
@@ -162,13 +162,19 @@ class NodeColumns:
         """The values of a label that occur, as places in a table for `by_domain`. None: there are many."""
         if len(self.cluster.nodes.label(key).values) >= FEW_DOMAINS:
             return None
-        if self._domains_for != self.cluster.topology_version:
-            self._domains.clear()
-            self._domains_for = self.cluster.topology_version
+        self._drop_outdated()
         found = self._domains.get(key)
         if found is None:
             found = self._domains[key] = np.unique(self.label(key).ids)
         return found
+
+    def _drop_outdated(self) -> None:
+        """What was gathered by label depends on the topology."""
+        changes = self.cluster.changes
+        if changes.topology.changed_at > self._gathered_at:
+            self._spread.clear()
+            self._domains.clear()
+        self._gathered_at = changes.clock.now
 
     def taints(self, lookup: Lookup[tuple[Taint, ...]]) -> IntColumn:
         """`lookup` (made by `taint_lookup`) of each node's list of taints."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.derived import Groups, LogReader, ObjectReader
+from bayplan.snapshot.derived import Groups, ObjectReader, changed_rows
 from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.volume_ids import ClaimedVolume, PodVolumes, VolumeId, limited_volumes, used_volume
@@ -45,8 +45,8 @@ class VolumeUses:
 
     def __init__(self, cluster: Cluster) -> None:
         self._nodes = cluster.nodes
-        self._usage = LogReader()
-        self._node_changes = LogReader()
+        changes = cluster.changes
+        self._freshness = changes.freshness(logs=(changes.usage, changes.nodes))
         self._on_row: dict[int, NodeVolumes] = {}
         self._counts: dict[str, Column] = {}
         self._rows: dict[VolumeId, set[int]] = {}
@@ -71,10 +71,7 @@ class VolumeUses:
 
     def update(self, cluster: Cluster) -> None:
         nodes, objects = cluster.nodes, cluster.objects
-        rows = {
-            *self._usage.changed(cluster.usage_log, nodes.high),
-            *self._node_changes.changed(cluster.node_log, nodes.high),
-        }
+        rows = set(changed_rows(self._freshness, cluster))
         volumes = {v.name for changed in self._volumes.changed(objects.of(PersistentVolume)) for v in changed}
         for key in self._changed_claims(objects, volumes):
             rows.update(self._claim_rows.get(key, ()))
@@ -187,12 +184,11 @@ def _volumes_in(cluster: Cluster, slot: int) -> PodVolumes:
     """The volumes of a placed pod that may count, found once for all pods of its template."""
     info = cluster.pods.info[slot]
     assert info is not None
-    found: PodVolumes | None = info.kept.get(VolumeUses)
-    if found is None:
+    if info.limited_volumes is None:
         pod = cluster.pods.pod[slot]
         assert pod is not None
-        found = info.kept[VolumeUses] = limited_volumes(pod)
-    return found
+        info.limited_volumes = limited_volumes(pod)
+    return info.limited_volumes
 
 
 def _move(rows_of: dict[_Thing, set[int]], row: int, before: Set[_Thing], now: Set[_Thing]) -> None:

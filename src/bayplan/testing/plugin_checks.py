@@ -35,6 +35,7 @@ from bayplan.runtime import calls
 from bayplan.runtime.profile import Step, points_of
 from bayplan.runtime.signature import PodSigner
 from bayplan.scheduler.core import CoreHandle
+from bayplan.snapshot.changes import Topic
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.one_node import OneNode
@@ -115,7 +116,7 @@ class Asked:
         found = calls.filter_rows(self.step, self.state, self.pod, view, reasons)
         if found is None:
             return [None] * len(view)
-        return [reasons.status(int(bits)) if bits else None for bits in found.why()]
+        return [reasons.status(int(bits)) if bits else None for bits in found.reason_ids()]
 
     def raw(self, view: NodeColumns) -> list[int]:
         found: list[int] = calls.score_rows(self.step, self.state, self.pod, view).tolist()
@@ -250,7 +251,8 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
     plugin = make(cluster)
     for pod in samples.pods:
         before = Asked(plugin, pod, cluster)
-        rules_version = cluster.rules_version
+        changes = cluster.changes
+        rules = max(changes.objects.changed_at, changes.terms.changed_at)
         if before.pre_filter is not SKIP_FOR_SIGNATURE:
             continue
         for number, other in enumerate(samples.pods):
@@ -261,7 +263,8 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
             )
             after = Asked(plugin, pod, cluster).pre_filter
             _require(
-                cluster.rules_version != rules_version or after is SKIP_FOR_SIGNATURE,
+                after is SKIP_FOR_SIGNATURE
+                or rules != max(changes.objects.changed_at, changes.terms.changed_at),
                 plugin,
                 pod,
                 f"PreFilter gave SKIP_FOR_SIGNATURE, and {after} when pod {other.key} had come",
@@ -449,8 +452,7 @@ def _fingerprint(cluster: Cluster) -> Any:
         {row: set(ports) for row, ports in cluster.used_ports.items()},
         dict(cluster.claim_uses),
         {row: list(slots) for row, slots in cluster.nominated.items()},
-        (cluster.usage_log.end, cluster.node_log.end, cluster.nomination_log.end),
-        (cluster.topology_version, cluster.images_version, cluster.objects.version),
+        [topic.changed_at for topic in vars(cluster.changes).values() if isinstance(topic, Topic)],
         len(cluster.terms),
     )
 

@@ -42,7 +42,7 @@ def wanting(zone: str, name: str = "p", **fields: Any) -> Pod:
 
 
 @BOTH
-@pytest.mark.parametrize("keep", [True, False], ids=["kept", "anew"])
+@pytest.mark.parametrize("cache", [True, False], ids=["cached", "uncached"])
 @virtual
 async def test_pods_land_in_the_zone_that_they_name(name: str, cache: bool) -> None:
     pods = [wanting(zone, f"p-{zone}-{i}") for i in range(3) for zone in "cab"]

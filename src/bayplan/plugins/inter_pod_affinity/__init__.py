@@ -12,8 +12,8 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from bayplan.plugin import (
     IntColumn,
     InterPodAffinityArgs,
     MatchingTerms,
-    Namespace,
     NodeColumns,
     Plugin,
     Pod,
@@ -45,14 +44,20 @@ from bayplan.plugin import (
     unresolvable,
 )
 from bayplan.plugins.inter_pod_affinity.hints import node_may_help, pod_may_help
-from bayplan.plugins.inter_pod_affinity.own_terms import NO_TERMS, PREFERENCES, OwnTerms, own_terms
-from bayplan.plugins.inter_pod_affinity.sums import Carried, Demands, Kept, Near, Pulls, Sums, refreshed
+from bayplan.plugins.inter_pod_affinity.own_terms import NO_TERMS, PREFERENCES, CachedOwnTerms, OwnTerms
+from bayplan.plugins.inter_pod_affinity.sums import (
+    CachedFilterState,
+    CachedScoreState,
+    CarrierCounts,
+    FilterState,
+    MatchCounts,
+    ScoreState,
+    Sums,
+)
 
 AFFINITY: Final = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
-
-KeptT = TypeVar("KeptT", Demands, Pulls)
 
 
 class InterPodAffinity(Plugin):
@@ -77,7 +82,8 @@ class InterPodAffinity(Plugin):
         own = self._own_terms(state, pod, cluster)
         if own.problem:
             return unresolvable(f"parsing pod: {own.problem}")
-        demands = self._kept(state, cluster, Demands, lambda: self._demands(own, state, pod, cluster))
+        cached = state.signature.get(CachedFilterState) or state.signature.put(CachedFilterState(cluster))
+        demands = cached.update(cluster, lambda: self._demands(own, state, pod, cluster))
         if demands is None:
             return SKIP_FOR_SIGNATURE
         if not demands.exist:
@@ -85,13 +91,13 @@ class InterPodAffinity(Plugin):
         state.write(self.name, demands)
         return None
 
-    def _demands(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> Demands | None:
+    def _demands(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> FilterState | None:
         """None where there can be none before pods with other terms come."""
         existing = self._carried(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]
         if not own.has_demands and not existing:
             return None
         sums = self._sums(state, cluster)
-        return Demands(
+        return FilterState(
             affinity=tuple(sums.of_query(query, key) for key, query in own.near_all),
             anti_affinity=tuple(sums.of_query(query, key) for key, query in own.near_any),
             existing=tuple(map(sums.of_carriers, existing)),
@@ -99,7 +105,7 @@ class InterPodAffinity(Plugin):
         )
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        demands: Demands = state.read(self.name)
+        demands: FilterState = state.read(self.name)
         refused: BoolColumn | None = None
         if demands.affinity:
             refused = self._too_far(demands, nodes)
@@ -118,7 +124,7 @@ class InterPodAffinity(Plugin):
 
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that the pod's terms mean, or whose terms mean the pod."""
-        demands: Demands = state.read(self.name)
+        demands: FilterState = state.read(self.name)
         minded = np.zeros(len(nodes), dtype=np.bool_)
         for near in (*demands.affinity, *demands.anti_affinity):
             minded |= nodes.of(near.count.column) != 0
@@ -126,7 +132,7 @@ class InterPodAffinity(Plugin):
             minded |= nodes.of(carriers.column) != 0
         return minded
 
-    def _too_far(self, demands: Demands, nodes: NodeColumns) -> BoolColumn:
+    def _too_far(self, demands: FilterState, nodes: NodeColumns) -> BoolColumn:
         """Rows without a pod that satisfies all terms in each term's domain, or without the label itself."""
         change = nodes.matching_change(demands.affinity[0].query)
         if isinstance(change, int):
@@ -146,7 +152,7 @@ class InterPodAffinity(Plugin):
         return lacks_key | unmet
 
     @staticmethod
-    def _too_far_as_it_is(demands: Demands, nodes: NodeColumns) -> BoolColumn:
+    def _too_far_as_it_is(demands: FilterState, nodes: NodeColumns) -> BoolColumn:
         """The same without a hypothesis. Without the label: too far."""
         anywhere = demands.satisfies_itself and not demands.matched_anywhere
         too_far: BoolColumn | None = None
@@ -160,7 +166,7 @@ class InterPodAffinity(Plugin):
         return too_far
 
     @staticmethod
-    def _any_near(nodes: NodeColumns, found: Iterable[tuple[Near | Carried, Any]]) -> BoolColumn:
+    def _any_near(nodes: NodeColumns, found: Iterable[tuple[MatchCounts | CarrierCounts, Any]]) -> BoolColumn:
         result: BoolColumn | None = None
         for near, change in found:
             if isinstance(change, int):
@@ -172,7 +178,7 @@ class InterPodAffinity(Plugin):
             result = here if result is None else result | here
         return np.zeros(len(nodes), dtype=np.bool_) if result is None else result
 
-    def _kept_away(self, pod: Pod, demands: Demands, nodes: NodeColumns) -> BoolColumn | None:
+    def _kept_away(self, pod: Pod, demands: FilterState, nodes: NodeColumns) -> BoolColumn | None:
         existing = demands.existing
         added = nodes.added_terms()
         if added:
@@ -183,8 +189,8 @@ class InterPodAffinity(Plugin):
 
     @staticmethod
     def _only_supposed(
-        pod: Pod, cluster: Cluster, existing: Iterable[Carried], added: Iterable[CarriedTerm]
-    ) -> Iterator[Carried]:
+        pod: Pod, cluster: Cluster, existing: Iterable[CarrierCounts], added: Iterable[CarriedTerm]
+    ) -> Iterator[CarrierCounts]:
         """Pods that are only supposed to be there may bring terms that nobody carries yet."""
         known = {term.carried for term in existing}
         labels = cluster.namespace_labels(pod.namespace)
@@ -192,7 +198,7 @@ class InterPodAffinity(Plugin):
             if carried.kind is not TermKind.REQUIRED_ANTI_AFFINITY or carried in known:
                 continue
             if carried.term.matches(pod.namespace, pod.labels, labels):
-                yield Carried(carried.term.topology_key, carried, None)
+                yield CarrierCounts(carried.term.topology_key, carried, None)
 
     # Scoring
 
@@ -203,7 +209,8 @@ class InterPodAffinity(Plugin):
             return SKIP_FOR_SIGNATURE
         if own.problem:
             return failure(own.problem)
-        pulls = self._kept(state, cluster, Pulls, lambda: self._pulls(own, state, pod, cluster))
+        cached = state.signature.get(CachedScoreState) or state.signature.put(CachedScoreState(cluster))
+        pulls = cached.update(cluster, lambda: self._pulls(own, state, pod, cluster))
         if pulls is None:
             return SKIP_FOR_SIGNATURE
         tables: dict[str, IntColumn] = {}
@@ -217,18 +224,18 @@ class InterPodAffinity(Plugin):
         state.write((self.name, "scores"), tables)
         return None
 
-    def _pulls(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> Pulls | None:
+    def _pulls(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> ScoreState | None:
         """None where nothing pulls before pods with other terms come."""
         sums, carried = self._sums(state, cluster), self._carried(state, pod, cluster)
         carriers = [
             *((sign * found.carried.weight, found) for kind, sign in PREFERENCES for found in carried[kind]),
             *((self.args.hard_pod_affinity_weight, found) for found in carried[TermKind.REQUIRED_AFFINITY]),
         ]
-        found: tuple[tuple[int, Near | Carried], ...] = (
+        found: tuple[tuple[int, MatchCounts | CarrierCounts], ...] = (
             *((weight, sums.of_query(query, key)) for weight, key, query in own.preferred),
             *((weight, sums.of_carriers(one)) for weight, one in carriers if weight),
         )
-        return Pulls(found) if found else None
+        return ScoreState(found) if found else None
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         total: IntColumn | None = None
@@ -256,35 +263,12 @@ class InterPodAffinity(Plugin):
 
     # Terms and counts
 
-    def _kept(
-        self, state: CycleState, cluster: Cluster, kind: type[KeptT], make: Callable[[], KeptT | None]
-    ) -> KeptT | None:
-        """What is kept of this kind for the pod's template, its sums up to date.
-
-        Made anew once namespaces, the terms that pods carry or the nodes' labels have changed.
-        """
-        versions = (cluster.rules_version, cluster.topology_version)
-        known: Kept[KeptT | None] | None = state.kept.get((self.name, kind))
-        if known is not None and known.versions == versions:
-            for part in known.sums:
-                if not refreshed(part, cluster):
-                    break
-            else:
-                return known.content
-        found = make()
-        state.kept[self.name, kind] = Kept(versions, found, found.parts() if found is not None else ())
-        return found
-
     def _own_terms(self, state: CycleState, pod: Pod, cluster: Cluster) -> OwnTerms:
         """The pod's terms with their namespaces resolved: names of namespaces instead of selectors."""
         if pod.spec.affinity is None:
             return NO_TERMS
-        version = cluster.objects.of(Namespace).version
-        known = state.kept.get((self.name, "own"))
-        if known is None or known[0] != version:
-            known = state.kept[self.name, "own"] = (version, own_terms(pod, cluster))
-        own: OwnTerms = known[1]
-        return own
+        cached = state.signature.get(CachedOwnTerms) or state.signature.put(CachedOwnTerms(cluster))
+        return cached.update(pod, cluster)
 
     def _carried(self, state: CycleState, pod: Pod, cluster: Cluster) -> MatchingTerms:
         """Terms of pods already there that mean the incoming pod."""
@@ -294,10 +278,7 @@ class InterPodAffinity(Plugin):
         return cluster.terms.matching(label_set, cluster.namespace_labels(pod.namespace))
 
     def _sums(self, state: CycleState, cluster: Cluster) -> Sums:
-        known: Sums | None = state.kept.get((self.name, "sums"))
-        if known is None or known.topology_version != cluster.topology_version:
-            known = state.kept[self.name, "sums"] = Sums(cluster)
-        return known
+        return state.signature.get(Sums) or state.signature.put(Sums(cluster))
 
 
 def _shares(scores: IntColumn, lowest: int, highest: int) -> IntColumn:

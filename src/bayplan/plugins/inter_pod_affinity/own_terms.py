@@ -53,6 +53,23 @@ class OwnTerms:
 NO_TERMS: Final = OwnTerms()
 
 
+class CachedOwnTerms:
+    """The terms for pods of one signature; namespace selectors depend on the Namespace objects."""
+
+    __slots__ = ("_freshness", "_terms")
+
+    def __init__(self, cluster: Cluster) -> None:
+        changes = cluster.changes
+        self._freshness = changes.freshness((changes.kind(Namespace),))
+        self._terms = NO_TERMS
+
+    def update(self, pod: Pod, cluster: Cluster) -> OwnTerms:
+        if not self._freshness.is_current:
+            self._terms = own_terms(pod, cluster)
+            self._freshness.mark_current()
+        return self._terms
+
+
 def own_terms(pod: Pod, cluster: Cluster) -> OwnTerms:
     terms: dict[TermKind, tuple[tuple[int, AffinityTerm], ...]] = {}
     problems = []

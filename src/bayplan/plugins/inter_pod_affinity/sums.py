@@ -1,7 +1,8 @@
-"""How many pods that matter to a template are in each domain, kept from pod to pod."""
+"""How many pods that matter to a signature are in each domain; cached from pod to pod."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -10,11 +11,9 @@ from bayplan.plugin import CarriedTerm, Cluster, DomainSums, PodCount, PodQuery,
 MAX_SUMS: Final = 512
 """Sums kept for a template at most. Terms and namespaces come and go; what is asked for is made again."""
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class MatchCounts:
     """How many of the pods that a query means are in each domain of a key."""
 
     topology_key: str
@@ -24,7 +23,7 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarrierCounts:
     """How many pods in each domain carry a term that means the incoming pod."""
 
     topology_key: str
@@ -34,12 +33,12 @@ class Carried:
 
 
 @dataclass(slots=True)
-class Demands:
+class FilterState:
     """What filtering looks at. Kept for a template; only the sums follow the pods that come and go."""
 
-    affinity: tuple[Near, ...]
-    anti_affinity: tuple[Near, ...]
-    existing: tuple[Carried, ...]
+    affinity: tuple[MatchCounts, ...]
+    anti_affinity: tuple[MatchCounts, ...]
+    existing: tuple[CarrierCounts, ...]
     """Required anti-affinity of pods already there."""
     satisfies_itself: bool
 
@@ -55,68 +54,105 @@ class Demands:
             return True
         return any(term.sums is not None and term.sums.total for term in self.existing)
 
-    def parts(self) -> tuple[Near | Carried, ...]:
+    def counts(self) -> tuple[MatchCounts | CarrierCounts, ...]:
         return (*self.affinity, *self.anti_affinity, *self.existing)
 
 
 @dataclass(slots=True)
-class Pulls:
-    """What draws a pod to domains or away from them, each with its weight. Kept like `Demands`."""
+class ScoreState:
+    """What draws a pod to domains or away from them, each with its weight. Kept like `FilterState`."""
 
-    all: tuple[tuple[int, Near | Carried], ...]
+    all: tuple[tuple[int, MatchCounts | CarrierCounts], ...]
 
-    def parts(self) -> tuple[Near | Carried, ...]:
+    def counts(self) -> tuple[MatchCounts | CarrierCounts, ...]:
         return tuple(pull for _, pull in self.all)
 
 
-@dataclass(slots=True)
-class Kept(Generic[T]):
-    """Something with sums that is kept for a template, until one of the versions changes."""
-
-    versions: tuple[int, int]
-    content: T
-    sums: tuple[Near | Carried, ...]
+T = TypeVar("T", FilterState, ScoreState)
 
 
 class Sums:
-    """Sums over domains for a pod's template, until a node comes, goes or changes its labels."""
+    """Sums over domains for pods of one signature. They are brought up to date when they are asked for."""
 
-    __slots__ = ("_by_carriers", "_by_query", "_cluster", "topology_version")
+    __slots__ = ("_by_carriers", "_by_query", "_cluster", "_freshness")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.topology_version = cluster.topology_version
-        self._by_query: dict[tuple[int, str], Near] = {}
-        self._by_carriers: dict[TermCarriers, Carried] = {}
+        changes = cluster.changes
+        self._freshness = changes.freshness((changes.queries, changes.terms, changes.topology))
+        self._by_query: dict[tuple[int, str], MatchCounts] = {}
+        self._by_carriers: dict[TermCarriers, CarrierCounts] = {}
 
-    def of_query(self, query: PodQuery, key: str) -> Near:
+    def of_query(self, query: PodQuery, key: str) -> MatchCounts:
         """For a query object that stays the same: they are told apart by identity."""
+        self._drop_outdated()
         cluster = self._cluster
         known = self._by_query.get((id(query), key))
-        if known is None or not refreshed(known, cluster):
+        if known is None:
             count = cluster.count(query)
             if len(self._by_query) >= MAX_SUMS:
                 self._by_query.clear()
-            sums = DomainSums(cluster.nodes, cluster.usage_log, count.column, cluster.nodes.label(key))
-            known = self._by_query[id(query), key] = Near(key, query, count, sums)
+            sums = DomainSums(cluster.nodes, cluster.changes, count.column, cluster.nodes.label(key))
+            known = self._by_query[id(query), key] = MatchCounts(key, query, count, sums)
+        update(known, cluster)
         return known
 
-    def of_carriers(self, carriers: TermCarriers) -> Carried:
+    def of_carriers(self, carriers: TermCarriers) -> CarrierCounts:
+        self._drop_outdated()
         known = self._by_carriers.get(carriers)
         if known is None:
             if len(self._by_carriers) >= MAX_SUMS:
                 self._by_carriers.clear()
             cluster, key = self._cluster, carriers.carried.term.topology_key
-            sums = DomainSums(cluster.nodes, cluster.usage_log, carriers.column, cluster.nodes.label(key))
-            known = self._by_carriers[carriers] = Carried(key, carriers.carried, sums)
-        refreshed(known, self._cluster)
+            sums = DomainSums(cluster.nodes, cluster.changes, carriers.column, cluster.nodes.label(key))
+            known = self._by_carriers[carriers] = CarrierCounts(key, carriers.carried, sums)
+        update(known, self._cluster)
         return known
 
+    def _drop_outdated(self) -> None:
+        if not self._freshness.is_current:
+            self._by_query.clear()
+            self._by_carriers.clear()
+            self._freshness.mark_current()
 
-def refreshed(part: Near | Carried, cluster: Cluster) -> bool:
-    """Brings sums up to date. False where their counts were dropped, and have to be asked for again."""
-    if isinstance(part, Near) and not cluster.counts.touch(part.count):
-        return False
-    if part.sums is not None:
-        part.sums.refresh()
-    return True
+
+class CachedState(Generic[T]):
+    """The state of Filter or Score for pods of one signature; its sums follow the pods that come and go."""
+
+    __slots__ = ("_freshness", "state")
+
+    def __init__(self, cluster: Cluster) -> None:
+        changes = cluster.changes
+        self._freshness = changes.freshness(
+            (changes.objects, changes.terms, changes.topology, changes.queries)
+        )
+        self.state: T | None = None
+
+    def update(self, cluster: Cluster, make: Callable[[], T | None]) -> T | None:
+        if not self._freshness.is_current:
+            self.state = make()
+            self._freshness.mark_current()
+        elif self.state is not None:
+            for counts in self.state.counts():
+                update(counts, cluster)
+        return self.state
+
+
+class CachedFilterState(CachedState[FilterState]):
+    """For Filter."""
+
+    __slots__ = ()
+
+
+class CachedScoreState(CachedState[ScoreState]):
+    """For Score."""
+
+    __slots__ = ()
+
+
+def update(counts: MatchCounts | CarrierCounts, cluster: Cluster) -> None:
+    """Brings sums up to date."""
+    if isinstance(counts, MatchCounts):
+        cluster.counts.touch(counts.count)
+    if counts.sums is not None:
+        counts.sums.refresh()

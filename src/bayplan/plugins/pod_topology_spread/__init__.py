@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from bayplan.plugin import (
     DO_NOT_SCHEDULE,
     MAX_SCORE,
-    OWNER_KINDS,
     SCHEDULE_ANYWAY,
     SKIP,
     SKIP_FOR_SIGNATURE,
@@ -288,30 +287,14 @@ class PodTopologySpread(Plugin):
     def _counts(self, state: CycleState, pod: Pod, nodes: NodeColumns, action: str) -> Counts | None:
         """The counts for the pod's constraints with this action; None where it has none."""
         cluster = nodes.cluster
+        known = state.signature.get(Counts, action)
+        if known is not None and known.is_current(cluster):
+            return known if known.domains else None
         by_default = not pod.spec.topology_spread_constraints
-        known: Counts | None = state.kept.get((self.name, action))
-        if known is not None and self._same_owners(known, cluster, by_default):
-            if not known.domains:
-                return None
-            if known.hold(cluster):
-                return known
         constraints = self._constraints(pod, cluster, action)
-        made = Counts(
-            topology_version=cluster.topology_version,
-            objects_version=cluster.objects.version,
-            owners=cluster.objects.versions(OWNER_KINDS),
-            domains=self._domains(pod, cluster, constraints, action),
-        )
-        state.kept[self.name, action] = made
+        made = Counts(self._domains(pod, cluster, constraints, action), cluster, by_default)
+        state.signature.put(made, action)
         return made if made.domains else None
-
-    @staticmethod
-    def _same_owners(known: Counts, cluster: Cluster, by_default: bool) -> bool:
-        """Whether the pod is still known by the same selectors."""
-        if not by_default or known.objects_version == cluster.objects.version:
-            return True
-        known.objects_version = cluster.objects.version
-        return known.owners == cluster.objects.versions(OWNER_KINDS)
 
     def _domains(
         self, pod: Pod, cluster: Cluster, constraints: Sequence[SpreadConstraint], action: str
@@ -340,7 +323,7 @@ class PodTopologySpread(Plugin):
             sums = None
             if count is not None and (filtering or not constraint.by_host):
                 # Scores by host look at the node itself, not at a domain.
-                sums = DomainSums(cluster.nodes, cluster.usage_log, count.column, label, eligible)
+                sums = DomainSums(cluster.nodes, cluster.changes, count.column, label, eligible)
             ids = label.column.read[eligible]
             found.append(Domains(constraint, eligible, count, sums, np.unique(ids[ids >= 0])))
         return tuple(found)

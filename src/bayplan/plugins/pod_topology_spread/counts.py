@@ -1,4 +1,4 @@
-"""How many matching pods each domain holds, for the constraints of a pod's template; kept from pod to pod."""
+"""How many matching pods each domain holds, for the constraints of a signature; cached from pod to pod."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.plugin import (
+    OWNER_KINDS,
     BoolColumn,
     Cluster,
     DomainSums,
@@ -56,22 +57,30 @@ class Domains:
         return np.zeros(values + 1, dtype=np.int64) if self.sums is None else self.sums.sums
 
 
-@dataclass(slots=True)
 class Counts:
-    """What is kept for a pod's template while no node comes, goes or changes its labels or taints."""
+    """The counts for pods of one signature: for their own constraints, or for the defaults."""
 
-    topology_version: int
-    objects_version: int
-    owners: tuple[int, ...]
-    domains: tuple[Domains, ...]
-    limits: tuple[Limit, ...] | None = None
-    scoring: Scoring | None = None
+    __slots__ = ("_freshness", "domains", "limits", "scoring")
 
-    def hold(self, cluster: Cluster) -> bool:
-        """Whether they still do: nothing they depend on has changed, and no column was dropped."""
-        return self.topology_version == cluster.topology_version and all(
-            domains.count is None or cluster.counts.touch(domains.count) for domains in self.domains
-        )
+    def __init__(self, domains: tuple[Domains, ...], cluster: Cluster, by_default: bool) -> None:
+        self.domains = domains
+        self.limits: tuple[Limit, ...] | None = None
+        self.scoring: Scoring | None = None
+        changes = cluster.changes
+        # Default constraints count the pods that the owners of the pod select.
+        owners = changes.kinds(OWNER_KINDS) if by_default else ()
+        on_nodes = (changes.topology, changes.queries) if domains else ()
+        self._freshness = changes.freshness((*owners, *on_nodes))
+        self._freshness.mark_current()
+
+    def is_current(self, cluster: Cluster) -> bool:
+        """Whether nothing has changed but pods that came and went, which the sums follow."""
+        if not self._freshness.is_current:
+            return False
+        for domains in self.domains:
+            if domains.count is not None:
+                cluster.counts.touch(domains.count)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
