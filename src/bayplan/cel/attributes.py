@@ -52,10 +52,15 @@ class Attribute:
         self._metered = metered
         self._base_cost = base_cost
         self._lookups: list[tuple[Lookup, bool]] = []
+        self._names: list[str] = []
+        """The keys, as far as they are constant strings that must be there."""
         self._test_only = False
 
-    def add(self, lookup: Lookup, optional: bool) -> Attribute:
+    def add(self, lookup: Lookup, optional: bool, key: Value = None) -> Attribute:
+        """Adds a key; its value is given where it is constant."""
         self._lookups.append((lookup, optional))
+        if type(key) is str and not optional:
+            self._names.append(key)
         return self
 
     def test(self, lookup: Lookup) -> Attribute:
@@ -76,6 +81,8 @@ class Attribute:
         resolve = _presence(lookups, self._metered) if self._test_only else _chain(lookups, self._metered)
         cost = 0 if self._test_only else base_cost
         if not self._metered:
+            if len(self._names) == len(lookups):
+                return _named_chain(base, tuple(self._names), resolve)
             return lambda variables: resolve(variables, base(variables))
 
         def metered(variables: Variables) -> Value:
@@ -96,9 +103,9 @@ class Conditional:
         self._condition = condition
         self._branches = (then, otherwise)
 
-    def add(self, lookup: Lookup, optional: bool) -> Conditional:
+    def add(self, lookup: Lookup, optional: bool, key: Value = None) -> Conditional:
         for branch in self._branches:
-            branch.add(lookup, optional)
+            branch.add(lookup, optional, key)
         return self
 
     def test(self, lookup: Lookup) -> Conditional:
@@ -197,6 +204,28 @@ def _chain(lookups: tuple[tuple[Lookup, bool], ...], metered: bool) -> Callable[
         return Optional(value) if is_optional else value
 
     return resolve
+
+
+def _named_chain(base: Step, names: tuple[str, ...], resolve: Callable[[Variables, Value], Value]) -> Step:
+    """The chain that selectors are made of, `device.attributes["d"].model`, in one loop without calls."""
+    if not names:
+        return base
+
+    def find(variables: Variables) -> Value:
+        value = base(variables)
+        if type(value) is Optional:
+            return resolve(variables, value)
+        for name in names:
+            kind = type(value)
+            if kind is DefaultMap:
+                value = value.get(name, DefaultMap.EMPTY)
+            elif kind is dict and name in value:
+                value = value[name]
+            else:
+                value = look_up(value, name, False)
+        return value
+
+    return find
 
 
 def _plain_chain(lookups: tuple[Lookup, ...]) -> Callable[[Variables, Value], Value]:

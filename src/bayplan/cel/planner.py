@@ -50,6 +50,8 @@ from bayplan.cel.values import (
 _CONVERSIONS: Final = frozenset(
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
 )
+_FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr"})
+"""Functions of constants that are computed while planning, where nobody counts what they cost."""
 _FULL_TYPE_NAMES: Final = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
 _REGEX: Final = frozenset({"matches", "find", "findAll"})
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
@@ -161,7 +163,7 @@ class _Planner:
             return named
         operand = self._attribute(expr.operand)
         lookup = constant_lookup(expr.field_name)
-        return operand.test(lookup) if expr.test_only else operand.add(lookup, False)
+        return operand.test(lookup) if expr.test_only else operand.add(lookup, False, expr.field_name)
 
     def _attribute(self, expr: Expr) -> Attribute | Conditional:
         """The plan of an operand whose keys are looked up: itself if it is a chain already."""
@@ -217,7 +219,7 @@ class _Planner:
         key = self.plan(call.args[1])
         optional = call.function != "_[_]"
         if isinstance(key, _Constant):
-            return operand.add(constant_lookup(key.value), optional)
+            return operand.add(constant_lookup(key.value), optional, key.value)
         step = key.branch_step() if isinstance(key, Attribute | Conditional) else key.step()
         return operand.add(lambda variables, value, test: look_up(value, step(variables), test), optional)
 
@@ -230,6 +232,12 @@ class _Planner:
                 return membership
         if call.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], _Constant):
             return _Constant(_converted(call.function, plans[0].value))
+        if (
+            call.function in _FOLDED
+            and not self._metered
+            and all(isinstance(each, _Constant) for each in plans)
+        ):
+            return self._folded(call.function, [each.step()({}) for each in plans])
         steps = [each.step() for each in plans]
         if call.function == "_==_":
             function: Callable[..., Value] = equal
@@ -239,7 +247,18 @@ class _Planner:
             function = FUNCTIONS[call.function]
         if self._metered:
             return _Computed(_metered_call(call, function, steps))
+        if call.function in ("_==_", "_!=_") and isinstance(plans[1], _Constant):
+            constant = plans[1].value
+            if type(constant) in (str, int):
+                return _Computed(_compared_with(steps[0], constant, function, call.function == "_==_"))
         return _Computed(_plain_call(function, steps))
+
+    def _folded(self, function: str, args: list[Value]) -> _Plan:
+        """A constant such as `quantity("40Gi")`; where it fails, it does so when it is evaluated."""
+        try:
+            return _Constant(FUNCTIONS[function](*args))
+        except EvaluationError:
+            return _Computed(lambda _: FUNCTIONS[function](*args))
 
     def _list(self, expr: ListExpr) -> _Plan:
         plans = [self.plan(element) for element in expr.elements]
@@ -424,6 +443,17 @@ def _plain_call(function: Callable[..., Value], steps: list[Step]) -> Step:
             return lambda variables: function(one(variables), other(variables))
         case _:
             return lambda variables: function(*[step(variables) for step in steps])
+
+
+def _compared_with(step: Step, constant: str | int, function: Callable[..., Value], wanted: bool) -> Step:
+    """`x == "constant"` or `!=`, the most common comparison: values of the same type are compared at once."""
+    kind = type(constant)
+
+    def evaluate(variables: Variables) -> Value:
+        value = step(variables)
+        return (value == constant) is wanted if type(value) is kind else function(value, constant)
+
+    return evaluate
 
 
 def _metered_call(call: Call, function: Callable[..., Value], steps: list[Step]) -> Step:

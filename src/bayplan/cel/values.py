@@ -157,6 +157,8 @@ def compare(one: Value, other: Value) -> int:
         EvaluationError: they have none.
     """
     kind, other_kind = type(one), type(other)
+    if kind is int and other_kind is int:
+        return int(one > other) - int(one < other)
     if kind in _NUMBERS and other_kind in _NUMBERS:
         if math.isnan(one) or math.isnan(other):
             raise EvaluationError("NaN values cannot be ordered")
