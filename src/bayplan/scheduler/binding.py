@@ -174,6 +174,8 @@ class Bindings:
     async def _wait_and_bind(self, attempt: Attempt) -> None:
         context, pod = self._context, attempt.pod
         try:
+            if self._failures.is_writing(pod.uid):
+                await self._failures.written(pod.uid)
             works = self._pre_flight(attempt)
             if works or attempt.waiting is not None:
                 await self._set_expected_node(attempt)

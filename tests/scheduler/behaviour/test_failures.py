@@ -287,3 +287,19 @@ async def test_many_failures_at_once_are_all_written() -> None:
         await world.create(*pods)
         await world.after(1)
         assert {world.message(name)[:10] for name in world.names()} == {"0/1 nodes "}
+
+
+@virtual
+async def test_a_pod_is_not_bound_before_the_status_of_its_last_attempt_is_written() -> None:
+    """Otherwise a bound pod could be marked as unschedulable."""
+    async with running() as world:
+        world.cluster.will_answer("patch", Answer(seconds=5))
+        await world.create(make_pod("p"))
+        await world.create(make_node("n"))
+        await world.after(3)
+        assert world.attempts("p") == 2
+        assert world.node_of("p") == ""
+        await world.after(3)
+        assert world.node_of("p") == "n"
+        (condition,) = [c for c in world.pod("p").status.conditions if c.type == "PodScheduled"]
+        assert condition.status == "True"
