@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bayplan.api.meta import LabelSelector
 from bayplan.api.pod import Affinity, PodAffinityTerm
+from bayplan.api.selectors import Selector
 from bayplan.plugin import (
     SKIP,
     SKIP_FOR_SIGNATURE,
@@ -34,6 +35,7 @@ from bayplan.plugins.inter_pod_affinity import (
     EXISTING_ANTI_AFFINITY,
     InterPodAffinity,
 )
+from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import (
     make_expression,
     make_namespace,
@@ -900,3 +902,30 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
         for other in added[node.name]:
             plain.change(other, node, 1)
         assert (None if status is None else (status.code, status.reasons)) == plain.verdict(node), node.name
+
+
+def test_the_cost_of_terms_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Required terms with a topology key each: all keys ask for the same pods, by one query of all terms."""
+    hashed = 0
+
+    def counted(selector: Selector) -> int:
+        nonlocal hashed
+        hashed += 1
+        return selector._hash
+
+    monkeypatch.setattr(Selector, "__hash__", counted)
+    terms = [
+        make_pod_term(f"k{i}", make_selector({}, make_expression("app", "In", "a", f"x{i}")))
+        for i in range(200)
+    ]
+    core = SchedulingCore()
+    core.load(
+        [
+            make_node("n", labels={f"k{i}": "v" for i in range(200)}),
+            make_pod("there", labels={"app": "a"}, node="n"),
+        ]
+    )
+    for name in ("p", "q"):
+        pod = make_pod(name, labels={"name": name}, affinity=make_pod_affinity(required=terms))
+        assert core.decide(pod).node_name == "n"
+    assert hashed < 20 * len(terms)

@@ -94,7 +94,7 @@ class LocalCluster:
             self._start_machines()
             self._make_nodes()
             if self._settings.schedules:
-                self._start_scheduler()
+                stack.enter_context(self._start_scheduler().watchdog)
                 await self._synced()
             self._stack = stack.pop_all()
         return self
@@ -115,7 +115,7 @@ class LocalCluster:
             if node["metadata"]["name"] not in there:
                 api.create(NODES, node)
 
-    def _start_scheduler(self) -> None:
+    def _start_scheduler(self) -> Scheduler:
         settings = self._settings
         self.scheduler = Scheduler(
             EmbeddedCluster(self.server.api),
@@ -126,6 +126,7 @@ class LocalCluster:
             on_binding=self._outcomes.progressed,
         )
         self._start(self.scheduler.run(), "scheduler")
+        return self.scheduler
 
     async def _synced(self) -> None:
         """Waits until the scheduler knows everything. Raises what breaks before: it would wait for ever."""

@@ -79,8 +79,9 @@ class Process:
         async with cluster:
             scheduler = self._make_scheduler(cluster)
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, tell_all, scheduler)
-            async with self._make_endpoints(scheduler, election):
-                await self._live(scheduler, election)
+            with scheduler.watchdog:
+                async with self._make_endpoints(scheduler, election):
+                    await self._live(scheduler, election)
         if election is None:
             raise FinishedError("finished without leader elect")
         log(_log, logging.INFO, "Requested to terminate, exiting")

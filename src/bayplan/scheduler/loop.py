@@ -65,6 +65,7 @@ from bayplan.scheduler.observing import ExtensionPointMetrics, MeasuredQueue
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
+from bayplan.scheduler.watchdog import Watchdog
 from bayplan.snapshot.cluster import Cluster
 
 OTHER_KINDS: Final[tuple[type[Object], ...]] = (
@@ -150,6 +151,8 @@ class Scheduler:
         self._work = asyncio.Event()
         """Has the loop look at the queue: a pod may be ready, or may have to be woken earlier than before."""
         self._stopped = False
+        self.watchdog = Watchdog()
+        """To be entered by whoever wants to be told of cycles that take too long."""
         self._deferrals = Deferrals()
         self.pods: Informer[Pod]
         queue = SchedulingQueue(
@@ -373,11 +376,13 @@ class Scheduler:
         if context.cache.is_assumed(pod.metadata.uid):
             context.queue.done(pod.uid)
             return
+        self.watchdog.pod = pod
         try:
             decision = await self._ask(framework, pod) if self._extenders else decide(framework, pod)
         except Exception as error:
             _log.exception("the attempt to schedule pod %s broke", pod.key)
             decision = error_decision(pod, describe(error))
+        self.watchdog.pod = None
         if context.metrics.enabled:
             context.metrics.algorithm(context.loop.time() - started)
         if self._on_decision is not None:
@@ -407,7 +412,10 @@ class Scheduler:
             try:
                 request = next(cycle)
                 while True:
-                    request = cycle.send(await self._extenders.answer(request))
+                    self.watchdog.pod = None
+                    answer = await self._extenders.answer(request)
+                    self.watchdog.pod = pod
+                    request = cycle.send(answer)
             except StopIteration as end:
                 decision: Decision = end.value
                 return decision

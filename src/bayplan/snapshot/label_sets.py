@@ -9,7 +9,7 @@ carry it (for a new selector), and from a label to the selectors that insist on 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from bayplan.api.selectors import EVERYTHING, Operator, Selector
@@ -50,6 +50,14 @@ class PodQuery:
 
     parts: tuple[PodSelector, ...]
     alive: bool = False
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.parts, self.alive)))
+
+    def __hash__(self) -> int:
+        # A pod with thousands of terms asks one query of as many parts for each topology key.
+        return self._hash
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return all(part.matches(namespace, labels) for part in self.parts)

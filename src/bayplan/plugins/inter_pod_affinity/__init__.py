@@ -97,8 +97,10 @@ class InterPodAffinity(Plugin):
         if not own.has_demands and not existing:
             return None
         sums = self._sums(state, cluster)
+        # All keys have the same query, which may have thousands of parts: it is looked up once.
+        count = cluster.count(own.near_all[0][1]) if own.near_all else None
         return FilterState(
-            affinity=tuple(sums.of_query(query, key) for key, query in own.near_all),
+            affinity=tuple(sums.of_query(query, key, count) for key, query in own.near_all),
             anti_affinity=tuple(sums.of_query(query, key) for key, query in own.near_any),
             existing=tuple(map(sums.of_carriers, existing)),
             satisfies_itself=own.satisfies_itself,
