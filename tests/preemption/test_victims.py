@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pytest
 
 from bayplan.framework.node_statuses import PASS, NodeStatuses
 from bayplan.framework.status import Code, Status
-from bayplan.plugin import Hypothesis, Pod
+from bayplan.plugin import Cluster, Hypothesis, Pod
 from bayplan.preemption.victims import NO_VICTIMS, PRIORITY_OFFSET
 from bayplan.testing.builders import make_node, make_pdb
 
@@ -104,6 +105,31 @@ def test_budgets_come_first(allowed: int, expected: list[str], violations: int) 
     cluster.objects.put(make_pdb("web", WEB, allowed=allowed))
     found = run(cluster, 5, room_for(2))
     assert (victims(cluster, found), found.violations.tolist()) == ({"n": expected}, [violations])
+
+
+@pytest.mark.parametrize("nodes", [1, 12], ids=["few nodes", "many nodes"])
+def test_of_equally_important_victims_those_that_violate_a_budget_come_first(nodes: int) -> None:
+    """Importance comes before that: the pod of priority 1 and the one that started earlier stay ahead."""
+    web = {"app": "web"}
+    cluster = Cluster()
+    for number in range(nodes):
+        cluster.set_node(make_node(f"n{number}", cpu=5))
+        for pod in (
+            low("plain", started=5),
+            low("web", started=5, labels=web),
+            low("old", started=1),
+            low("high", 1),
+            low("last", started=5),
+        ):
+            name = f"{pod.name}-{number}"
+            metadata = msgspec.structs.replace(pod.metadata, name=name, uid=name)
+            cluster.add_pod(msgspec.structs.replace(pod, metadata=metadata), f"n{number}")
+    cluster.objects.put(make_pdb("budget", web))
+    found = victims(cluster, run(cluster, 5, room_for(5)))
+    assert found == {
+        f"n{number}": [f"{name}-{number}" for name in ("high", "old", "web", "plain", "last")]
+        for number in range(nodes)
+    }
 
 
 def test_what_is_lost_on_each_node() -> None:

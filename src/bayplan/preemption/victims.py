@@ -106,7 +106,7 @@ def _summary(
     _reprieve(evicted, breaks_budget, filter_hypothesis)
     gone = evicted.signs < 0
     pods = evicted.cluster.pods
-    slots = evicted.slots[gone]
+    slots = _most_important_first(evicted, gone, breaks_budget)
     starts = np.zeros(count + 1, dtype=np.intp)
     per_row = np.zeros(count, dtype=np.intp)
     ones = np.ones(len(evicted.slots), dtype=np.int64)
@@ -146,6 +146,24 @@ def _summary(
         )
         result.violations[with_victims] = np.add.reduceat(breaks_budget[gone].astype(np.int64), first)
     return result
+
+
+def _most_important_first(
+    evicted: Hypothesis, gone: NDArray[np.bool_], breaks_budget: NDArray[np.bool_]
+) -> IdColumn:
+    """The victims of each row; of equally important ones those that violate a budget come first.
+
+    Upstream appends the other victims to the violating ones and sorts by importance. Its sort keeps equal
+    elements in order up to twelve; beyond that see docs/differences.md.
+    """
+    slots = evicted.slots[gone]
+    violating = breaks_budget[gone]
+    if not violating.any() or violating.all():
+        return slots
+    row = np.repeat(np.arange(len(evicted)), evicted.starts[1:] - evicted.starts[:-1])[gone]
+    pods = evicted.cluster.pods
+    priority, start = pods.priority.array.take(slots), pods.start.array.take(slots)
+    return slots.take(np.lexsort((~violating, start, -priority, row)))
 
 
 def _reprieve(
