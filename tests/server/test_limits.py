@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.server.documents import MAX_OBJECT_BYTES
+from bayplan.server.documents import MAX_HISTORY_BYTES, MAX_OBJECT_BYTES
 from bayplan.server.embedded import open_api
 from bayplan.server.http.bodies import MAX_WARNING_CHARACTERS, warning_headers
 from bayplan.server.kinds import CONFIG_MAPS, PODS
@@ -41,3 +41,18 @@ def test_warnings_fit_into_a_header() -> None:
     headers = warning_headers([f'unknown field "f{number}"' for number in range(100_000)])
     assert headers is not None
     assert MAX_WARNING_CHARACTERS / 2 < len(headers["Warning"]) < 3 * MAX_WARNING_CHARACTERS
+
+
+def test_the_history_of_large_objects_is_short() -> None:
+    """A thousand changes of an object of one megabyte do not take a gigabyte."""
+    api = open_api()
+    api.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"k": "x" * 1_000_000}}, "default")
+    for number in range(200):
+        api.patch(CONFIG_MAPS, "c", "default", {"data": {"n": str(number)}})
+    history = api.store.table(CONFIG_MAPS).history
+    assert history.read(0) is None
+    kept = history.read(history.position_after(history.compacted))
+    assert kept is not None
+    assert (
+        MAX_HISTORY_BYTES / 2 < sum(len(entry.document.body) for entry in kept) < 2 * MAX_HISTORY_BYTES + 1e6
+    )

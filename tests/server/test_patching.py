@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bayplan.server.embedded import open_api
-from bayplan.server.kinds import CONFIG_MAPS, DEPLOYMENTS, PODS
+from bayplan.server.kinds import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES
 from bayplan.server.objects import ObjectAPI
 from bayplan.server.patching.apply import apply_patch
 from bayplan.server.patching.plain import json_patch
@@ -287,3 +288,43 @@ def test_lists_of_plain_values_are_compared_by_hash(patch: Content) -> None:
     Compared.comparisons = 0
     strategic_merge_patch({"metadata": patch}, type_of(PODS))({"metadata": {"finalizers": names}})
     assert Compared.comparisons < 20 * len(names)
+
+
+def test_applying_long_lists_takes_linear_time() -> None:
+    """Adding, keeping and removing 5,000 entries by their keys, and of a set."""
+    api = make_api()
+
+    def wanted(numbers: range) -> Content:
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "s", "finalizers": [f"example.com/f{number}" for number in numbers]},
+            "spec": {"ports": [{"name": f"p{n}", "port": n + 1, "protocol": "TCP"} for n in numbers]},
+        }
+
+    for numbers in (range(5000), range(2500, 7500)):
+        calls = _calls(
+            lambda numbers=numbers: apply_patch(  # type: ignore[misc]  # bound now
+                api, SERVICES, "s", "default", wanted(numbers), manager="me"
+            )
+        )
+        assert calls < 1000 * len(numbers)
+    found = api.get(SERVICES, "s", "default")
+    assert sorted(port["port"] for port in found["spec"]["ports"]) == list(range(2501, 7501))
+    assert len(found["metadata"]["finalizers"]) == 5000
+
+
+def _calls(function: Callable[[], object]) -> int:
+    """How many calls of functions it takes: a measure of work that does not depend on the machine."""
+    count = 0
+
+    def counted(*_: object) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(counted)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count

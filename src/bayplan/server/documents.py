@@ -30,6 +30,8 @@ Content = dict[str, Any]
 HISTORY: Final = 10_000
 """Changes that are remembered for each resource, at least; a watcher further behind has to list again."""
 
+MAX_HISTORY_BYTES: Final = 32 * 1024 * 1024
+"""Of the changes of a resource that are remembered; many changes of large objects are forgotten earlier."""
 MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
 """Of an object's JSON: more than the body of a request, so that patches make nothing grow without end. etcd's
 limit is 1.5 MiB of protobuf."""
@@ -107,6 +109,10 @@ class Entry(NamedTuple):
     resource_version: str
 
 
+def _size_of(entry: Entry) -> int:
+    return len(entry.document.body)
+
+
 class Journal(Protocol):
     """Where writes are made durable."""
 
@@ -177,7 +183,10 @@ class DocumentStore:
     def table(self, resource: Resource) -> Table:
         table = self._tables.get(resource)
         if table is None:
-            table = Table(resource, History(self._history, self._compacted))
+            history: History[Entry] = History(
+                self._history, self._compacted, size_of=_size_of, max_bytes=MAX_HISTORY_BYTES
+            )
+            table = Table(resource, history)
             self._tables[resource] = table
         return table
 

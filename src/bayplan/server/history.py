@@ -35,9 +35,19 @@ class History(Generic[EventT]):
     compacted: int
     """What happened up to this resourceVersion may be forgotten."""
 
-    def __init__(self, size: int, compacted: int = 0) -> None:
+    def __init__(
+        self,
+        size: int,
+        compacted: int = 0,
+        *,
+        size_of: Callable[[EventT], int] = lambda _: 0,
+        max_bytes: int = 0,
+    ) -> None:
         self.compacted = compacted
         self._size = size
+        self._size_of = size_of
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._events: list[EventT] = []
         self._forgotten = 0
         self._waiting: list[asyncio.Future[None]] = []
@@ -47,8 +57,11 @@ class History(Generic[EventT]):
         events.append(event)
         if self._waiting:
             self._wake()
+        self._bytes += self._size_of(event)
         if len(events) >= 2 * self._size:
             self._forget(self._size)
+        elif self._bytes > 2 * self._max_bytes:
+            self._forget_bytes()
 
     @property
     def last(self) -> EventT | None:
@@ -90,8 +103,19 @@ class History(Generic[EventT]):
             if not future.done():
                 future.set_result(None)
 
+    def _forget_bytes(self) -> None:
+        """Forgets what is beyond the younger `max_bytes`; the latest event stays."""
+        left, count = self._bytes, 0
+        for event in self._events[:-1]:
+            if left <= self._max_bytes:
+                break
+            left -= self._size_of(event)
+            count += 1
+        self._forget(count)
+
     def _forget(self, count: int) -> None:
         if count:
+            self._bytes -= sum(map(self._size_of, self._events[:count]))
             self.compacted = _version_of(self._events[count - 1])
             self._forgotten += count
             del self._events[:count]

@@ -13,9 +13,11 @@ from bayplan.errors import NotFoundError
 from bayplan.server import statuses
 from bayplan.server.documents import copied
 from bayplan.server.kinds import Resource
+from bayplan.server.patching.identity import identity
 from bayplan.server.patching.ownership import (
     APPLY,
     UPDATE,
+    PartFinder,
     Path,
     Paths,
     entry_paths,
@@ -24,7 +26,6 @@ from bayplan.server.patching.ownership import (
     make_entry,
     managers_of,
     nested,
-    part_at,
     paths_of,
     shown,
     without,
@@ -77,8 +78,7 @@ def apply_patch(
     mine = frozenset(path for entry in ours for path in entry_paths(entry))
     merged = _merged(live, wanted, Field(of))
     theirs = frozenset(path for entry in others for path in entry_paths(entry))
-    for path in sorted(mine - paths - theirs, key=len, reverse=True):
-        merged = without(merged, path)
+    merged = without(merged, mine - paths - theirs)
     contested = frozenset(path for _, path in conflicts)
     kept = [_less(entry, contested) for entry in others]
     kept.append(make_entry(manager, APPLY, resource.api_version, api.now(), paths, subresource))
@@ -128,11 +128,12 @@ def _conflicts(
     others: list[Content], paths: Paths, live: Content, wanted: Content
 ) -> list[tuple[Content, Path]]:
     """Fields of others for which another value is wanted than they have."""
+    live_part, wanted_part = PartFinder(live).find, PartFinder(wanted).find
     return [
         (entry, path)
         for entry in others
         for path in sorted(entry_paths(entry) & paths)
-        if path[-1] != "." and part_at(live, path) != part_at(wanted, path)
+        if path[-1] != "." and live_part(path) != wanted_part(path)
     ]
 
 
@@ -177,7 +178,8 @@ def _merged(live: Any, wanted: Any, field: Field) -> Any:
     if isinstance(wanted, list) and isinstance(live, list) and field.keys:
         return _merged_entries(live, wanted, field)
     if isinstance(wanted, list) and isinstance(live, list) and field.is_set:
-        return [*live, *(item for item in wanted if item not in live)]
+        known = {identity(item) for item in live}
+        return [*live, *(item for item in wanted if identity(item) not in known)]
     return wanted
 
 

@@ -20,6 +20,8 @@ Path = tuple[str, ...]
 Paths = frozenset[Path]
 
 ITSELF: Final = "."
+_END: Final = ""
+"""Marks the end of a path in a tree of paths; no step is empty."""
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 
@@ -114,49 +116,103 @@ def shown(path: Path) -> str:
     return text
 
 
-def part_at(content: Any, path: Path) -> Any:
-    """What stands at a path; None where there is nothing."""
-    for step in path:
-        if step == ITSELF:
-            return True
-        kind, _, rest = step.partition(":")
-        if kind == "f":
-            content = content.get(rest) if isinstance(content, dict) else None
-        elif isinstance(content, list):
-            wanted = json.loads(rest)
-            content = next((item for item in content if _is(item, kind, wanted)), None)
-        if content is None:
-            return None
-    return content
+class PartFinder:
+    """Finds what stands at paths of one value. Entries of a list are looked up, not searched one by one."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+        self._indexes: dict[tuple[int, str, Path], dict[str, Any]] = {}
+
+    def find(self, path: Path) -> Any:
+        """What stands at a path; None where there is nothing."""
+        content = self._content
+        for step in path:
+            if step == ITSELF:
+                return True
+            kind, _, rest = step.partition(":")
+            if kind == "f":
+                content = content.get(rest) if isinstance(content, dict) else None
+            elif isinstance(content, list):
+                content = self._entry(content, kind, rest)
+            if content is None:
+                return None
+        return content
+
+    def _entry(self, items: list[Any], kind: str, rest: str) -> Any:
+        keys = _keys_of(kind, rest)
+        index = self._indexes.get((id(items), kind, keys))
+        if index is None:
+            index = {}
+            for item in items:
+                index.setdefault(_entry_text(item, kind, keys), item)
+            self._indexes[id(items), kind, keys] = index
+        return index.get(_canonical(rest))
 
 
-def _is(item: Any, kind: str, wanted: Any) -> bool:
-    if kind == "v":
-        return bool(item == wanted)
-    if not isinstance(item, dict):
-        return False
-    return all(item.get(key, _KEY_DEFAULTS.get(key)) == part for key, part in wanted.items())
+def without(content: Any, paths: Iterable[Path]) -> Any:
+    """The content without what stands at paths; maps and lists that this empties go with it."""
+    tree: Content = {}
+    for path in paths:
+        level = tree
+        for step in path[:-1] if path[-1] == ITSELF else path:
+            level = level.setdefault(step, {})
+        level[_END] = {}
+    return _pruned(content, tree)
 
 
-def without(content: Any, path: Path) -> Any:
-    """The content without what stands at a path; maps and lists that it empties go with it."""
-    step, *rest = path
-    kind, _, name = step.partition(":")
-    if kind == "f":
-        if not isinstance(content, dict) or name not in content:
-            return content
-        if not rest:
-            return {key: part for key, part in content.items() if key != name}
-        inner = without(content[name], tuple(rest))
-        if inner in ({}, []) and content[name] not in ({}, []):
-            return {key: part for key, part in content.items() if key != name}
-        return {**content, name: inner}
+def _pruned(content: Any, tree: Content) -> Any:
+    if isinstance(content, dict):
+        result = {}
+        for name, part in content.items():
+            inner_tree = tree.get(f"f:{name}")
+            if inner_tree is None:
+                result[name] = part
+            elif _END not in inner_tree:
+                inner = _pruned(part, inner_tree)
+                if inner not in ({}, []) or part in ({}, []):
+                    result[name] = inner
+        return result
     if not isinstance(content, list):
         return content
-    wanted = json.loads(name)
-    if not rest or rest == [ITSELF]:
-        return [item for item in content if not _is(item, kind, wanted)]
-    return [without(item, tuple(rest)) if _is(item, kind, wanted) else item for item in content]
+    wanted: dict[tuple[str, Path], dict[str, Content]] = {}
+    for step, inner_tree in tree.items():
+        kind, _, rest = step.partition(":")
+        if kind in ("k", "v"):
+            wanted.setdefault((kind, _keys_of(kind, rest)), {})[_canonical(rest)] = inner_tree
+    kept = []
+    for item in content:
+        trees = [
+            found
+            for (kind, keys), by_text in wanted.items()
+            if (found := by_text.get(_entry_text(item, kind, keys))) is not None
+        ]
+        if not any(_END in found for found in trees):
+            for found in trees:
+                item = _pruned(item, found)
+            kept.append(item)
+    return kept
+
+
+def _keys_of(kind: str, rest: str) -> Path:
+    """The keys by which an entry of a list is known; none for a value of a set."""
+    return tuple(sorted(json.loads(rest))) if kind == "k" else ()
+
+
+def _entry_text(item: Any, kind: str, keys: Path) -> str:
+    """What an entry is found by."""
+    if kind == "v":
+        return _canonical_value(item)
+    if not isinstance(item, dict):
+        return ""
+    return _canonical_value({key: item.get(key, _KEY_DEFAULTS.get(key)) for key in keys})
+
+
+def _canonical(text: str) -> str:
+    return _canonical_value(json.loads(text))
+
+
+def _canonical_value(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 # Managers
@@ -191,7 +247,8 @@ def track_update(content: Content, old: Content, of: Type, manager: str, now: st
         content["metadata"].pop("managedFields", None)
         return
     before, after = paths_of(old, of), paths_of(content, of)
-    changed = {path for path in after if part_at(content, path) != part_at(old, path)}
+    new_part, old_part = PartFinder(content).find, PartFinder(old).find
+    changed = {path for path in after if new_part(path) != old_part(path)}
     gone = before - after
     kept = []
     mine: set[Path] = set(changed)

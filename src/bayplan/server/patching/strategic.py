@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any, Final
 
-import msgspec
-
+from bayplan.server.patching.identity import identity
 from bayplan.server.patching.plain import Patch
 from bayplan.server.schema.types import ANYTHING, Field, Type
 from bayplan.server.statuses import bad_request
@@ -30,8 +29,6 @@ _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 _PLAIN: Final = Field(ANYTHING)
 _DELETED: Final = object()
-
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def strategic_merge_patch(patch: Content, of: Type) -> Patch:
@@ -57,8 +54,8 @@ def _merged_map(content: Any, patch: Content, of: Type) -> Any:
     for key, part in rest.items():
         if key.startswith(_DELETE_FROM):
             name = key.removeprefix(_DELETE_FROM)
-            gone = {_identity(item) for item in part}
-            result[name] = [item for item in _list_of(result.get(name)) if _identity(item) not in gone]
+            gone = {identity(item) for item in part}
+            result[name] = [item for item in _list_of(result.get(name)) if identity(item) not in gone]
         elif not key.startswith(_ORDER):
             _merge_field(result, key, part, _field_of(of, key), rest.get(_ORDER + key))
     for key, order in rest.items():
@@ -95,8 +92,8 @@ def _merge_field(result: Content, key: str, part: Any, field: Field, order: Any)
 def _merged_list(items: list[Any], patch: list[Any], field: Field) -> list[Any]:
     key = field.merge_key
     if not key:
-        known = {_identity(item) for item in items}
-        return [*items, *(item for item in patch if _identity(item) not in known)]
+        known = {identity(item) for item in items}
+        return [*items, *(item for item in patch if identity(item) not in known)]
     item_type = field.type.items or ANYTHING
     for item in patch:
         if not isinstance(item, dict):
@@ -111,22 +108,22 @@ def _merged_list(items: list[Any], patch: list[Any], field: Field) -> list[Any]:
     places: dict[Hashable, list[int]] = {}
     for index, item in enumerate(items):
         if isinstance(item, dict):
-            places.setdefault(_identity(item.get(key)), []).append(index)
+            places.setdefault(identity(item.get(key)), []).append(index)
     order = []
     for item in patch:
         if key not in item:
             raise bad_request(f"map: {item} does not contain declared merge key: {key}")
-        identity = _identity(item[key])
+        name = identity(item[key])
         if item.get(_DIRECTIVE) == "delete":
-            for index in places.pop(identity, ()):
+            for index in places.pop(name, ()):
                 result[index] = _DELETED
             continue
         order.append({key: item[key]})
-        if identity in places:
-            index = places[identity][0]
+        if name in places:
+            index = places[name][0]
             result[index] = _merged_map(result[index], item, item_type)
         else:
-            places[identity] = [len(result)]
+            places[name] = [len(result)]
             result.append(_merged_map({}, item, item_type))
     return _ordered([item for item in result if item is not _DELETED], order, field, items)
 
@@ -138,37 +135,32 @@ def _ordered(items: list[Any], order: list[Any], field: Field, before: list[Any]
     """
     key = field.merge_key
 
-    def identity(item: Any) -> Hashable:
-        return _identity(item.get(key) if key and isinstance(item, dict) else item)
+    def name_of(item: Any) -> Hashable:
+        return identity(item.get(key) if key and isinstance(item, dict) else item)
 
-    wanted = _places(identity(item) for item in order)
-    old = _places(identity(item) for item in before)
+    wanted = _places(name_of(item) for item in order)
+    old = _places(name_of(item) for item in before)
     named = sorted(
-        (item for item in items if identity(item) in wanted), key=lambda item: wanted[identity(item)]
+        (item for item in items if name_of(item) in wanted), key=lambda item: wanted[name_of(item)]
     )
-    others = [item for item in items if identity(item) not in wanted]
+    others = [item for item in items if name_of(item) not in wanted]
     result: list[Any] = []
     at = 0
     for item in named:
-        mine = old.get(identity(item), -1)
-        while at < len(others) and 0 <= old.get(identity(others[at]), -1) < mine:
+        mine = old.get(name_of(item), -1)
+        while at < len(others) and 0 <= old.get(name_of(others[at]), -1) < mine:
             result.append(others[at])
             at += 1
         result.append(item)
     return [*result, *others[at:]]
 
 
-def _places(identities: Iterable[Hashable]) -> dict[Hashable, int]:
+def _places(names: Iterable[Hashable]) -> dict[Hashable, int]:
     """Where each is found first."""
     places: dict[Hashable, int] = {}
-    for place, identity in enumerate(identities):
-        places.setdefault(identity, place)
+    for place, name in enumerate(names):
+        places.setdefault(name, place)
     return places
-
-
-def _identity(value: Any) -> Hashable:
-    """Equal for equal values, and usable as a key."""
-    return _encode_sorted(value) if isinstance(value, dict | list) else value
 
 
 def _list_of(value: Any) -> list[Any]:

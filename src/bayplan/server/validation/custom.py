@@ -9,9 +9,8 @@ from collections.abc import Hashable, Mapping
 from operator import ge, le
 from typing import Any, Final
 
-import msgspec
-
 from bayplan.server.documents import copied
+from bayplan.server.patching.identity import identity
 from bayplan.server.statuses import FieldProblem, invalid_field, required, unsupported
 from bayplan.server.validation.patterns import PatternError, check_pattern, matches
 
@@ -45,7 +44,6 @@ _Enums = dict[int, frozenset[Hashable]]
 """Choices by the identity of their list in the schema: each list is hashed once for each object."""
 _MAX_NAMED_CHOICES: Final = 100
 
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _BOUNDS: Final = (
     ("minimum", "exclusiveMinimum", "greater than", ge),
     ("maximum", "exclusiveMaximum", "less than", le),
@@ -135,12 +133,8 @@ def _problems(content: Any, schema: Schema, path: str, enums: _Enums) -> list[Fi
 def _is_choice(content: Any, choices: list[Any], enums: _Enums) -> bool:
     known = enums.get(id(choices))
     if known is None:
-        known = enums[id(choices)] = frozenset(map(_identity, choices))
-    return _identity(content) in known
-
-
-def _identity(value: Any) -> Hashable:
-    return _encode_sorted(value) if isinstance(value, dict | list) else value
+        known = enums[id(choices)] = frozenset(map(identity, choices))
+    return identity(content) in known
 
 
 def _type_problem(content: Any, schema: Schema, path: str) -> FieldProblem | None:

@@ -110,7 +110,8 @@ def metadata_update_problems(content: Content, old: Content) -> list[FieldProble
     meta, known = content["metadata"], old["metadata"]
     if "deletionTimestamp" not in known:
         return []
-    added = [name for name in meta.get("finalizers") or () if name not in (known.get("finalizers") or ())]
+    there = set(known.get("finalizers") or ())
+    added = [name for name in meta.get("finalizers") or () if name not in there]
     if not added:
         return []
     names = ", ".join(f'"{name}"' for name in added)
