@@ -3,8 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+TOOLS  := $(VENV)/tools/.installed
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-all check bench faults fuzz conformance race steady differential changelog release install clean
+.PHONY: run test test-all check bench faults fuzz conformance race steady differential changelog release install lock audit clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
@@ -74,11 +78,31 @@ release: $(STAMP)
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml
+# Exactly what is pinned, whoever runs it and when; `tools/locked.py` says so where pyproject.toml asks for more.
+$(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(BIN)/python tools/locked.py
+	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $(STAMP)
+
+# Pins what pyproject.toml asks for; see requirements/README.md. UPGRADE=--upgrade takes the newest versions.
+lock: $(TOOLS)
+	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) requirements/build.in -c requirements/run.txt -o requirements/build.txt
+	$(COMPILE) pyproject.toml requirements/build.in --extra dev -c requirements/run.txt -c requirements/build.txt \
+	  -o requirements/dev.txt
+	$(COMPILE) requirements/tools.in -o requirements/tools.txt
+
+# Known vulnerabilities of what is pinned; says so where the data cannot be reached.
+audit: $(TOOLS)
+	$(VENV)/tools/bin/python tools/audit.py requirements/run.txt requirements/dev.txt
+
+$(TOOLS): requirements/tools.txt
+	$(PYTHON) -m venv $(VENV)/tools
+	$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r requirements/tools.txt
+	touch $(TOOLS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,87 @@
+"""Installs are reproducible: everything is pinned with hashes, and from no index in particular."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import audit, locked
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_line_is_a_pin_or_a_hash(file: Path) -> None:
+    """No option, so no index: where packages come from is the business of who installs them."""
+    pin = r"[a-z0-9.-]+==[^\s;]+( ; [^\\]+)? \\"
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    assert [
+        line for line in lines if not re.fullmatch(rf"{pin}|    --hash=sha256:[0-9a-f]{{64}}( \\)?", line)
+    ] == []
+    assert sum("==" in line for line in lines) >= 5
+
+
+def test_everything_that_is_asked_for_is_pinned() -> None:
+    assert list(locked.problems()) == [], "run make lock"
+
+
+def test_what_runs_is_what_is_tested() -> None:
+    """The image and `make` have the same versions of what both have."""
+    pins = {
+        file.stem: dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", file.read_text(), re.MULTILINE))
+        for file in FILES
+    }
+    assert {**pins["dev"], **pins["run"], **pins["build"]} == pins["dev"]
+
+
+def test_make_and_the_image_install_nothing_else() -> None:
+    """What is not pinned comes from this repository, and is installed without dependencies."""
+    for file in (ROOT / "Makefile", ROOT / "deploy" / "Dockerfile"):
+        commands = re.split(r"\n\t|&&|\nRUN", file.read_text().replace("\\\n", " "))
+        installs = [
+            each for each in commands if re.search(r"\bpip\b.* (install|wheel) |\(PIP\) install", each)
+        ]
+        assert len(installs) >= 3, file
+        assert [each for each in installs if not {"--require-hashes", "--no-deps"} & {*each.split()}] == []
+
+
+def package(name: str, **more: object) -> dict[str, object]:
+    return {"name": name, "version": "1.0", **more}
+
+
+VULNERABLE = package("bad", vulns=[{"id": "CVE-1", "fix_versions": ["1.1"]}])
+SKIPPED = package("unknown", skip_reason="Dependency not found")
+FINE = package("fine", vulns=[])
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_good", "printed"),
+    [
+        pytest.param([FINE], True, "no known vulnerabilities in 1 packages", id="nothing found"),
+        pytest.param([FINE, VULNERABLE], False, "bad 1.0: CVE-1, fixed in 1.1", id="found"),
+        pytest.param([SKIPPED], True, "NOT AUDITED", id="nothing is known about any package"),
+        pytest.param([FINE, SKIPPED], True, "nothing is known about them: unknown", id="or about some"),
+        pytest.param(
+            None, True, "NOT AUDITED: the data on vulnerabilities cannot be reached: no route", id="no data"
+        ),
+    ],
+)
+def test_an_audit_says_what_it_could_not_audit(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: list[dict[str, object]] | None,
+    is_good: bool,
+    printed: str,
+) -> None:
+    """pip-audit itself ends with success when it knows nothing about any package."""
+    out = "" if answer is None else json.dumps({"dependencies": answer})
+    done = subprocess.CompletedProcess([sys.executable], 1, out, "Traceback\nno route")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: done)
+    assert audit.audit("run.txt") is is_good
+    assert printed in capsys.readouterr().out
