@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Condition, Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
@@ -24,7 +25,6 @@ from bayplan.client.listing import PAGE_SIZE, list_all
 from bayplan.client.requests import REQUEST_SECONDS, UnreachableError
 from bayplan.errors import ConflictError, GoneError, UnknownOutcomeError
 from bayplan.framework.cluster_api import Change, PodStatusPatch
-from bayplan.scheduler.loop import OTHER_KINDS
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 from conformance.harness.objects import node, pod
@@ -93,8 +93,7 @@ def test_all_kinds_can_be_listed_and_watched(plane: ControlPlane) -> None:
     """Nothing that the scheduler watches is unknown to the server, or forbidden to kube-scheduler."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> None:
-        kinds: tuple[type[Object], ...] = (Pod, Node, *OTHER_KINDS)
-        copies = [informed(cluster, kind) for kind in kinds]
+        copies = [informed(cluster, kind.record) for kind in KINDS.watched()]
         for copy in copies:
             async with copy:
                 pass

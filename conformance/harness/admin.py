@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+from bayplan.api.kinds import KINDS
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.paths import RESOURCES
 from bayplan.errors import NotFoundError
 
 Raw = dict[str, Any]
@@ -58,7 +58,7 @@ class Admin:
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
     async def get(self, kind: str, name: str, namespace: str = "") -> Raw:
-        return await self.send("GET", RESOURCES[kind].item(name, namespace))
+        return await self.send("GET", KINDS[kind].item(name, namespace))
 
     async def find(self, kind: str, name: str, namespace: str = "") -> Raw | None:
         """An object, or None where there is none."""
@@ -68,12 +68,12 @@ class Admin:
             return None
 
     async def list(self, kind: str, namespace: str = "") -> list[Raw]:
-        items: list[Raw] = (await self.send("GET", RESOURCES[kind].collection(namespace)))["items"]
+        items: list[Raw] = (await self.send("GET", KINDS[kind].collection(namespace)))["items"]
         return items
 
     async def delete(self, kind: str, name: str, namespace: str = "") -> None:
         """Deletes an object at once, without grace."""
-        await self.send("DELETE", RESOURCES[kind].item(name, namespace), {"gracePeriodSeconds": 0})
+        await self.send("DELETE", KINDS[kind].item(name, namespace), {"gracePeriodSeconds": 0})
 
     async def clear(self, *kinds: str) -> None:
         """Deletes all objects of these kinds, in all namespaces."""
@@ -93,9 +93,9 @@ _STATUS_APART = frozenset(("PersistentVolume", "PersistentVolumeClaim", "PodDisr
 
 
 def collection_of(item: Mapping[str, Any]) -> str:
-    return RESOURCES[item["kind"]].collection(item["metadata"].get("namespace", ""))
+    return KINDS[item["kind"]].collection(item["metadata"].get("namespace", ""))
 
 
 def path_of(item: Mapping[str, Any]) -> str:
     meta = item["metadata"]
-    return RESOURCES[item["kind"]].item(meta["name"], meta.get("namespace", ""))
+    return KINDS[item["kind"]].item(meta["name"], meta.get("namespace", ""))

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from bayplan.api.decode import KINDS
+from bayplan.api.kinds import KINDS
 from bayplan.api.pod import Pod
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
@@ -182,7 +182,7 @@ class LivePlayer:
         await until(handled, f"{item['kind']} {name} is known")
 
     def _informer(self, kind: str) -> Any:
-        record = KINDS[kind]
+        record = KINDS[kind].record
         return next(informer for informer in self.scheduler.informers if informer.kind is record)
 
 

@@ -16,11 +16,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.bench.workloads import find_workload
 from bayplan.client import bodies
-from bayplan.client.paths import resource_of
 from conformance.harness.admin import Admin
 from conformance.harness.control_plane import ControlPlane
 
@@ -69,7 +69,7 @@ async def create(admin: Admin, item: Object) -> None:
     """Creates one object. Identity, version and time are the server's to give."""
     meta = item.metadata
     new = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels)
-    path = resource_of(type(item)).collection(meta.namespace)
+    path = KINDS.of(type(item)).collection(meta.namespace)
     await admin.cluster.requests.send("POST", path, bodies.whole(replace(item, metadata=new)))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bayplan.api.event import Event
-from bayplan.client.paths import RESOURCES
+from bayplan.api.kinds import KINDS
 from bayplan.errors import APIError
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
@@ -185,7 +185,7 @@ def test_a_signal_has_it_tell_what_it_believes(tmp_path: Path) -> None:
 def test_a_custom_kind_that_is_not_installed_holds_up_nobody(tmp_path: Path) -> None:
     """Coscheduling wants PodGroups; without their definition there are none."""
     store = cluster()
-    served = frozenset(RESOURCES) - {"PodGroup"}
+    served = KINDS.names - {"PodGroup"}
 
     async def main() -> str:
         plugin = "--plugin=bayplan.plugins.coscheduling:Coscheduling"

@@ -53,7 +53,7 @@ def points(plugin: type[Plugin]) -> set[str]:
     return found | {"NormalizeScore"} if hasattr(plugin, "normalize") else found
 
 
-def registrations(plugin: Plugin) -> list[tuple[Resource, Action]]:
+def registrations(plugin: Plugin) -> list[tuple[str, Action]]:
     return [(wake.event.resource, wake.event.action) for wake in plugin.events_to_register() or ()]
 
 

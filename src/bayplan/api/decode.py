@@ -20,49 +20,11 @@ import msgspec
 
 from bayplan.api.check import check_object, object_key
 from bayplan.api.documents import Document, parse_documents, read_documents
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
 from bayplan.api.nesting import TOO_DEEP
-from bayplan.api.node import Namespace, Node
-from bayplan.api.pod import Pod
-from bayplan.api.pod_group import PodGroup
 from bayplan.api.reading import is_about_time, problem_and_field
-from bayplan.api.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
-from bayplan.api.workloads import (
-    PodDisruptionBudget,
-    PriorityClass,
-    ReplicaSet,
-    ReplicationController,
-    Service,
-    StatefulSet,
-)
 from bayplan.errors import DecodeError, InputError
-
-_GROUPS: Final[Mapping[str, tuple[type[Object], ...]]] = {
-    "": (Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service),
-    "apps": (ReplicaSet, StatefulSet),
-    "policy": (PodDisruptionBudget,),
-    "scheduling.k8s.io": (PriorityClass,),
-    "scheduling.x-k8s.io": (PodGroup,),
-    "storage.k8s.io": (CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment),
-}
-
-KINDS: Final[dict[str, type[Object]]] = {
-    record.__name__: record for records in _GROUPS.values() for record in records
-}
-"""The kinds that scheduling reads, by name. A record's class has the name of its kind."""
-
-GROUP_OF: Final[Mapping[str, str]] = {
-    record.__name__: group for group, records in _GROUPS.items() for record in records
-}
-"""The API group of each kind: others have kinds of the same name (a Knative Service is not ours)."""
 
 _NULL_IN_MAP: Final[Mapping[str, str]] = {
     **dict.fromkeys(("allocatable", "allocatedResources", "capacity", "limits", "overhead", "requests"), "0"),
@@ -128,7 +90,7 @@ def decode_json(kind: str, data: bytes | str) -> Object:
         KeyError: there is no such kind in `KINDS`.
         DecodeError: it is malformed.
     """
-    record = KINDS[kind]
+    record = KINDS[kind].record
     try:
         return _decoder(record).decode(data)
     except msgspec.ValidationError:
@@ -212,11 +174,13 @@ def _record_of(raw: Mapping[str, Any]) -> type[Object] | None:
         raise DecodeError(_NO_KIND, object_key=_raw_key(raw), field="kind")
     if not isinstance(kind, str):
         raise DecodeError(_mismatch("str", _type_name(kind)), object_key=_raw_key(raw), field="kind")
+    known = KINDS.get(kind)
     if isinstance(api_version, str):
+        # Other groups have kinds of the same name: a Knative Service is not a core Service.
         group = api_version.rpartition("/")[0]
-        if GROUP_OF.get(kind) != group:
+        if known is not None and known.group != group:
             return None
-    return KINDS.get(kind)
+    return None if known is None or not known.in_files else known.record
 
 
 def _convert(raw: Any, record: type[Object]) -> Object:

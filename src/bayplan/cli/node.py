@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import click
 
+from bayplan.api.kinds import KINDS
 from bayplan.cli.encoding import echo
 from bayplan.cli.up import KUBECONFIG
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.kubeconfig import load_access
-from bayplan.client.paths import RESOURCES
 from bayplan.client.requests import MERGE_PATCH
 from bayplan.kubelets.failures import DOWN
 
@@ -61,6 +61,6 @@ async def _annotate(access: Access, names: tuple[str, ...], value: str | None) -
     body: dict[str, Any] = {"metadata": {"annotations": {DOWN: value}}}
     async with KubernetesCluster(access, component="bayplan") as cluster:
         for name in names:
-            path = RESOURCES["Node"].item(name)
+            path = KINDS["Node"].item(name)
             await cluster.requests.send("PATCH", path, json.dumps(body).encode(), content_type=MERGE_PATCH)
             echo(f"node {name} is {'up' if value is None else 'down'}")

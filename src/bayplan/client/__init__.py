@@ -5,7 +5,7 @@
     short_requests.py, responses.py                 short requests, cheaply
     streams.py                                      long answers, and proxies, by aiohttp: `transport.py`
     requests.py, rate_limit.py, request_metrics.py  rates, retries, and errors of the server: `api_errors.py`
-    listing.py, watching.py, decoding.py, paths.py  reading
+    listing.py, watching.py, decoding.py            reading
     bodies.py, events.py                            writing
     http.py                                         all of this as a `ClusterAPI`: `KubernetesCluster`
     informer.py                                     a copy of one kind, whatever gets lost on the way

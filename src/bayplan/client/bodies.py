@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
-from bayplan.client.paths import resource_of
 from bayplan.framework.cluster_api import PodStatusPatch
 
 DELETE_OPTIONS: Final = b'{"kind":"DeleteOptions","apiVersion":"v1"}'
@@ -61,7 +61,7 @@ def binding(pod: Pod, node_name: str) -> bytes:
 def whole(item: Object) -> bytes:
     """An object, with what it is."""
     kind = type(item)
-    head = _encode({"apiVersion": resource_of(kind).api_version, "kind": kind.__name__})
+    head = _encode({"apiVersion": KINDS.of(kind).api_version, "kind": kind.__name__})
     fields = _encode(item)
     return _with_micros(head if fields == b"{}" else head[:-1] + b"," + fields[1:])
 

@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from bayplan.api.event import Event
+from bayplan.api.kinds import KINDS, Kind
 from bayplan.client import bodies
-from bayplan.client.paths import Resource, resource_of
 from bayplan.client.requests import STRATEGIC_MERGE_PATCH, Requests
 from bayplan.errors import APIError
 
-_CORE_EVENTS: Final = Resource("events")
+_CORE_EVENTS: Final = Kind(Event, "events")
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class EventWriter:
         if await self._is_served():
             # Twice does no harm: the name is taken then.
             await self._requests.send(
-                "POST", resource_of(Event).collection(event.namespace), bodies.whole(event)
+                "POST", KINDS.of(Event).collection(event.namespace), bodies.whole(event)
             )
         else:
             await self.create_core_event(event)
@@ -52,7 +52,7 @@ class EventWriter:
         series = event.series
         assert series is not None, "an event that was not repeated is created"
         if await self._is_served():
-            resource, body = resource_of(Event), bodies.encode({"series": series})
+            resource, body = KINDS.of(Event), bodies.encode({"series": series})
         else:
             last = series.last_observed_time
             change = {"count": series.count, "lastTimestamp": _second(last), "message": event.note}
@@ -70,7 +70,7 @@ class EventWriter:
 
     async def _ask(self) -> bool:
         try:
-            await self._requests.send("GET", resource_of(Event).root)
+            await self._requests.send("GET", KINDS.of(Event).root)
         except APIError as error:
             _log.info("writing events of core/v1, events.k8s.io/v1 is not to be had: %s", error)
             return False

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, Self
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
@@ -19,7 +20,6 @@ from bayplan.client.access import Access
 from bayplan.client.decoding import decode_object
 from bayplan.client.events import EventWriter
 from bayplan.client.listing import list_all
-from bayplan.client.paths import resource_of
 from bayplan.client.rate_limit import make_bucket
 from bayplan.client.requests import (
     MERGE_PATCH,
@@ -128,7 +128,7 @@ class KubernetesCluster(ClusterAPI):
             watch.close()
 
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
-        return decode_object(kind, await self.requests.send("GET", resource_of(kind).item(name, namespace)))
+        return decode_object(kind, await self.requests.send("GET", KINDS.of(kind).item(name, namespace)))
 
     def _drop_watch(self, kind: type[Object]) -> None:
         _, watch = self._open.pop(kind, ("", None))
@@ -154,7 +154,7 @@ class KubernetesCluster(ClusterAPI):
         await self.requests.send("DELETE", _path(pod), bodies.DELETE_OPTIONS)
 
     async def create(self, item: Object) -> Object:
-        path = resource_of(type(item)).collection(item.namespace)
+        path = KINDS.of(type(item)).collection(item.namespace)
         answer = await self.requests.send("POST", path, bodies.whole(item), repeatable=False)
         return decode_object(type(item), answer)
 
@@ -164,7 +164,7 @@ class KubernetesCluster(ClusterAPI):
         The status is not written. ConflictError where the object has changed since it was read.
         """
         kind = type(item)
-        if resource_of(kind).whole:
+        if KINDS.of(kind).written_whole:
             answer = await self.requests.send("PUT", _path(item), bodies.whole(item), repeatable=False)
             return decode_object(kind, answer)
         written = _WRITTEN.get(kind)
@@ -191,13 +191,13 @@ class KubernetesCluster(ClusterAPI):
 
 
 def _path(item: Object) -> str:
-    return resource_of(type(item)).item(item.name, item.namespace)
+    return KINDS.of(type(item)).item(item.name, item.namespace)
 
 
 def _check_unchanged(item: Object, current: Object) -> None:
     wanted, found = item.metadata, current.metadata
     if wanted.uid not in ("", found.uid) or wanted.resource_version not in ("", found.resource_version):
         raise ConflictError(
-            f'Operation cannot be fulfilled on {resource_of(type(item)).plural} "{item.name}": '
+            f'Operation cannot be fulfilled on {KINDS.of(type(item)).plural} "{item.name}": '
             "the object has been modified; please apply your changes to the latest version and try again"
         )

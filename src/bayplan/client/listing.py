@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple
 from urllib.parse import urlencode
 
+from bayplan.api.kinds import KINDS, Kind
 from bayplan.client.api_errors import NotServedError, TooLargeError
 from bayplan.client.decoding import INITIAL_EVENTS_END, Page, decode_page
-from bayplan.client.paths import Resource, resource_of
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.transport import LostError
 from bayplan.client.watching import IDLE_SECONDS, WatchStream, watch_target
@@ -69,13 +69,13 @@ async def list_all(
         try:
             return await _stream(requests, kind, version, rng, idle_seconds)
         except (GoneError, TooLargeError) as error:
-            _log.info("cannot stream %s from %r: %s", resource_of(kind), version, error)
+            _log.info("cannot stream %s from %r: %s", KINDS.of(kind), version, error)
         except UnreachableError:
             raise
         except APIError as error:
             if error.code == 429:
                 raise
-            _log.debug("no stream of %s, listing: %s", resource_of(kind), error)
+            _log.debug("no stream of %s, listing: %s", KINDS.of(kind), error)
             break
     return await _plain(requests, kind, known_version)
 
@@ -87,7 +87,7 @@ async def _stream(
     requests: Requests, kind: type[ObjectT], version: str, rng: random.Random, idle_seconds: float
 ) -> Listed[ObjectT]:
     target = watch_target(
-        resource_of(kind),
+        KINDS.of(kind),
         rng,
         sendInitialEvents="true",
         resourceVersionMatch="NotOlderThan",
@@ -133,7 +133,7 @@ async def _collect(watch: WatchStream[ObjectT]) -> Listed[ObjectT]:
 
 
 async def _plain(requests: Requests, kind: type[ObjectT], known_version: str) -> Listed[ObjectT]:
-    resource = resource_of(kind)
+    resource = KINDS.of(kind)
     try:
         if known_version:
             return await _pages(requests, kind, {"resourceVersion": known_version})
@@ -151,7 +151,7 @@ async def _pages(requests: Requests, kind: type[ObjectT], options: dict[str, str
             following = {"limit": str(PAGE_SIZE), "continue": page.continue_}
             page = await _page(requests, kind, following)
         except GoneError as error:
-            _log.info("%s changed while listed, listing all in one: %s", resource_of(kind), error)
+            _log.info("%s changed while listed, listing all in one: %s", KINDS.of(kind), error)
             whole = {name: value for name, value in options.items() if name != "limit"}
             page = await _page(requests, kind, whole)
             return Listed(page.items, page.resource_version)
@@ -160,7 +160,7 @@ async def _pages(requests: Requests, kind: type[ObjectT], options: dict[str, str
 
 
 async def _page(requests: Requests, kind: type[ObjectT], options: dict[str, str]) -> Page[ObjectT]:
-    resource = resource_of(kind)
+    resource = KINDS.of(kind)
     query = dict(options)
     if resource.field_selector:
         query["fieldSelector"] = resource.field_selector
@@ -177,7 +177,7 @@ async def _page(requests: Requests, kind: type[ObjectT], options: dict[str, str]
         stream.close()
 
 
-def _not_served(resource: Resource, error: APIError) -> NotServedError:
+def _not_served(resource: Kind, error: APIError) -> NotServedError:
     return NotServedError(
         f"the API server does not serve {resource.plural} of {resource.api_version}: {error}"
     )

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Final, Generic
 from urllib.parse import urlencode
 
+from bayplan.api.kinds import KINDS, Kind
 from bayplan.client.decoding import decode_frames
 from bayplan.client.once_logger import OnceLogger
-from bayplan.client.paths import Resource, resource_of
 from bayplan.client.remedies import explained
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.streams import Stream
@@ -101,7 +101,7 @@ class WatchStream(Generic[ObjectT]):
         self._stream.close()
 
 
-def watch_target(resource: Resource, rng: random.Random, **options: str) -> str:
+def watch_target(resource: Kind, rng: random.Random, **options: str) -> str:
     """Path and query of a watch."""
     query = {"watch": "true", "allowWatchBookmarks": "true"}
     query["timeoutSeconds"] = str(SHORTEST_SECONDS + rng.randrange(SHORTEST_SECONDS + 1))
@@ -123,7 +123,7 @@ async def open_watch(
     Raises:
         APIError: the server refuses (GoneError: list again).
     """
-    resource = resource_of(kind)
+    resource = KINDS.of(kind)
     backoff, problems = FIRST_BACKOFF_SECONDS, OnceLogger(_log, logging.WARNING)
     while True:
         target = watch_target(resource, rng, resourceVersion=resource_version)

@@ -78,7 +78,8 @@ _ACTION_LABELS: Final = {
 class ClusterEvent:
     """Something that happened to objects of one kind."""
 
-    resource: Resource
+    resource: str
+    """One of `Resource`, or the `event` of another kind (`api/kinds.py`)."""
     action: Action
     custom_label: str = ""
 
@@ -89,19 +90,15 @@ class ClusterEvent:
 
     @property
     def is_wildcard(self) -> bool:
-        return self.resource is Resource.ANY and self.action == Action.ALL
+        return self.resource == Resource.ANY and self.action == Action.ALL
 
     def matches(self, incoming: ClusterEvent) -> bool:
         """Whether a registration for this event is meant by an incoming one."""
         if self.is_wildcard:
             return True
-        same = (
-            self.resource is Resource.ANY
-            or self.resource is incoming.resource
-            or (
-                self.resource is Resource.POD
-                and incoming.resource in (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
-            )
+        same = self.resource in (Resource.ANY, incoming.resource) or (
+            self.resource == Resource.POD
+            and incoming.resource in (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
         )
         return same and bool(self.action & incoming.action) and incoming.action <= self.action
 
@@ -118,5 +115,5 @@ class ClusterEventWithHint:
     hint: Hint | None = None
 
 
-def event_with_hint(resource: Resource, action: Action, hint: Hint | None = None) -> ClusterEventWithHint:
+def event_with_hint(resource: str, action: Action, hint: Hint | None = None) -> ClusterEventWithHint:
     return ClusterEventWithHint(ClusterEvent(resource, action), hint)

@@ -7,15 +7,9 @@ asks for is held against it in tests. Kinds that a plugin of one's own wants to 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
-from bayplan.api.node import Node
-from bayplan.api.pod import Pod
-from bayplan.client.paths import resource_of
-from bayplan.scheduler.loop import OTHER_KINDS
-
-WATCHED: Final[tuple[type[Object], ...]] = (Pod, Node, *OTHER_KINDS)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,14 +42,14 @@ def scheduling_permissions() -> frozenset[Permission]:
         Permission("", "events", "create"),
         Permission("", "events", "patch"),
     }
-    for kind in WATCHED:
-        found |= watching_permissions(kind)
+    for kind in KINDS.watched():
+        found |= watching_permissions(kind.record)
     return frozenset(found)
 
 
 def watching_permissions(kind: type[Object]) -> frozenset[Permission]:
     """For keeping up with all objects of a kind."""
-    resource = resource_of(kind)
+    resource = KINDS.of(kind)
     return frozenset(Permission(resource.group, resource.plural, verb) for verb in ("list", "watch"))
 
 

@@ -199,7 +199,7 @@ def _with_node_taints(wakes: Sequence[ClusterEventWithHint]) -> tuple[ClusterEve
     """Whoever waits for a new node also waits for one to be untainted: new nodes often start tainted."""
     actions = Action(0)
     for each in wakes:
-        if each.event.resource is Resource.NODE:
+        if each.event.resource == Resource.NODE:
             actions |= each.event.action
     if actions & Action.ADD and not actions & Action.UPDATE_NODE_TAINT:
         return (*wakes, _NODE_TAINTS)

@@ -15,18 +15,8 @@ from msgspec.structs import replace
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.pod_group import PodGroup
-from bayplan.api.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
 from bayplan.cache.cache import CacheError
-from bayplan.framework.events import Action, ClusterEvent, Resource
+from bayplan.framework.events import Action, ClusterEvent
 from bayplan.queue.object_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -40,18 +30,6 @@ from bayplan.queue.object_events import (
     pod_update_events,
 )
 from bayplan.scheduler.context import Context
-
-RESOURCES: Final[dict[type[Object], Resource]] = {
-    PersistentVolume: Resource.PERSISTENT_VOLUME,
-    PersistentVolumeClaim: Resource.PERSISTENT_VOLUME_CLAIM,
-    StorageClass: Resource.STORAGE_CLASS,
-    CSINode: Resource.CSI_NODE,
-    CSIDriver: Resource.CSI_DRIVER,
-    CSIStorageCapacity: Resource.CSI_STORAGE_CAPACITY,
-    VolumeAttachment: Resource.VOLUME_ATTACHMENT,
-    PodGroup: Resource.POD_GROUP,
-}
-"""Kinds whose changes may help a waiting pod. All others are only looked up."""
 
 _ASSIGNED_ADDED: Final = ASSIGNED_POD_ADD.label
 _ASSIGNED_CHANGED: Final = ASSIGNED_POD_UPDATE.label
@@ -243,19 +221,19 @@ class NodeHandler:
 
 
 class ObjectHandler:
-    """Any other kind: kept where rules look it up, and told to the queue where that may help a pod."""
+    """Any other kind: kept for plugins to look up, and cluster events for the queue.
 
-    def __init__(self, context: Context, kind: type[Object], changed: Callable[[], None]) -> None:
+    Args:
+        resource: of its cluster events; empty where its changes make no pod schedulable.
+    """
+
+    def __init__(self, context: Context, resource: str, changed: Callable[[], None]) -> None:
         self._context = context
         self._changed = changed
-        resource = RESOURCES.get(kind)
         self._events = (
-            None
-            if resource is None
-            else {
-                action: ClusterEvent(resource, action)
-                for action in (Action.ADD, Action.UPDATE, Action.DELETE)
-            }
+            {action: ClusterEvent(resource, action) for action in (Action.ADD, Action.UPDATE, Action.DELETE)}
+            if resource
+            else None
         )
 
     def added(self, item: Object) -> None:

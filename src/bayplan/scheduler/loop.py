@@ -16,25 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object
-from bayplan.api.node import Namespace, Node
+from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
-from bayplan.api.workloads import (
-    PodDisruptionBudget,
-    ReplicaSet,
-    ReplicationController,
-    Service,
-    StatefulSet,
-)
 from bayplan.cache.cache import Cache
 from bayplan.client.informer import Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
@@ -67,22 +52,6 @@ from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.watchdog import Watchdog
 from bayplan.snapshot.cluster import Cluster
-
-OTHER_KINDS: Final[tuple[type[Object], ...]] = (
-    Namespace,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    CSINode,
-    CSIDriver,
-    CSIStorageCapacity,
-    VolumeAttachment,
-    PodDisruptionBudget,
-    Service,
-    ReplicationController,
-    ReplicaSet,
-    StatefulSet,
-)
 
 MAX_STRETCH_SECONDS: Final = 0.02
 """After so long the loop lets others have their turn, however few pods that were: some plugins are slow."""
@@ -221,13 +190,18 @@ class Scheduler:
         made: list[Informer[Any]] = [
             Informer(context.api, Node, DeferredHandler(nodes, self._deferrals), rng=rng)
         ]
-        of_plugins = (kind for plugin in self._plugins() for kind in plugin.kinds)
-        wanted = dict.fromkeys((*OTHER_KINDS, *kinds, *of_plugins))
-        for kind in wanted:
-            handler = DeferredHandler(ObjectHandler(context, kind, self._work.set), self._deferrals)
-            # What Kubernetes itself has is waited for; a kind of somebody's own may never be installed.
-            optional = kind not in OTHER_KINDS
-            made.append(Informer(context.api, kind, handler, rng=rng, optional=optional))
+        of_plugins = (record for plugin in self._plugins() for record in plugin.kinds)
+        watched = (kind.record for kind in KINDS.watched() if kind.record not in (Pod, Node))
+        for record in dict.fromkeys((*watched, *kinds, *of_plugins)):
+            kind = KINDS.find(record)
+            handler = ObjectHandler(context, "" if kind is None else kind.event, self._work.set)
+            # Scheduling waits for the kinds that every API server has; a plugin's may not be installed.
+            optional = kind is None or kind.watch is not Watch.REQUIRED
+            made.append(
+                Informer(
+                    context.api, record, DeferredHandler(handler, self._deferrals), rng=rng, optional=optional
+                )
+            )
         return (*made, self.pods)
 
     def _declare_metrics(self) -> None:

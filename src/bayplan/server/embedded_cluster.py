@@ -13,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from bayplan.api.event import Event
+from bayplan.api.kinds import KINDS
 from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
@@ -99,17 +100,15 @@ class EmbeddedCluster(ClusterAPI):
         return EmbeddedEvents(self.api)
 
     def _resource(self, kind: type[Object]) -> Resource:
-        """The resource of a record's kind; of a plugin's own record, the one it names."""
+        """The resource of a record's kind."""
         resource = self._resources.get(kind)
         if resource is not None and self.api.catalog.find(resource.group, resource.version, resource.plural):
             return resource
-        named = getattr(kind, "api_resource", "")
-        if named:
-            plural, version, group = named.split(".", 2)
-            found = self.api.catalog.find(group, version, plural)
+        known = KINDS.find(kind)
+        if known is not None:
+            found = self.api.catalog.find(known.group, known.version, known.plural)
         else:
-            offers = [each for each in self.api.catalog if each.kind == kind.__name__]
-            found = NEW_EVENTS if NEW_EVENTS in offers else next(iter(offers), None)
+            found = next((each for each in self.api.catalog if each.kind == kind.__name__), None)
         if found is None:
             raise statuses.no_such_path()
         self._resources[kind] = found

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from bayplan.api.kinds import KINDS
 from bayplan.errors import BayplanError
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -139,6 +140,12 @@ class Resource:
         return f"{namespace}/{name}" if self.namespaced else name
 
 
+def _place(name: str) -> tuple[str, str, str, str, bool]:
+    """Plural, kind, group, version and scope of a kind of the scheduler, from its table of kinds."""
+    kind = KINDS[name]
+    return kind.plural, kind.name, kind.group, kind.version, kind.namespaced
+
+
 def _with_status(*more: Subresource) -> tuple[Subresource, ...]:
     return (*more, STATUS)
 
@@ -173,15 +180,15 @@ _STORAGE: Final = "storage.k8s.io"
 _DEVICES: Final = "resource.k8s.io"
 
 PODS: Final = Resource(
-    "pods", "Pod", short_names=("po",), categories=_ALL, selectable=_POD_FIELDS, counts_generations=True,
+    *_place("Pod"), short_names=("po",), categories=_ALL, selectable=_POD_FIELDS, counts_generations=True,
     subresources=_with_status(BINDING, EVICTION, *_OF_CONTAINERS),
 )  # fmt: skip
 NODES: Final = Resource(
-    "nodes", "Node", namespaced=False, short_names=("no",), selectable=("spec.unschedulable",),
+    *_place("Node"), short_names=("no",), selectable=("spec.unschedulable",),
     subresources=_with_status(_NODE_PROXY),
 )  # fmt: skip
 NAMESPACES: Final = Resource(
-    "namespaces", "Namespace", namespaced=False, short_names=("ns",), selectable=("status.phase",),
+    *_place("Namespace"), short_names=("ns",), selectable=("status.phase",),
     subresources=_with_status(FINALIZE), verbs=_NAMESPACE_VERBS,
 )  # fmt: skip
 EVENTS: Final = Resource("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS)
@@ -195,22 +202,22 @@ SERVICE_ACCOUNTS: Final = Resource(
     "serviceaccounts", "ServiceAccount", short_names=("sa",), subresources=(_ACCOUNT_TOKEN,)
 )
 SERVICES: Final = Resource(
-    "services", "Service", short_names=("svc",), categories=_ALL, subresources=_with_status(_SERVICE_PROXY),
+    *_place("Service"), short_names=("svc",), categories=_ALL, subresources=_with_status(_SERVICE_PROXY),
     selectable=("spec.clusterIP", "spec.type"),
 )  # fmt: skip
 REPLICATION_CONTROLLERS: Final = Resource(
-    "replicationcontrollers", "ReplicationController", short_names=("rc",), categories=_ALL,
+    *_place("ReplicationController"), short_names=("rc",), categories=_ALL,
     subresources=_with_status(SCALE), selectable=("status.replicas",), counts_generations=True,
 )  # fmt: skip
 PERSISTENT_VOLUMES: Final = Resource(
-    "persistentvolumes", "PersistentVolume", namespaced=False, short_names=("pv",),
+    *_place("PersistentVolume"), short_names=("pv",),
     subresources=_with_status(),
 )  # fmt: skip
 PERSISTENT_VOLUME_CLAIMS: Final = Resource(
-    "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=_with_status()
+    *_place("PersistentVolumeClaim"), short_names=("pvc",), subresources=_with_status()
 )
 REPLICA_SETS: Final = Resource(
-    "replicasets", "ReplicaSet", group="apps", short_names=("rs",), categories=_ALL,
+    *_place("ReplicaSet"), short_names=("rs",), categories=_ALL,
     subresources=_with_status(SCALE), counts_generations=True,
 )  # fmt: skip
 DEPLOYMENTS: Final = Resource(
@@ -218,7 +225,7 @@ DEPLOYMENTS: Final = Resource(
     subresources=_with_status(SCALE), counts_generations=True,
 )  # fmt: skip
 STATEFUL_SETS: Final = Resource(
-    "statefulsets", "StatefulSet", group="apps", short_names=("sts",), categories=_ALL,
+    *_place("StatefulSet"), short_names=("sts",), categories=_ALL,
     subresources=_with_status(SCALE), counts_generations=True,
 )  # fmt: skip
 DAEMON_SETS: Final = Resource(
@@ -231,23 +238,19 @@ JOBS: Final = Resource(
     selectable=("status.successful",), counts_generations=True,
 )  # fmt: skip
 POD_DISRUPTION_BUDGETS: Final = Resource(
-    "poddisruptionbudgets", "PodDisruptionBudget", group="policy", short_names=("pdb",),
+    *_place("PodDisruptionBudget"), short_names=("pdb",),
     subresources=_with_status(), counts_generations=True,
 )  # fmt: skip
 PRIORITY_CLASSES: Final = Resource(
-    "priorityclasses", "PriorityClass", group="scheduling.k8s.io", namespaced=False, short_names=("pc",),
+    *_place("PriorityClass"), short_names=("pc",),
     counts_generations=True,
 )  # fmt: skip
-LEASES: Final = Resource("leases", "Lease", group="coordination.k8s.io")
-STORAGE_CLASSES: Final = Resource(
-    "storageclasses", "StorageClass", group=_STORAGE, namespaced=False, short_names=("sc",)
-)
-CSI_NODES: Final = Resource("csinodes", "CSINode", group=_STORAGE, namespaced=False)
-CSI_DRIVERS: Final = Resource("csidrivers", "CSIDriver", group=_STORAGE, namespaced=False)
-CSI_STORAGE_CAPACITIES: Final = Resource("csistoragecapacities", "CSIStorageCapacity", group=_STORAGE)
-VOLUME_ATTACHMENTS: Final = Resource(
-    "volumeattachments", "VolumeAttachment", group=_STORAGE, namespaced=False, subresources=_with_status()
-)
+LEASES: Final = Resource(*_place("Lease"))
+STORAGE_CLASSES: Final = Resource(*_place("StorageClass"), short_names=("sc",))
+CSI_NODES: Final = Resource(*_place("CSINode"))
+CSI_DRIVERS: Final = Resource(*_place("CSIDriver"))
+CSI_STORAGE_CAPACITIES: Final = Resource(*_place("CSIStorageCapacity"))
+VOLUME_ATTACHMENTS: Final = Resource(*_place("VolumeAttachment"), subresources=_with_status())
 RESOURCE_CLAIMS: Final = Resource(
     "resourceclaims", "ResourceClaim", group=_DEVICES, subresources=_with_status()
 )
@@ -377,6 +380,20 @@ BUILT_IN: Final = (
 """In the order in which discovery lists them."""
 
 
+_ANY_FIELDS: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def served_kinds() -> tuple[Resource, ...]:
+    """The built-in resources, and what else the scheduler's table of kinds has; CRDs define custom ones."""
+    served = {(resource.group, resource.plural) for resource in BUILT_IN}
+    added = (
+        Resource(*_place(kind.name), schema=_ANY_FIELDS)
+        for kind in KINDS
+        if not kind.custom and (kind.group, kind.plural) not in served
+    )
+    return (*BUILT_IN, *added)
+
+
 class UnknownKindError(BayplanError):
     """Somebody in this process asked for a kind that is not served."""
 
@@ -384,11 +401,11 @@ class UnknownKindError(BayplanError):
 class Catalog:
     """The resources that are served now: the built-in ones, and those of CustomResourceDefinitions."""
 
-    def __init__(self, resources: Iterable[Resource] = BUILT_IN) -> None:
+    def __init__(self, resources: Iterable[Resource] | None = None) -> None:
         self.revision = 0
         """Counts the changes, for those who keep something that follows from it."""
         self._by_path: dict[tuple[str, str, str], Resource] = {}
-        for resource in resources:
+        for resource in served_kinds() if resources is None else resources:
             self.add(resource)
         self._built_in = frozenset(
             (resource.group, name) for resource in self for name in (resource.plural, resource.kind)

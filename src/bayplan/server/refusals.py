@@ -5,16 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from bayplan.api.decode import GROUP_OF
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
-
-_OTHER_GROUPS: Final = {
-    "Event": "events.k8s.io",
-    "Lease": "coordination.k8s.io",
-}
-"""Groups of the kinds that are stored although scheduling does not read them from files."""
 
 _CHANGED_SINCE: Final = (
     "the object has been modified; please apply your changes to the latest version and try again"
@@ -24,15 +18,10 @@ _CHANGED_SINCE: Final = (
 @cache
 def resource_name(kind: type[Object]) -> str:
     """`pods`, `storageclasses.storage.k8s.io`: the resource as messages name it."""
-    singular = kind.__name__.lower()
-    if singular.endswith("s"):
-        plural = f"{singular}es"
-    elif singular.endswith("y"):
-        plural = f"{singular[:-1]}ies"
-    else:
-        plural = f"{singular}s"
-    group = GROUP_OF.get(kind.__name__) or _OTHER_GROUPS.get(kind.__name__)
-    return f"{plural}.{group}" if group else plural
+    known = KINDS.find(kind)
+    if known is None:
+        return f"{kind.__name__.lower()}s"
+    return f"{known.plural}.{known.group}" if known.group else known.plural
 
 
 def not_found(kind: type[Object], name: str) -> NotFoundError:

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.decode import KINDS, decode_object
+from bayplan.api.decode import decode_object
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
@@ -108,7 +109,7 @@ class Player:
             case "update":
                 self._update(_decoded(step["object"]))
             case "delete":
-                kind = KINDS[step["kind"]]
+                kind = KINDS[step["kind"]].record
                 self._store.delete(kind, step["name"], step.get("namespace", ""))
             case "schedule":
                 return await self._schedule(step)

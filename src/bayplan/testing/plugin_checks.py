@@ -396,9 +396,9 @@ def check_wakes_by_events_that_exist(make: MakePlugin, samples: Samples) -> None
                 )
 
 
-def _changes(resource: Resource, action: Action, pod: Pod, samples: Samples) -> list[tuple[Any, Any]]:
+def _changes(resource: str, action: Action, pod: Pod, samples: Samples) -> list[tuple[Any, Any]]:
     """Objects before and after events of this kind."""
-    kinds: dict[Resource, type[Object]] = {Resource.POD: Pod, Resource.NODE: Node}
+    kinds: dict[str, type[Object]] = {Resource.POD: Pod, Resource.NODE: Node}
     kind = kinds.get(resource)
     if kind is None:
         return []

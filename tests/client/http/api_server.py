@@ -19,17 +19,15 @@ from urllib.parse import parse_qsl
 import msgspec
 from aiohttp import web
 
+from bayplan.api.kinds import KINDS, UNFINISHED_PODS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.client.access import Access
-from bayplan.client.paths import RESOURCES, UNFINISHED_PODS
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
 from bayplan.framework.cluster_api import Change, WatchEvent
 from bayplan.server import refusals
 from bayplan.server.memory import MemoryStore
 from bayplan.server.store import is_hidden
-
-from .kinds import KINDS
 
 BREAK: Final = "break"
 """What `interfere` returns to have the connection cut without a word."""
@@ -71,7 +69,7 @@ class ApiServer:
     streaming: bool = True
     """Whether lists can be had as a stream."""
     paging: bool = False
-    served: frozenset[str] = frozenset(RESOURCES)
+    served: frozenset[str] = KINDS.names
     """Names of the kinds that there are."""
     interfere: Interference | None = None
     unknown: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -146,14 +144,14 @@ class ApiServer:
         if len(rest) > 2 and rest[0] == "namespaces":
             namespace, rest = rest[1], rest[2:]
         if not rest:
-            if any(r.group == group and name in self.served for name, r in RESOURCES.items()):
+            if any(kind.group == group and kind.name in self.served for kind in KINDS):
                 return Place(Object, "", "")
             raise not_there()
-        for kind_name, resource in RESOURCES.items():
+        for resource in KINDS:
             found = (resource.group, resource.version, resource.plural) == (group, version, rest[0])
-            if found and kind_name in self.served:
+            if found and resource.name in self.served:
                 name = rest[1] if len(rest) > 1 else ""
-                return Place(KINDS[kind_name], rest[0], namespace, name, "/".join(rest[2:]))
+                return Place(resource.record, rest[0], namespace, name, "/".join(rest[2:]))
         raise not_there()
 
     # Reading
@@ -161,7 +159,7 @@ class ApiServer:
     def raw(self, item: Object) -> dict[str, Any]:
         kind = type(item).__name__
         raw: dict[str, Any] = {
-            "apiVersion": RESOURCES[kind].api_version,
+            "apiVersion": KINDS[kind].api_version,
             "kind": kind,
             **msgspec.to_builtins(item),
         }

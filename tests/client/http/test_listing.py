@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
 from bayplan.client import listing
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.paths import RESOURCES
 from bayplan.errors import APIError, GoneError, ServerError
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
@@ -199,7 +199,7 @@ def test_a_kind_that_the_server_does_not_know_is_named(streaming: bool) -> None:
         await cluster.list(PodGroup)
 
     with pytest.raises(APIError) as error:
-        talk(MemoryStore(), act, streaming=streaming, served=frozenset(RESOURCES) - {"PodGroup"})
+        talk(MemoryStore(), act, streaming=streaming, served=KINDS.names - {"PodGroup"})
     assert str(error.value) == (
         "the API server does not serve podgroups of scheduling.x-k8s.io/v1alpha1: "
         "the server could not find the requested resource"

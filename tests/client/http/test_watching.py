@@ -12,11 +12,11 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client import watching
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.paths import resource_of
 from bayplan.client.watching import LineCutter, watch_target
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
 from bayplan.framework.cluster_api import WatchEvent
@@ -250,7 +250,7 @@ def test_watches_do_not_end_all_at_once() -> None:
     seconds = {
         int(part.partition("=")[2])
         for _ in range(200)
-        for part in watch_target(resource_of(Node), chance).partition("?")[2].split("&")
+        for part in watch_target(KINDS.of(Node), chance).partition("?")[2].split("&")
         if part.startswith("timeoutSeconds")
     }
     assert len(seconds) > 50

@@ -12,13 +12,13 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from bayplan.api.event import Event, EventSeries
+from bayplan.api.kinds import KINDS
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.paths import RESOURCES
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.server.memory import MemoryStore
@@ -340,10 +340,10 @@ def test_a_server_without_the_newer_events_gets_the_older_ones() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         writer = cluster.events(qps=-1)
         await writer.create_event(EVENT)
-        server.served = frozenset(RESOURCES)
+        server.served = KINDS.names
         await writer.patch_event(REPEATED)
 
-    events(act, served=frozenset(RESOURCES) - {"Event"}, interfere=core)
+    events(act, served=KINDS.names - {"Event"}, interfere=core)
     created, patched = kept
     assert created.json == {
         "apiVersion": "v1",

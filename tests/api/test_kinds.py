@@ -7,14 +7,13 @@ from typing import ClassVar
 import pytest
 
 from bayplan.api.event import Event
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
 from bayplan.api.storage import CSIStorageCapacity
-from bayplan.client.paths import RESOURCES, resource_of
 from bayplan.errors import APIError
-from bayplan.scheduler.loop import OTHER_KINDS
 
 
 class Widget(Object, frozen=True):
@@ -50,7 +49,7 @@ class Gadget(Object, frozen=True):
     ],
 )
 def test_the_path_of_an_object(kind: type[Object], name: str, namespace: str, expected: str) -> None:
-    assert resource_of(kind).item(name, namespace) == expected
+    assert KINDS.of(kind).item(name, namespace) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,14 +63,9 @@ def test_the_path_of_an_object(kind: type[Object], name: str, namespace: str, ex
     ],
 )
 def test_the_path_of_a_collection(kind: type[Object], namespace: str, expected: str) -> None:
-    assert resource_of(kind).collection(namespace) == expected
-
-
-def test_everything_that_is_watched_has_a_place() -> None:
-    watched: tuple[type[Object], ...] = (Pod, Node, PodGroup, *OTHER_KINDS)
-    assert {kind.__name__ for kind in watched} <= set(RESOURCES)
+    assert KINDS.of(kind).collection(namespace) == expected
 
 
 def test_a_kind_that_nobody_knows_is_named() -> None:
     with pytest.raises(APIError, match="Gadget: where the API server keeps this kind is not known"):
-        resource_of(Gadget)
+        KINDS.of(Gadget)
