@@ -23,8 +23,8 @@ from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
 from bayplan.client.listing import PAGE_SIZE, list_all
 from bayplan.client.requests import REQUEST_SECONDS, UnreachableError
+from bayplan.cluster_api import Change, PodStatusPatch
 from bayplan.errors import ConflictError, GoneError, UnknownOutcomeError
-from bayplan.framework.cluster_api import Change, PodStatusPatch
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 from conformance.harness.objects import node, pod

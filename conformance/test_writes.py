@@ -14,8 +14,8 @@ from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, NotFoundError
-from bayplan.framework.cluster_api import PodStatusPatch
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.control_plane import NOBODY, ControlPlane
 from conformance.harness.objects import condition, pod

@@ -11,7 +11,7 @@ from typing import TypeVar
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Object
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, LeadershipLostError
-from bayplan.framework.cluster_api import ObjectT
+from bayplan.cluster_api import ObjectT
 from bayplan.server.memory import MemoryStore
 from bayplan.simulator.virtual_time import current_loop
 

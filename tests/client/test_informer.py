@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
+from bayplan.cluster_api import Change, WatchEvent
 from bayplan.errors import APIError, GoneError, ServerError
-from bayplan.framework.cluster_api import Change, WatchEvent
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual

@@ -16,7 +16,7 @@ from bayplan.api.requests import placed_requests
 from bayplan.api.saturation import MAX_REQUEST
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.client.informer import Informer
-from bayplan.framework.cluster_api import Change, WatchEvent
+from bayplan.cluster_api import Change, WatchEvent
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.testing.builders import make_pdb, make_pod
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
-from bayplan.framework.cluster_api import Change, WatchEvent
+from bayplan.cluster_api import Change, WatchEvent
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import run_virtual
 from bayplan.testing.builders import make_pod

@@ -16,9 +16,9 @@ from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, ConfigError, ServerError
-from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, failure

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Generic
 
+from bayplan.cluster_api import Change, ClusterAPI, ObjectT, WatchEvent
 from bayplan.errors import GoneError, ServerError
-from bayplan.framework.cluster_api import Change, ClusterAPI, ObjectT, WatchEvent
 
 RETRY_SECONDS = 1.0
 

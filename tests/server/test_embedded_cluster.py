@@ -14,8 +14,8 @@ from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolumeClaim
+from bayplan.cluster_api import Change, PodStatusPatch
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError
-from bayplan.framework.cluster_api import Change, PodStatusPatch
 from bayplan.server.embedded import open_api
 from bayplan.server.embedded_cluster import EmbeddedCluster
 from bayplan.server.kinds import EVENTS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from bayplan.api.node import Node
+from bayplan.cluster_api import Change, WatchEvent
 from bayplan.errors import APIError, GoneError, ServerError
-from bayplan.framework.cluster_api import Change, WatchEvent
 from bayplan.server.history import History, Watch
 from bayplan.server.memory import MemoryStore
 from bayplan.simulator.virtual_time import quiescent, run_virtual

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
-from bayplan.framework.cluster_api import Change, PodStatusPatch, WatchEvent
+from bayplan.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import run_virtual
 from bayplan.testing.builders import make_pod

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bayplan.cluster_api import Change
 from bayplan.errors import ConflictError, NotFoundError
-from bayplan.framework.cluster_api import Change
 from bayplan.server import pods, scale
 from bayplan.server.deletion import FOREGROUND, ORPHAN, DeleteOptions
 from bayplan.server.documents import Entry

@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod
-from bayplan.framework.cluster_api import PodStatusPatch
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.server.pod_writes import (
     bound_status,
     grace_period,

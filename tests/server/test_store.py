@@ -13,8 +13,8 @@ from bayplan.api.event import Event, EventSeries
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.errors import APIError, ConflictError, NotFoundError
-from bayplan.framework.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.server.store import MemoryStore
 from bayplan.simulator.virtual_time import run_virtual
 from bayplan.testing.builders import make_node, make_pod, make_replica_set

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import Change, PodStatusPatch
 from bayplan.errors import APIError
-from bayplan.framework.cluster_api import Change, PodStatusPatch
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual

@@ -9,6 +9,7 @@ import pytest
 
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import ClusterAPI, PodStatusPatch
 from bayplan.errors import (
     APIError,
     ConflictError,
@@ -17,7 +18,6 @@ from bayplan.errors import (
     ServerError,
     UnknownOutcomeError,
 )
-from bayplan.framework.cluster_api import ClusterAPI, PodStatusPatch
 from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.virtual_time import current_loop, run_virtual

@@ -17,7 +17,7 @@ from bayplan.api.kinds import KINDS
 from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
-from bayplan.framework.cluster_api import PodStatusPatch
+from bayplan.cluster_api import PodStatusPatch
 
 DELETE_OPTIONS: Final = b'{"kind":"DeleteOptions","apiVersion":"v1"}'
 """Empty ones: no precondition, and the pod's own grace period."""

@@ -15,8 +15,8 @@ import msgspec
 
 from bayplan.api.reading import Unreadable, read_object
 from bayplan.client.api_errors import Status, error_of
+from bayplan.cluster_api import Change, ObjectT, WatchEvent
 from bayplan.errors import APIError
-from bayplan.framework.cluster_api import Change, ObjectT, WatchEvent
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 

@@ -29,8 +29,8 @@ from bayplan.client.requests import (
     Requests,
 )
 from bayplan.client.watching import IDLE_SECONDS, WatchStream, open_watch
+from bayplan.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import ConflictError
-from bayplan.framework.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
 
 DEFAULT_QPS: Final = 50.0
 DEFAULT_BURST: Final = 100

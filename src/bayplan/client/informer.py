@@ -21,8 +21,8 @@ from bayplan.api.reading import Unreadable, with_readable_quantities
 from bayplan.api.stand_in import fills_node, last_version, stand_in
 from bayplan.client.once_logger import OnceLogger
 from bayplan.client.remedies import explained
+from bayplan.cluster_api import Change, ClusterAPI, WatchEvent
 from bayplan.errors import APIError, GoneError
-from bayplan.framework.cluster_api import Change, ClusterAPI, WatchEvent
 
 FIRST_BACKOFF_SECONDS: Final = 0.8
 MAX_BACKOFF_SECONDS: Final = 30.0

@@ -38,8 +38,8 @@ from bayplan.client.lease_events import LeaseEvents, lease_event, write_event
 from bayplan.client.once_logger import OnceLogger
 from bayplan.client.remedies import explained
 from bayplan.client.requests import Connections
+from bayplan.cluster_api import ObjectT
 from bayplan.errors import APIError, BayplanError, ConfigError, ConflictError, NotFoundError
-from bayplan.framework.cluster_api import ObjectT
 from bayplan.metrics.instruments import Gauge
 
 JITTER: Final = 1.2

@@ -25,8 +25,8 @@ from bayplan.client.decoding import INITIAL_EVENTS_END, Page, decode_page
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.transport import LostError
 from bayplan.client.watching import IDLE_SECONDS, WatchStream, watch_target
+from bayplan.cluster_api import Change, ObjectT
 from bayplan.errors import APIError, GoneError, NotFoundError, ServerError
-from bayplan.framework.cluster_api import Change, ObjectT
 
 PAGE_SIZE: Final = 500
 STREAM_TRIES: Final = 3

@@ -22,8 +22,8 @@ from bayplan.client.remedies import explained
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.streams import Stream
 from bayplan.client.transport import LostError
+from bayplan.cluster_api import ObjectT, WatchEvent
 from bayplan.errors import APIError, ServerError
-from bayplan.framework.cluster_api import ObjectT, WatchEvent
 
 SHORTEST_SECONDS: Final = 300
 """A watch is asked for this long at least, and up to twice as long: not all end at once."""

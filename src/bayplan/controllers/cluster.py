@@ -19,8 +19,8 @@ import msgspec
 
 from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import Change
 from bayplan.controllers.pod_index import PodIndex
-from bayplan.framework.cluster_api import Change
 from bayplan.server import kinds
 from bayplan.server.documents import Content, Document, Table
 from bayplan.server.kinds import Resource

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bayplan.api.decode import KINDS
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod, PodAffinityTerm
@@ -98,7 +98,7 @@ class Dump:
         for claim in pod.spec.resource_claims:
             name = claim.resource_claim_name or made.get(claim.name)
             if name and self.find("ResourceClaim", name, pod.namespace) is None:
-                yield _absent(kind, _key(name, pod.namespace))
+                yield _absent(kind.record, _key(name, pod.namespace))
 
     def _missing_namespaces(self, pod: Pod) -> Iterator[str]:
         if Namespace not in self and any(_selects_namespaces(term) for term in _terms(pod)):

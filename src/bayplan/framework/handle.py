@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from bayplan.api.pod import Pod
-from bayplan.framework.cluster_api import ClusterAPI
+from bayplan.cluster_api import ClusterAPI
 from bayplan.snapshot.cluster import Cluster
 
 

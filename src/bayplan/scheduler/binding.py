@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from bayplan.api.pod import Pod
 from bayplan.cache.cache import CacheError
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
-from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.outcome import Nomination, fit_error
 from bayplan.framework.plugin_api import Wait
 from bayplan.framework.points import Point

@@ -12,7 +12,7 @@ from typing import Any
 
 from bayplan.api.pod import Pod
 from bayplan.cache.cache import Cache
-from bayplan.framework.cluster_api import ClusterAPI
+from bayplan.cluster_api import ClusterAPI
 from bayplan.framework.handle import WaitingPodView
 from bayplan.framework.volume_binder import VolumeBinder
 from bayplan.metrics import Metrics

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import ClusterAPI
 from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
 from bayplan.errors import ConfigError
-from bayplan.framework.cluster_api import ClusterAPI
 from bayplan.framework.handle import Handle, WaitingPodView
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point

@@ -13,8 +13,8 @@ from typing import Final
 
 from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, NotFoundError
-from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.plugin_api import Plugin
 from bayplan.queue.nominations import Preemption

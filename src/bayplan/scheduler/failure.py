@@ -11,8 +11,8 @@ from typing import Final
 
 from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, ServerError
-from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.framework.outcome import Diagnosis, Nomination
 from bayplan.framework.status import Status
 from bayplan.queue.queued import QueuedPod

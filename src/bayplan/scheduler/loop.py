@@ -22,11 +22,11 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.cache.cache import Cache
 from bayplan.client.informer import Informer
+from bayplan.cluster_api import ClusterAPI, EventSink
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.extender.chain import ExtenderChain, build_chain
 from bayplan.extender.steps import CycleExtenders
 from bayplan.extender.view import SnapshotView
-from bayplan.framework.cluster_api import ClusterAPI, EventSink
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.metrics import NULL_METRICS, Metrics

@@ -40,8 +40,8 @@ from bayplan.api.event import Event, EventSeries
 from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
 from bayplan.api.names import dns_subdomain_problems
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import EventSink
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
-from bayplan.framework.cluster_api import EventSink
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"

@@ -18,7 +18,7 @@ import msgspec
 
 from bayplan.api.meta import Object
 from bayplan.api.reading import Unreadable, read_object, readable
-from bayplan.framework.cluster_api import Change
+from bayplan.cluster_api import Change
 from bayplan.server import statuses
 from bayplan.server.history import History
 from bayplan.server.kinds import Resource

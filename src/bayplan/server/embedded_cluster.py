@@ -18,8 +18,8 @@ from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.reading import Unreadable, read_object, readable
+from bayplan.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import APIError
-from bayplan.framework.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.server import pods, statuses
 from bayplan.server.documents import Content, Document, Entry
 from bayplan.server.kinds import NEW_EVENTS, PODS, Resource

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from bayplan.framework.cluster_api import ObjectT, WatchEvent
+from bayplan.cluster_api import ObjectT, WatchEvent
 from bayplan.server import refusals
 
 

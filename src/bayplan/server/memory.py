@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.framework.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch
+from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch
 from bayplan.server.history import Watch
 from bayplan.server.store import MemoryStore, is_hidden
 

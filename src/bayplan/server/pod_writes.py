@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from bayplan.api.defaults import DEFAULT_GRACE_PERIOD_SECONDS
 from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod, PodStatus
-from bayplan.framework.cluster_api import PodStatusPatch
+from bayplan.cluster_api import PodStatusPatch
 
 POD_SCHEDULED: Final = "PodScheduled"
 PENDING: Final = "Pending"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bayplan.api.selectors import EVERYTHING, Operator, Requirement, Selector, requirement_problems
-from bayplan.framework.cluster_api import Change
+from bayplan.cluster_api import Change
 from bayplan.server.documents import Document, Entry
 from bayplan.server.kinds import Resource
 from bayplan.server.statuses import bad_request

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
-from bayplan.framework.cluster_api import Change, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.cluster_api import Change, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.server import refusals
 from bayplan.server.history import History, Watch
 from bayplan.server.kubelet import Kubelet

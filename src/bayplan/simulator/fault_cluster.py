@@ -20,8 +20,8 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import milli_value
 from bayplan.api.requests import placed_requests
+from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch
 from bayplan.errors import NotFoundError, ServerError
-from bayplan.framework.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch
 from bayplan.server.memory import MemoryCluster
 from bayplan.server.store import MemoryStore
 

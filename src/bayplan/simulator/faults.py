@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import (
     APIError,
     ConflictError,
@@ -26,7 +27,6 @@ from bayplan.errors import (
     ServerError,
     UnknownOutcomeError,
 )
-from bayplan.framework.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 
 T = TypeVar("T")
 

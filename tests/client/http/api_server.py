@@ -23,8 +23,8 @@ from bayplan.api.kinds import KINDS, UNFINISHED_PODS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.client.access import Access
+from bayplan.cluster_api import Change, WatchEvent
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
-from bayplan.framework.cluster_api import Change, WatchEvent
 from bayplan.server import refusals
 from bayplan.server.memory import MemoryStore
 from bayplan.server.store import is_hidden

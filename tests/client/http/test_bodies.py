@@ -15,7 +15,7 @@ from bayplan.api.meta import Condition, Object, ObjectMeta, ObjectReference
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
 from bayplan.client import bodies
-from bayplan.framework.cluster_api import PodStatusPatch
+from bayplan.cluster_api import PodStatusPatch
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 EARLIER = datetime(2026, 1, 31, 11, 0, 0, tzinfo=UTC)

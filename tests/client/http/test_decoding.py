@@ -14,8 +14,8 @@ from bayplan.api.pod import Pod
 from bayplan.api.reading import Unreadable
 from bayplan.api.storage import CSINode
 from bayplan.client.decoding import decode_frames, decode_object, decode_page
+from bayplan.cluster_api import Change
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
-from bayplan.framework.cluster_api import Change
 
 NULLS: dict[str, Any] = {
     "metadata": {"name": "a", "namespace": "x", "resourceVersion": "5", "labels": None},

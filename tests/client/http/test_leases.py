@@ -20,8 +20,8 @@ from bayplan.client.leader_election import (
     lease_client,
 )
 from bayplan.client.requests import NotLeadingError
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import ConflictError
-from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod, make_pv
 

@@ -15,6 +15,7 @@ from bayplan.client.access import Access, TLSSettings
 from bayplan.client.api_errors import TooLargeError
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.requests import UnreachableError, user_agent
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import (
     APIError,
     ConflictError,
@@ -25,7 +26,6 @@ from bayplan.errors import (
     UnauthorizedError,
     UnknownOutcomeError,
 )
-from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_pod
 

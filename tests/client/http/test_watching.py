@@ -18,8 +18,8 @@ from bayplan.api.pod import Pod
 from bayplan.client import watching
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.watching import LineCutter, watch_target
+from bayplan.cluster_api import WatchEvent
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
-from bayplan.framework.cluster_api import WatchEvent
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 

@@ -19,8 +19,8 @@ from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, NotFoundError
-from bayplan.framework.cluster_api import PodStatusPatch
 from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 

@@ -12,11 +12,11 @@ from collections import Counter, defaultdict
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.access import Access
 from bayplan.client.decoding import INITIAL_EVENTS_END, decode_object
-from bayplan.client.paths import RESOURCES
 from bayplan.client.requests import Connections
 from bayplan.client.streams import StreamPool
 from bayplan.client.transport import ApiResponse, Headers, LostError, Request, Transport
@@ -193,8 +193,8 @@ class FakeConnections(Connections):
         return self._server
 
 
-_PODS = RESOURCES["Pod"].collection()
-_NODES = RESOURCES["Node"].collection()
+_PODS = KINDS["Pod"].collection()
+_NODES = KINDS["Node"].collection()
 
 
 def _split(path: str) -> tuple[str, str]:

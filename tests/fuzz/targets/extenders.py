@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.decode import KINDS
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.config import default_config
@@ -117,5 +117,5 @@ async def _decided(store: MemoryStore) -> None:
 
 
 def _record(item: dict[str, Any]) -> Object:
-    record: Object = msgspec.convert(item, KINDS[item["kind"]])
+    record: Object = msgspec.convert(item, KINDS[item["kind"]].record)
     return record

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.kinds import KINDS
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.paths import RESOURCES
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 from tests.fuzz import samples
@@ -142,7 +142,7 @@ def _raw(item: dict[str, Any], changed: Any, change: str = "") -> Raw:
     namespace = metadata.get("namespace", "")
     key = f"{namespace}/{metadata['name']}" if namespace else f"{metadata['name']}"
     key = key.encode(errors="replace").decode()
-    return Raw(RESOURCES[item["kind"]].collection(), key, json.dumps(changed).encode(), change)
+    return Raw(KINDS[item["kind"]].collection(), key, json.dumps(changed).encode(), change)
 
 
 def _raw_witness(item: dict[str, Any]) -> Raw:

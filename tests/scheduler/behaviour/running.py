@@ -18,8 +18,8 @@ from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.config import KubeSchedulerConfiguration, parse_config
-from bayplan.framework.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import NULL_METRICS, Metrics
 from bayplan.scheduler.binding_progress import BindingProgress

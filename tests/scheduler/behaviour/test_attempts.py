@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.event import Event
-from bayplan.framework.cluster_api import Change
+from bayplan.cluster_api import Change
 from bayplan.framework.plugin_api import NodePlugin, reject
 from bayplan.framework.status import failure, unresolvable, unschedulable
 from bayplan.testing.builders import make_node, make_pod

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.meta import Object
+from bayplan.cluster_api import Change
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
-from bayplan.framework.cluster_api import Change
 from bayplan.framework.events import Action, Resource, event_with_hint
 from bayplan.framework.outcome import Nomination, PostFilterResult
 from bayplan.framework.plugin_api import Plugin, Wait

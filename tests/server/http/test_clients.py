@@ -18,7 +18,7 @@ from bayplan.api.pod import Pod
 from bayplan.client.access import Access, TLSSettings
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
-from bayplan.framework.cluster_api import PodStatusPatch
+from bayplan.cluster_api import PodStatusPatch
 from bayplan.server.embedded import EmbeddedServer
 from bayplan.server.kinds import NODES, PODS
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from bayplan.cluster_api import Change
 from bayplan.errors import GoneError
-from bayplan.framework.cluster_api import Change
 from bayplan.server import statuses
 from bayplan.server.documents import Document, Entry
 from bayplan.server.http.answers import pieces
