@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import pytest
 
 from bayplan.server.documents import MAX_HISTORY_BYTES, MAX_OBJECT_BYTES
 from bayplan.server.embedded import open_api
 from bayplan.server.http.bodies import MAX_WARNING_CHARACTERS, warning_headers
-from bayplan.server.kinds import CONFIG_MAPS, PODS
+from bayplan.server.kinds import CONFIG_MAPS, PODS, REPLICATION_CONTROLLERS, SECRETS, Resource
 from bayplan.server.statuses import MAX_PROBLEMS, RefusalError
 
 
 def test_patches_make_no_object_grow_without_end() -> None:
     """Each patch may be small; the object is rejected, and stays as it was."""
     api = open_api()
-    api.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {}}, "default")
-    for number in range(4):
-        api.patch(CONFIG_MAPS, "c", "default", {"data": {f"k{number}": "x" * 1_000_000}})
+    pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"a": "b"}, "template": pod}
+    api.create(REPLICATION_CONTROLLERS, {"metadata": {"name": "r"}, "spec": spec}, "default")
+
+    def grow(count: int) -> None:
+        env = [{"name": f"E{number}", "value": "x" * 1_000_000} for number in range(count)]
+        containers = [{"name": "c", "image": "i", "env": env}]
+        patch = {"spec": {"template": {"spec": {"containers": containers}}}}
+        api.patch(REPLICATION_CONTROLLERS, "r", "default", patch)
+
+    grow(4)
     version = api.store.version
     with pytest.raises(RefusalError, match="request is too large") as caught:
-        api.patch(CONFIG_MAPS, "c", "default", {"data": {"k4": "x" * 1_000_000}})
+        grow(5)
     assert caught.value.code == 413
     assert api.store.version == version
-    assert len(api.document(CONFIG_MAPS, "c", "default").body) < MAX_OBJECT_BYTES
-    api.patch(CONFIG_MAPS, "c", "default", {"data": None})
+    assert len(api.document(REPLICATION_CONTROLLERS, "r", "default").body) < MAX_OBJECT_BYTES
+    grow(0)
     assert api.store.version == version + 1
+
+
+@pytest.mark.parametrize(
+    ("resource", "field", "text"),
+    [
+        pytest.param(CONFIG_MAPS, "data", "x" * 2**20, id="text"),
+        pytest.param(CONFIG_MAPS, "binaryData", b64encode(bytes(2**20)).decode(), id="bytes"),
+        pytest.param(SECRETS, "data", b64encode(bytes(2**20)).decode(), id="a secret"),
+    ],
+)
+def test_data_of_one_mebibyte(resource: Resource, field: str, text: str) -> None:
+    """Is the most that a ConfigMap or a Secret may have, in all of its entries."""
+    api = open_api()
+    content = {"metadata": {"name": "c"}, field: {"a": text}}
+    api.create(resource, content, "default", dry_run=True)
+    content[field]["b"] = "eA=="
+    with pytest.raises(RefusalError, match="Too long: may not be more than 1048576 bytes") as caught:
+        api.create(resource, content, "default", dry_run=True)
+    assert caught.value.code == 422
 
 
 def test_an_answer_names_some_of_many_problems() -> None:

@@ -94,7 +94,7 @@ def refusal(code: int, body: bytes, what: str) -> APIError:
     """The error that an answer stands for; `what` says what was asked (`get pods`)."""
     try:
         status = _STATUS.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         status = Status()
     if status.kind == "Status" and status.message:
         return error_of(msgspec.structs.replace(status, code=code))

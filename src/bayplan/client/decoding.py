@@ -52,6 +52,10 @@ class Page(NamedTuple, Generic[ObjectT]):
     """Where the list goes on; empty where it does not."""
 
 
+BROKEN: Final = (msgspec.DecodeError, RecursionError)
+"""What decoders raise for an answer that is not JSON, or nested so deeply that it cannot be read."""
+
+
 class Frames(NamedTuple, Generic[ObjectT]):
     """What a piece of a watch says: events, and then perhaps why it ends."""
 
@@ -75,7 +79,7 @@ def decode_page(kind: type[ObjectT], data: bytes | bytearray) -> Page[ObjectT]:
         return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_)
     except msgspec.ValidationError:
         pass
-    except msgspec.DecodeError as error:
+    except BROKEN as error:
         raise _not_json(error) from error
     try:
         raw = _decoder(_List[msgspec.Raw]).decode(data)
@@ -95,7 +99,7 @@ def decode_object(kind: type[ObjectT], data: bytes) -> ObjectT:
         item = read_object(kind, data)
     except msgspec.ValidationError as error:
         raise APIError(f"the answer is no {kind.__name__}: {error}") from error
-    except msgspec.DecodeError as error:
+    except BROKEN as error:
         raise _not_json(error) from error
     if isinstance(item, Unreadable):
         raise APIError(f"the answer is no {kind.__name__}: {item.fields[0]}: {item.problem}")
@@ -106,7 +110,7 @@ def decode_frames(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
     """Whole lines of a watch. After an error nothing follows; what came before it counts."""
     try:
         frames = _decoder(cast(Any, _Frame)[kind]).decode_lines(lines)
-    except msgspec.DecodeError:
+    except BROKEN:
         return _one_by_one(kind, lines)
     events: list[WatchEvent[ObjectT]] = []
     for frame in frames:
@@ -140,7 +144,7 @@ def _one_by_one(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
                 _log.error("watch of %s: %s without resourceVersion is left out", kind.__name__, frame.type)
                 continue
             events.append(event)
-        except msgspec.DecodeError as error:
+        except BROKEN as error:
             return Frames(events, _not_json(error))
     return Frames(events, None)
 
@@ -156,7 +160,7 @@ def _read(kind: type[ObjectT], raw: msgspec.Raw) -> ObjectT | None:
     """The object, or an `Unreadable` in its place; None for what is no object at all, which is logged."""
     try:
         item = read_object(kind, raw)
-    except msgspec.DecodeError as error:
+    except BROKEN as error:
         _log.error("something that is no %s is left out: %s", kind.__name__, error)
         return None
     if isinstance(item, Unreadable) and not item.name:
@@ -165,5 +169,5 @@ def _read(kind: type[ObjectT], raw: msgspec.Raw) -> ObjectT | None:
     return cast(ObjectT, item)
 
 
-def _not_json(error: msgspec.DecodeError) -> APIError:
+def _not_json(error: Exception) -> APIError:
     return APIError(f"the answer is no JSON: {error}")

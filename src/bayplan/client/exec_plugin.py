@@ -86,7 +86,7 @@ async def _output(plugin: ExecPlugin, environment: dict[str, str]) -> bytes:
 def _status(plugin: ExecPlugin, output: bytes) -> ExecStatus:
     try:
         answer = msgspec.json.decode(output, type=_ExecCredential)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _error(f"decoding stdout: {error}") from error
     if answer.api_version != plugin.api_version:
         raise _error(

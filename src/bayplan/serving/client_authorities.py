@@ -109,7 +109,7 @@ class ClientAuthorities:
     async def _look(self, requests: Requests) -> None:
         try:
             found = msgspec.json.decode(await requests.send("GET", CONFIG_MAP), type=_ConfigMap)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ConfigError(f"the answer is no ConfigMap: {error}") from error
         data = found.data or {}
         if not self._files["client"]:

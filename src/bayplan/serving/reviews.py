@@ -122,7 +122,7 @@ class Reviews:
                 lost = isinstance(error, UnknownOutcomeError)
                 if not tries_left or not (lost or error.code in _RETRIED):
                     raise
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise APIError(f"the answer to POST {path} makes no sense: {error}") from error
             await asyncio.sleep(wait * (1 + WAIT_JITTER * self._chance.random()))
             wait *= WAIT_FACTOR

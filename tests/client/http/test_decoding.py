@@ -213,3 +213,16 @@ def test_what_scheduling_does_not_read_is_skipped() -> None:
     raw = {"metadata": {"name": "n"}, "status": {"nodeInfo": {"x": [1]}, "capacity": {"cpu": "1"}}}
     node = decode_object(Node, json.dumps(raw).encode())
     assert node == Node(metadata=ObjectMeta(name="n"), status=NodeStatus(capacity={"cpu": "1"}))
+
+
+def test_what_is_nested_too_deeply_is_an_error_of_the_server() -> None:
+    """And neither ends the process nor the informer."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    pod = b'{"metadata":{"name":"a","resourceVersion":"1"},"unknown":%b}' % deep
+    with pytest.raises(APIError, match="the answer is no JSON"):
+        decode_object(Pod, pod)
+    with pytest.raises(APIError, match="the answer is no JSON"):
+        decode_page(Pod, b'{"metadata":{},"items":[%b]}' % pod)
+    frames = decode_frames(Pod, b'{"type":"ADDED","object":%b}\n' % pod)
+    assert frames.events == []
+    assert isinstance(frames.error, APIError)

@@ -22,6 +22,7 @@ from bayplan.server.validation.pods import pod_problems, pod_update_problems
 Content = dict[str, Any]
 
 _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
+    kinds.CONFIG_MAPS: rules.config_map_problems,
     kinds.CUSTOM_RESOURCE_DEFINITIONS: rules.definition_problems,
     kinds.DAEMON_SETS: rules.workload_problems,
     kinds.DEPLOYMENTS: rules.workload_problems,
@@ -35,6 +36,7 @@ _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.PRIORITY_CLASSES: rules.priority_class_problems,
     kinds.REPLICATION_CONTROLLERS: rules.replication_controller_problems,
     kinds.REPLICA_SETS: rules.workload_problems,
+    kinds.SECRETS: rules.secret_problems,
     kinds.SERVICES: rules.service_problems,
     kinds.STATEFUL_SETS: rules.workload_problems,
     kinds.STORAGE_CLASSES: rules.storage_class_problems,

@@ -36,6 +36,9 @@ Content = dict[str, Any]
 _HIGHEST_PRIORITY: Final = 1_000_000_000
 _SYSTEM: Final = "system-"
 
+MAX_DATA_BYTES: Final = 1024 * 1024
+"""Of all entries of a ConfigMap or a Secret."""
+
 
 def node_problems(node: Content) -> list[FieldProblem]:
     problems = []
@@ -253,6 +256,29 @@ def service_problems(item: Content) -> list[FieldProblem]:
         if len(spec["ports"]) > 1 and not port.get("name"):
             problems.append(required(f"spec.ports[{i}].name"))
     return problems + choice_problems(item, named_type("Service"))
+
+
+def config_map_problems(item: Content) -> list[FieldProblem]:
+    """Kubernetes names no field for it."""
+    data = (item.get("data") or {}).values(), (item.get("binaryData") or {}).values()
+    return _size_problems("[]", sum(len(text.encode()) for text in data[0]) + sum(map(_decoded, data[1])))
+
+
+def secret_problems(item: Content) -> list[FieldProblem]:
+    return _size_problems("data", sum(map(_decoded, (item.get("data") or {}).values())))
+
+
+def _decoded(text: str) -> int:
+    """The size of what a base64 text stands for."""
+    return len(text) * 3 // 4 - text[-2:].count("=")
+
+
+def _size_problems(field: str, size: int) -> list[FieldProblem]:
+    if size <= MAX_DATA_BYTES:
+        return []
+    return [
+        FieldProblem(field, f"Too long: may not be more than {MAX_DATA_BYTES} bytes", "FieldValueTooLong")
+    ]
 
 
 def definition_problems(item: Content) -> list[FieldProblem]:
