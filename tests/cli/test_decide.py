@@ -309,6 +309,17 @@ def test_what_the_dump_leaves_out_is_said(tmp_path: Path, capsys: pytest.Capture
     assert f"warning: {message}" in capsys.readouterr().out.splitlines()
 
 
+def test_a_number_that_fits_nowhere_is_a_large_quantity(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.json"
+    huge = pod("p")
+    huge["spec"]["containers"][0]["resources"]["requests"]["example.com/x"] = 2**64
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [node("n1"), huge]}))
+    (line,) = decide(capsys, path)
+    assert line["results"][0]["fitError"] == "0/1 nodes are available: 1 Insufficient example.com/x."
+
+
 # Mistakes
 
 

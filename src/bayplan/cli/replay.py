@@ -13,8 +13,9 @@ import msgspec
 from bayplan.api.input_files import read_lines
 from bayplan.api.nesting import decode_json
 from bayplan.cli.encoding import echo, echo_utf8
-from bayplan.errors import DecodeError, InputError
+from bayplan.errors import BayplanError, DecodeError, InputError
 from bayplan.simulator.replay import RECORDED, replay
+from bayplan.simulator.run_format import check_run
 
 
 @click.command("replay")
@@ -28,8 +29,13 @@ def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
     """
     differing = runs = 0
     for file in files:
-        for run in _read(file):
-            played = replay(run, cache=not no_cache)
+        for line, run in _read(file):
+            try:
+                played = replay(run, cache=not no_cache)
+            except InputError as error:
+                raise error.at(source=file, line=line) from error.__cause__
+            except BayplanError as error:
+                raise InputError(f"the run cannot be played: {error}", source=file, line=line) from error
             runs += 1
             if not check:
                 echo_utf8(msgspec.json.encode(played))
@@ -42,7 +48,8 @@ def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
         sys.exit(1 if differing else 0)
 
 
-def _read(file: str) -> Iterator[dict[str, Any]]:
+def _read(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each run with its line."""
     lines = read_lines(Path(file))
     while True:
         try:
@@ -52,16 +59,12 @@ def _read(file: str) -> Iterator[dict[str, Any]]:
         if not line:
             return
         try:
-            run = decode_json(line)
+            run = check_run(decode_json(line))
         except DecodeError as error:
             raise error.at(source=file, line=number) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DecodeError(f"this is no JSON: {error}", source=file, line=number) from None
-        if not isinstance(run, dict) or not {"name", "config", "steps"} <= run.keys():
-            raise DecodeError(
-                "this is no recorded run: name, config or steps is missing", source=file, line=number
-            )
-        yield run
+            raise DecodeError(f"this is not JSON: {error}", source=file, line=number) from None
+        yield number, run
 
 
 def first_difference(run: Mapping[str, Any], played: Mapping[str, Any]) -> str | None:

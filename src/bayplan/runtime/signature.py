@@ -13,7 +13,7 @@ import msgspec
 
 from bayplan.api.images import pod_images
 from bayplan.api.pod import Pod
-from bayplan.snapshot.pod_info import relevant_volumes
+from bayplan.snapshot.pod_info import encoded, relevant_volumes
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -93,4 +93,4 @@ class PodSigner:
         """Whether pods of one template may have different signatures."""
 
     def __call__(self, pod: Pod) -> bytes:
-        return _encoder.encode([field(pod) for field in self._fields])
+        return encoded(_encoder, [field(pod) for field in self._fields])

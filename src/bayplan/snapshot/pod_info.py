@@ -89,7 +89,15 @@ def pod_signature(pod: Pod) -> bytes:
         )
     if _names_itself(pod):
         parts.append((meta.name, meta.uid, status.resource_claim_statuses))
-    return _encoder.encode(parts)
+    return encoded(_encoder, parts)
+
+
+def encoded(encoder: msgspec.msgpack.Encoder, parts: object) -> bytes:
+    """A key for these values. A quantity may be a number of 2^64 or more, which msgpack does not have."""
+    try:
+        return encoder.encode(parts)
+    except OverflowError:
+        return repr(parts).encode()
 
 
 def same_signature(old: Pod, new: Pod) -> bool:
