@@ -158,7 +158,7 @@ class GoneError(APIError):
 
 
 class ServerError(APIError):
-    """The server cannot answer now; nothing was done."""
+    """The server failed, or could not be reached. A write may have taken effect: read back to find out."""
 
     code = 500
 

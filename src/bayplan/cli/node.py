@@ -44,7 +44,7 @@ def node() -> None:
 @_kubeconfig_option
 @_context_option
 def down(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
-    """Nodes fail: they are heard of no more, and their pods are evicted in time."""
+    """Stop the heartbeats of nodes; their pods are evicted after tolerationSeconds."""
     asyncio.run(_annotate(load_access(str(kubeconfig), context=context), names, "true"))
 
 
@@ -53,7 +53,7 @@ def down(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
 @_kubeconfig_option
 @_context_option
 def up(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
-    """Nodes come back."""
+    """Resume the heartbeats of nodes."""
     asyncio.run(_annotate(load_access(str(kubeconfig), context=context), names, None))
 
 
