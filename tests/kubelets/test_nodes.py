@@ -68,6 +68,36 @@ def test_what_somebody_says_about_a_node_stays() -> None:
     in_world(test, nodes=[node])
 
 
+def test_devices_come_and_go_with_the_capacity() -> None:
+    """As with a real kubelet: who adds a resource to a node writes its capacity only."""
+    gpu = "example.com/gpu"
+
+    async def test(world: World) -> None:
+        world.api.patch(NODES, "n01", "", {"status": {"capacity": {gpu: "4"}}}, subresource="status")
+        await world.settle()
+        assert world.get(NODES, "n01")["status"]["allocatable"][gpu] == "4"
+        world.api.patch(NODES, "n01", "", {"status": {"allocatable": {gpu: "3"}}}, subresource="status")
+        await world.settle()
+        assert world.get(NODES, "n01")["status"]["allocatable"][gpu] == "3"
+        world.api.patch(NODES, "n01", "", {"status": {"capacity": {gpu: None}}}, subresource="status")
+        await world.settle()
+        assert gpu not in world.get(NODES, "n01")["status"]["allocatable"]
+
+    in_world(test)
+
+
+def test_a_node_that_says_only_what_pods_may_have_has_at_least_that() -> None:
+    async def test(world: World) -> None:
+        status = {"allocatable": {"cpu": "2", "example.com/gpu": "1"}}
+        world.api.create(NODES, {"metadata": {"name": "mine"}, "status": status})
+        await world.settle()
+        found = world.get(NODES, "mine")["status"]
+        assert found["allocatable"] == status["allocatable"]
+        assert found["capacity"]["example.com/gpu"] == "1"
+
+    in_world(test)
+
+
 def test_nodes_have_networks_of_their_own() -> None:
     async def test(world: World) -> None:
         nodes = world.api.list(NODES)

@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from bayplan.api.quantity import is_extended_resource
 from bayplan.server.documents import Content
 
 CAPACITY: Final[Mapping[str, str]] = {
@@ -75,10 +76,7 @@ def complete(node: Content, number: int, now: str) -> bool:
         spec["podCIDR"] = f"{ipaddress.IPv4Address(_POD_NETWORK + (number << 8))}/24"
         spec["podCIDRs"] = [spec["podCIDR"]]
     status = node.setdefault("status", {})
-    if not status.get("capacity"):
-        status["capacity"] = dict(CAPACITY)
-    if not status.get("allocatable"):
-        status["allocatable"] = dict(status["capacity"])
+    _complete_resources(status)
     if not status.get("addresses"):
         address = str(ipaddress.IPv4Address(_NODE_NETWORK + number))
         status["addresses"] = [
@@ -92,6 +90,26 @@ def complete(node: Content, number: int, now: str) -> bool:
     status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 10250}})
     status["conditions"] = healthy_conditions(status.get("conditions"), now)
     return before != _frozen(node)
+
+
+def _complete_resources(status: Content) -> None:
+    """Capacity, and what of it pods may have: everything, unless somebody says otherwise.
+
+    Devices and the like (`example.com/gpu`) come and go with the capacity, as with a real kubelet.
+    """
+    allocatable = status.get("allocatable") or {}
+    if not status.get("capacity"):
+        status["capacity"] = {**CAPACITY, **allocatable}
+    capacity = status["capacity"]
+    if not allocatable:
+        status["allocatable"] = dict(capacity)
+        return
+    for name in capacity.keys() - allocatable.keys():
+        if is_extended_resource(name):
+            allocatable[name] = capacity[name]
+    for name in allocatable.keys() - capacity.keys():
+        if is_extended_resource(name):
+            del allocatable[name]
 
 
 def healthy_conditions(conditions: list[Content] | None, now: str) -> list[Content]:
