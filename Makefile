@@ -56,6 +56,10 @@ fuzz: $(STAMP)
 conformance: $(STAMP)
 	$(BIN)/python -m conformance
 
+# Kubernetes' own end-to-end tests of scheduling on `bayplan up`; E2E='--focus Preemption' for some of them.
+e2e: $(STAMP)
+	$(BIN)/python -m conformance.e2e $(E2E)
+
 # kube-scheduler and bayplan against the same API server; RACE='--nodes 1000 --sampling default' makes it shorter.
 race: $(STAMP)
 	$(BIN)/python -m conformance.racing $(RACE)

@@ -1,8 +1,8 @@
 """The programs that bayplan is compared with: built from go.mod files of ours, kept outside the tree.
 
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
-        bin/     kube-apiserver, kube-scheduler and kubectl of the version that go.mod pins, and the etcd of
-                 etcd/go.mod
+        bin/     kube-apiserver, kube-scheduler, kubectl and e2e.test of the version that go.mod pins, and the
+                 etcd of etcd/go.mod
         etcd/    Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
 `python -m conformance.harness.programs` builds what is missing and says where it is. A cold build takes
@@ -30,7 +30,10 @@ NICE: Final = ("nice", "-n", "10")
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A go.mod of ours, and what is built from it: name of the program, package."""
+    """A go.mod of ours, and what is built from it: name of the program, package.
+
+    A program whose name ends in `.test` has the tests of its package.
+    """
 
     directory: Path
     built: dict[str, str]
@@ -53,6 +56,8 @@ class Programs:
     kube_apiserver: Path
     kube_scheduler: Path
     kubectl: Path
+    e2e_test: Path
+    """Kubernetes' end-to-end tests."""
     etcd: Path
     streaming_etcd: Path
     """A newer one, with which the API server offers lists as streams."""
@@ -85,8 +90,8 @@ def obtain() -> Programs:
             _build(module, cache / "bin")
         plain_etcd = _debian_etcd(cache / "etcd")
     built = [cache / "bin" / name for name in (*kubernetes.built, *etcd.built)]
-    apiserver, scheduler, kubectl, streaming_etcd = built
-    return Programs(apiserver, scheduler, kubectl, plain_etcd, streaming_etcd)
+    apiserver, scheduler, kubectl, e2e_test, streaming_etcd = built
+    return Programs(apiserver, scheduler, kubectl, e2e_test, plain_etcd, streaming_etcd)
 
 
 def _modules() -> tuple[Module, Module]:
@@ -95,7 +100,8 @@ def _modules() -> tuple[Module, Module]:
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     flags = " ".join(["-s", "-w", *(f"-X {package}.gitVersion={version}" for package in packages)])
     names = ("kube-apiserver", "kube-scheduler", "kubectl")
-    kubernetes = Module(HERE, {name: f"k8s.io/kubernetes/cmd/{name}" for name in names}, flags)
+    built = {name: f"k8s.io/kubernetes/cmd/{name}" for name in names}
+    kubernetes = Module(HERE, {**built, "e2e.test": "k8s.io/kubernetes/test/e2e"}, flags)
     return kubernetes, Module(HERE / "etcd", {"etcd": "go.etcd.io/etcd/server/v3"})
 
 
@@ -120,7 +126,7 @@ def _build(module: Module, directory: Path) -> None:
         command: list[str | Path] = [
             *NICE,
             go,
-            "build",
+            *(("test", "-c") if program.suffix == ".test" else ("build",)),
             "-buildvcs=false",
             "-ldflags",
             module.flags,

@@ -153,7 +153,7 @@ TOUR: Sequence[tuple[str, str, str]] = (
     ("describe pod huge", "", r"FailedScheduling .* 3 Insufficient cpu"),
     ("get events --field-selector involvedObject.name=huge", "", r"Warning +FailedScheduling +pod/huge"),
     ("delete pod huge", "", r'pod "huge" deleted'),
-    ("explain pod.spec.tolerations", "", r"tolerationSeconds\t<integer>"),
+    ("explain pod.spec.tolerations", "", r"tolerationSeconds\t<integer>\n +How long the pod stays"),
     ("apply -f -", GANGS, r"customresourcedefinition\.apiextensions\.k8s\.io/gangs\.example\.com created"),
     ("wait crd gangs.example.com --for=condition=Established --timeout=20s", "", r"condition met"),
     ("apply -f -", GANG, r"gang\.example\.com/g created"),

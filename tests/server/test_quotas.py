@@ -191,6 +191,16 @@ def test_devices_count_as_requests_and_overhead_counts() -> None:
     assert used(api) == {"requests.example.com/gpu": "1", "requests.cpu": "101m"}
 
 
+def test_overhead_may_be_a_device() -> None:
+    """Kubernetes' own tests have a class like that."""
+    api = open_api(clock=lambda: 1.8e9, seed=1)
+    overhead = {"podFixed": {"example.com/beardsecond": "250"}}
+    box = {"metadata": {"name": "box"}, "handler": "box", "overhead": overhead}
+    api.create(kinds.RUNTIME_CLASSES, box)
+    created = api.create(PODS, pod("a", runtimeClassName="box"), "default")
+    assert created["spec"]["overhead"] == overhead["podFixed"]
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [

@@ -18,7 +18,15 @@ from bayplan.server.kinds import (
     Resource,
 )
 from bayplan.server.schema.protobuf import MAGIC, ProtobufError, decode_protobuf
-from bayplan.server.schema.types import TypeMismatchError, clean, type_of
+from bayplan.server.schema.types import (
+    TypeMismatchError,
+    all_types,
+    clean,
+    described,
+    description,
+    named_type,
+    type_of,
+)
 
 
 @pytest.mark.parametrize("resource", BUILT_IN, ids=lambda resource: resource.full_name)
@@ -26,6 +34,17 @@ def test_every_kind_has_its_fields(resource: Any) -> None:
     """At least those that all objects have."""
     fields = type_of(resource).fields or {}
     assert {"apiVersion", "kind", "metadata"} <= fields.keys()
+
+
+@pytest.mark.parametrize("name", list(described()))
+def test_what_is_described_is_there(name: str) -> None:
+    """A field that was renamed, or misspelt, would be described to nobody."""
+    of, _, field_name = name.partition(".")
+    if of == "*":
+        assert any(field_name in (each.fields or {}) for each in all_types())
+    else:
+        assert not field_name or field_name in (named_type(of).fields or {})
+    assert description(of, field_name).endswith(".")
 
 
 def test_unknown_fields_are_named_and_left_out() -> None:

@@ -1,7 +1,7 @@
 """OpenAPI v3, as far as clients use it: which fields there are, and that the server checks them itself.
 
 kubectl reads it before `apply` and `create` (does the server know fieldValidation?), for strategic merge
-patches, and for `explain`. There are no descriptions.
+patches, and for `explain`. Descriptions are our own, and there are few: `schema/descriptions.txt`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from bayplan.server.http.discovery import served
 from bayplan.server.kinds import Catalog, Resource
-from bayplan.server.schema.types import Field, Type, all_types, type_name
+from bayplan.server.schema.types import Field, Type, all_types, description, type_name
 
 EMPTY_V2: Final = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.4"}, "paths": {}}
 V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -135,16 +135,22 @@ def _add(schemas: dict[str, Any], of: Type, structs: dict[str, Type], name: str)
         return
     schema: dict[str, Any] = {"type": "object"}
     schemas[name] = schema
+    if text := description(of.name):
+        schema["description"] = text
     fields = of.fields or {}
     if required := [key for key, field in fields.items() if field.required]:
         schema["required"] = required
-    schema["properties"] = {key: _property(field, schemas, structs) for key, field in fields.items()}
+    schema["properties"] = {
+        key: _property(field, schemas, structs, description(of.name, key)) for key, field in fields.items()
+    }
     if of.atomic:
         schema["x-kubernetes-map-type"] = "atomic"
 
 
-def _property(field: Field, schemas: dict[str, Any], structs: dict[str, Type]) -> dict[str, Any]:
+def _property(field: Field, schemas: dict[str, Any], structs: dict[str, Type], text: str) -> dict[str, Any]:
     schema = _schema(field.type, schemas, structs)
+    if text:
+        schema["description"] = text
     if field.type.name == "list":
         kind = "map" if field.keys else "set" if field.is_set else "atomic"
         schema["x-kubernetes-list-type"] = kind

@@ -115,6 +115,26 @@ def _type(text: str, types: Mapping[str, Type]) -> Type:
     return types[name]
 
 
+@cache
+def _descriptions() -> Mapping[str, str]:
+    text = files(__package__).joinpath("descriptions.txt").read_text(encoding="utf-8")
+    lines = (line.partition(": ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: description for name, _, description in lines}
+
+
+def description(of: str, field: str = "") -> str:
+    """What is to be said about a type, or a field of it; empty where nobody has written anything."""
+    known = _descriptions()
+    if not field:
+        return known.get(of, "")
+    return known.get(f"{of}.{field}") or known.get(f"*.{field}", "")
+
+
+def described() -> Iterator[str]:
+    """The names of all that is described."""
+    return iter(_descriptions())
+
+
 def named_type(name: str) -> Type:
     """A type by the name it has in `fields.txt`."""
     return _types()[name]

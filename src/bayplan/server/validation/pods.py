@@ -63,8 +63,8 @@ def pod_spec_problems(spec: Content, path: str) -> list[FieldProblem]:
         problems += [invalid_field(at, name, why) for why in dns_subdomain_problems(name)]
     if name := spec.get("nodeName"):
         problems += [invalid_field(f"{path}.nodeName", name, why) for why in dns_subdomain_problems(name)]
-    for resource, quantity in (spec.get("overhead") or {}).items():
-        problems += resource_problems({"requests": {resource: quantity}}, f"{path}.overhead")
+    if overhead := spec.get("overhead"):
+        problems += resource_problems({"limits": overhead}, f"{path}.overhead")
     return problems
 
 
