@@ -151,6 +151,23 @@ def test_who_waits_for_it_sees_whether_it_stopped_or_was_killed(stops: str, exit
     in_world(test)
 
 
+@pytest.mark.parametrize(("sleep", "gone_after"), [(5, 6), (79, 30)])
+def test_a_pre_stop_hook_that_sleeps_takes_its_time(sleep: int, gone_after: int) -> None:
+    """Within the grace period."""
+
+    async def test(world: World) -> None:
+        hook = {"preStop": {"sleep": {"seconds": sleep}}}
+        pod(world, "p", containers=[{"name": "main", "image": "web", "lifecycle": hook}])
+        await world.settle()
+        world.api.delete(PODS, "p", "default")
+        await world.after(gone_after - 0.5)
+        assert world.names(PODS) == ["p"]
+        await world.after(0.5)
+        assert world.names(PODS) == []
+
+    in_world(test)
+
+
 def test_a_second_deletion_can_shorten_the_time() -> None:
     async def test(world: World) -> None:
         pod(world, "p", {kubelets.STOP_SECONDS: "99"})

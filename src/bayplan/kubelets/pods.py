@@ -14,7 +14,7 @@ Whether they are then started again is the restart policy's to say. The first re
 following ones wait 10 s, 20 s and so on, up to 5 minutes, as with a real kubelet.
 
 A deleted pod stops soon after it was told to (SIGTERM), like a well-behaved program; one that takes longer
-than its grace period is killed.
+than its grace period is killed. Of preStop hooks, `sleep` takes its time; others take none.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class PodKubelets(Controller):
         """Ends a pod when its containers have stopped. One that never ran, or has ended, goes at once."""
         content = document.parse()
         grace: float = content["metadata"].get("deletionGracePeriodSeconds", 0)
-        seconds = self._stop_seconds(pod)
+        seconds = _pre_stop_seconds(content) + self._stop_seconds(pod)
         if pod.status.phase == "Running":
             deletion = pod.metadata.deletion_timestamp
             assert deletion is not None
@@ -182,6 +182,12 @@ class PodKubelets(Controller):
     def _stop_seconds(self, pod: Pod) -> float:
         text = pod.annotations.get(STOP_SECONDS)
         return self._default_stop_seconds if text is None or not _is_duration(text) else float(text)
+
+
+def _pre_stop_seconds(content: Content) -> float:
+    """How long its containers sleep before they are told to stop (`lifecycle.preStop.sleep`)."""
+    hooks = ((each.get("lifecycle") or {}).get("preStop") or {} for each in content["spec"]["containers"])
+    return max(((hook.get("sleep") or {}).get("seconds", 0) for hook in hooks), default=0)
 
 
 def _just_runs(pod: Pod) -> bool:
