@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -329,3 +331,34 @@ def test_a_gate_that_makes_no_difference_is_told(
     assert main(["run", *flags]) == 0
     warning = 'feature gate off has no effect here" gate="SchedulerAsyncPreemption"'
     assert (warning in capsys.readouterr().err) == told
+
+
+def test_a_configuration_is_written_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new file is for its owner only: there may be keys in it. An existing one keeps its mode."""
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    )
+    Path("shared.yaml").write_text("old")
+    Path("shared.yaml").chmod(0o640)
+    main(["run", "--master=http://x", "--config=config.yaml", "--write-config-to=new.yaml"])
+    main(["run", "--master=http://x", "--config=config.yaml", "--write-config-to=shared.yaml"])
+    assert Path("new.yaml").read_text() == Path("shared.yaml").read_text()
+    modes = [Path(name).stat().st_mode & 0o777 for name in ("new.yaml", "shared.yaml")]
+    assert modes == [0o600, 0o640]
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = Path("shared.yaml").read_text()
+    monkeypatch.setattr("os.fsync", full)
+    main(["run", "--master=http://x", "--config=config.yaml", "-v=2", "--write-config-to=shared.yaml"])
+    assert Path("shared.yaml").read_text() == before
+
+
+def test_a_configuration_may_go_to_standard_output(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bayplan.cli.main", "run", "--master=http://x"]
+    done = subprocess.run(
+        [*command, "--write-config-to=/dev/stdout"], capture_output=True, text=True, check=True
+    )
+    assert yaml.safe_load(done.stdout)["kind"] == "KubeSchedulerConfiguration"

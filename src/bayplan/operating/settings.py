@@ -33,6 +33,7 @@ from bayplan.config.features import parse_feature_gates
 from bayplan.config.output import Wire
 from bayplan.config.validation import validate
 from bayplan.errors import ConfigError
+from bayplan.files import create_private, replace_content
 from bayplan.framework.plugin_api import Plugin
 from bayplan.http_logs import shown_url
 from bayplan.operating.command_line import FlagValues
@@ -166,8 +167,18 @@ def make_settings(flags: FlagValues) -> Settings:
 
 
 def write_config(settings: Settings, path: str) -> None:
-    """Writes the complete configuration."""
-    Path(path).write_text(to_yaml(settings.completed()), encoding="utf-8")
+    """Writes the complete configuration to the file that the user has named, as a whole or not at all.
+
+    There may be keys of extenders in it, so only its owner may read a new file.
+    """
+    content = to_yaml(settings.completed()).encode()
+    target = Path(path)
+    if not target.exists():
+        create_private(target.resolve(), content)
+    elif target.is_file() and not path.startswith("/dev/"):
+        replace_content(target.resolve(), content)
+    else:  # a pipe, or /dev/stdout
+        target.write_bytes(content)
 
 
 def shown_config(settings: Settings) -> str:
