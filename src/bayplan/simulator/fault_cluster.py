@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from bayplan.api.host_ports import HostPort, conflicts, host_ports
 from bayplan.api.meta import Object
@@ -20,10 +22,11 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import milli_value
 from bayplan.api.requests import placed_requests
-from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch
+from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import NotFoundError, ServerError
 from bayplan.server.memory import MemoryCluster
 from bayplan.server.store import MemoryStore
+from bayplan.simulator.spoiled import Spoiled
 
 T = TypeVar("T")
 
@@ -106,13 +109,29 @@ def sum_of(pods: Iterable[Pod]) -> Counter[str]:
 class WatchedCluster(MemoryCluster):
     """The store, with an eye on bindings."""
 
-    def __init__(self, store: MemoryStore, ledger: Ledger, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: MemoryStore, ledger: Ledger, spoiled: Spoiled, tell: Callable[[str], None]
+    ) -> None:
         super().__init__(store)
+        self._spoiled = spoiled
         self.is_dead = False
         """Whether the scheduler that this belongs to has died."""
         self._ledger = ledger
         self._tell = tell
         self._bound: set[str] = set()
+
+    async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
+        items, version = await super().list(kind)
+        return [self._spoiled.seen(item) for item in items], version
+
+    async def watch(  # type: ignore[override]  # a generator instead of the store's own watch
+        self, kind: type[ObjectT], resource_version: str
+    ) -> AsyncIterator[Sequence[WatchEvent[ObjectT]]]:
+        async for batch in self.store.watch(kind, resource_version):
+            yield [
+                event if event.object is None else replace(event, object=self._spoiled.seen(event.object))
+                for event in batch
+            ]
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         if self.is_dead:

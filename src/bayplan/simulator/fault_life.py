@@ -26,6 +26,7 @@ from bayplan.simulator.fault_cluster import LastingClient, Ledger, WatchedCluste
 from bayplan.simulator.fault_plugins import Hazard, SlowExtender, wake_on_anything
 from bayplan.simulator.fault_workload import World
 from bayplan.simulator.faults import Fault, FaultyCluster
+from bayplan.simulator.spoiled import SPOILED
 from bayplan.simulator.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
 
 QUIET_SECONDS: Final = 170.0
@@ -99,6 +100,8 @@ class _Complaints(logging.Handler):
         self.setFormatter(logging.Formatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
+        if SPOILED in record.getMessage():
+            return
         self._report.problems.append(f"{record.name}: {self.format(record)}")
 
 
@@ -125,6 +128,7 @@ class _Run:
         self._extender_rate = chance.choice((None, None, None, 0.0, 0.1))
         self._with_hints = chance.random() < 0.5
         world = World(self._store, random.Random(chance.getrandbits(32)), self._tell)
+        self._spoiled = world.spoiled
         world.begin()
         self._ledger.look()
         self._start()
@@ -136,6 +140,7 @@ class _Run:
             await self._act(world, pace)
         await self._stop(crashes)
         await self._end_faults()
+        world.mend_for_good()
         for _ in range(chance.randint(0, MOST_LAST_ACTIONS)):
             await self._act(world, pace)
         world.clear_orphans()
@@ -190,7 +195,7 @@ class _Run:
 
     def _start(self) -> None:
         chance = self._chance
-        self._watched = WatchedCluster(self._store, self._ledger, self._tell)
+        self._watched = WatchedCluster(self._store, self._ledger, self._spoiled, self._tell)
         self._faulty = FaultyCluster(
             self._watched,
             seed=chance.getrandbits(32),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -34,6 +35,7 @@ from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.api.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from bayplan.errors import APIError
 from bayplan.server.store import MemoryStore
+from bayplan.simulator.spoiled import Spoiled
 
 OURS: Final = "default-scheduler"
 THEIRS: Final = "their-scheduler"
@@ -86,7 +88,11 @@ class World:
             (1, self.change_budget),
             (1, self.change_group),
             (1, self.compact),
+            (4, self.spoil),
+            (1, self.mend),
         ]
+        self.spoiled = Spoiled()
+        self._spoils = True
 
     def begin(self) -> None:
         """A cluster to start with."""
@@ -197,7 +203,9 @@ class World:
         pod = self._any_pod(lambda pod: bool(pod.spec.node_name) and pod.status.start_time is None)
         if pod is not None:
             self._tell(f"pod {pod.name} starts")
-            self.store.set_pod_running(pod.name, pod.namespace)
+            year = self._chance.choice((None, None, 1, 2300, 9999))
+            started = None if year is None else datetime(year, 1, 1, tzinfo=UTC)
+            self.store.set_pod_running(pod.name, pod.namespace, started)
 
     def bind_theirs(self) -> None:
         """The other scheduler looks at nothing: it may fill a node beyond what it has."""
@@ -241,6 +249,7 @@ class World:
             lambda: _pod(app, 100, priority, affinity=_near(APPS[0], ZONE)),
             lambda: _pod(app, 100, priority, spread=(_spread(app, ZONE),)),
             lambda: _pod(app, 100, priority, spread=(_spread(app, HOST),)),
+            lambda: _pod(app, 2**62, priority),
         ]
         return chance.choice(kinds)
 
@@ -361,6 +370,36 @@ class World:
             wanted = max(1, group.spec.min_member + self._chance.choice((-1, 1)))
             self._tell(f"group {group.name} wants {wanted}")
             self.store.update(replace(group, spec=replace(group.spec, min_member=wanted)))
+
+    def spoil(self) -> None:
+        """Somebody writes into an object what the scheduler cannot read."""
+        item: Pod | Node | None = self._any_node()
+        if self._chance.random() < 0.9:
+            item = self._any_pod(lambda pod: bool(pod.spec.node_name)) or self._any_pod(lambda pod: True)
+        if item is not None and self._spoils:
+            self._tell(f"{type(item).__name__} {item.name} is spoiled")
+            self.spoiled.uids.add(item.uid)
+            self._touch(item)
+
+    def mend(self) -> None:
+        """All that is spoiled can be read again."""
+        uids = set(self.spoiled.uids)
+        self.spoiled.uids.clear()
+        items: list[Pod | Node] = [*self.store.list(Pod), *self.store.list(Node)]
+        for item in items:
+            if item.uid in uids:
+                self._tell(f"{type(item).__name__} {item.name} is mended")
+                self._touch(item)
+
+    def mend_for_good(self) -> None:
+        self.mend()
+        self._spoils = False
+
+    def _touch(self, item: Pod | Node) -> None:
+        """A new version of the object."""
+        times = int(item.annotations.get("touched", "0")) + 1
+        annotations = {**item.annotations, "touched": str(times)}
+        self.store.update(replace(item, metadata=replace(item.metadata, annotations=annotations)))
 
     def compact(self) -> None:
         """The API server forgets: whoever watches from before has to list."""
