@@ -19,7 +19,6 @@ from bayplan.plugin import (
     ClusterEvent,
     Code,
     CycleState,
-    Hypothesis,
     Node,
     NodeColumns,
     Plugin,
@@ -27,6 +26,7 @@ from bayplan.plugin import (
     Resource,
     Status,
 )
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.runtime.profile import points_of
 from bayplan.snapshot.one_node import OneNode
 from bayplan.testing.builders import make_node, make_pod

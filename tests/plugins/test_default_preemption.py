@@ -8,17 +8,9 @@ import random
 import pytest
 
 from bayplan.framework.points import Point
-from bayplan.plugin import (
-    Action,
-    Cluster,
-    Code,
-    DefaultPreemptionArgs,
-    Nomination,
-    Pod,
-    PostFilterResult,
-    Resource,
-    Status,
-)
+from bayplan.plugin import Action, Cluster, Code, Pod, PostFilterResult, Resource, Status
+from bayplan.plugin.args import DefaultPreemptionArgs
+from bayplan.plugin.preemption import Nomination
 from bayplan.plugins.default_preemption import DefaultPreemption
 from bayplan.plugins.inter_pod_affinity import InterPodAffinity
 from bayplan.plugins.node_resources_fit import NodeResourcesFit

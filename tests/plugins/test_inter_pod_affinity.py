@@ -21,7 +21,6 @@ from bayplan.plugin import (
     Cluster,
     Code,
     CycleState,
-    InterPodAffinityArgs,
     Namespace,
     Node,
     NodeColumns,
@@ -29,6 +28,7 @@ from bayplan.plugin import (
     Resource,
     Status,
 )
+from bayplan.plugin.args import InterPodAffinityArgs
 from bayplan.plugins.inter_pod_affinity import (
     AFFINITY,
     ANTI_AFFINITY,

@@ -9,20 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayplan.plugin import (
-    SKIP,
-    Action,
+from bayplan.plugin import SKIP, Action, Code, NodeColumns, NodeNames, Resource, unresolvable
+from bayplan.plugin.args import NodeAffinityArgs
+from bayplan.plugin.node_affinity import (
     Affinity,
-    Code,
-    NodeAffinityArgs,
-    NodeColumns,
-    NodeNames,
     NodeSelectorTerm,
-    Resource,
     compile_preferred,
     required_node_affinity,
     term_matches,
-    unresolvable,
 )
 from bayplan.plugins.node_affinity import REASON_ADDED, REASON_CONFLICT, REASON_POD, NodeAffinity
 from bayplan.testing.builders import make_expression, make_node, make_node_affinity, make_node_term, make_pod

@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayplan.plugin import (
-    SKIP,
-    Cluster,
-    NodeResourcesBalancedAllocationArgs,
-    Pod,
-    ResourceSpec,
-    balance_requests,
-)
+from bayplan.plugin import SKIP, Cluster, Pod
+from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs, ResourceSpec
+from bayplan.plugin.resources import balance_requests
 from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from bayplan.testing.builders import make_container, make_node, make_pod
 

@@ -12,25 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.api.pod import ResourceRequirements
-from bayplan.plugin import (
+from bayplan.plugin import Action, Cluster, Code, Node, NodeColumns, Pod, Resource
+from bayplan.plugin.args import (
     LEAST_ALLOCATED,
     MOST_ALLOCATED,
     REQUESTED_TO_CAPACITY_RATIO,
-    Action,
-    Cluster,
-    Code,
-    Node,
-    NodeColumns,
     NodeResourcesFitArgs,
-    Pod,
     RequestedToCapacityRatioParam,
-    Resource,
     ResourceSpec,
     ScoringStrategy,
     UtilizationShapePoint,
-    fit_requests,
-    scoring_requests,
 )
+from bayplan.plugin.resources import fit_requests, scoring_requests
 from bayplan.plugins.node_resources_fit import NodeResourcesFit, broken_linear
 from bayplan.testing.builders import make_container, make_node, make_pod
 

@@ -14,19 +14,8 @@ from bayplan.api.pod import (
     GCEPersistentDiskVolumeSource,
 )
 from bayplan.api.storage import CSINodeDriver, CSINodeSpec
-from bayplan.plugin import (
-    SKIP,
-    Action,
-    Cluster,
-    Code,
-    CSINode,
-    CycleState,
-    NodeColumns,
-    Object,
-    Pod,
-    Resource,
-    Volume,
-)
+from bayplan.plugin import SKIP, Action, Cluster, Code, CycleState, NodeColumns, Object, Pod, Resource
+from bayplan.plugin.storage import CSINode, Volume
 from bayplan.plugins.node_volume_limits import REASON, NodeVolumeLimits
 from bayplan.testing.builders import (
     make_csi_node,

@@ -25,11 +25,11 @@ from bayplan.plugin import (
     Object,
     Plugin,
     Pod,
-    PodTopologySpreadArgs,
     Resource,
-    required_node_affinity,
-    untolerated_taint,
 )
+from bayplan.plugin.args import PodTopologySpreadArgs
+from bayplan.plugin.node_affinity import required_node_affinity
+from bayplan.plugin.taints import untolerated_taint
 from bayplan.plugins.pod_topology_spread import MISSING_LABEL, SKEWED, PodTopologySpread
 from bayplan.testing.builders import (
     make_expression,

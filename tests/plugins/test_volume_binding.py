@@ -26,18 +26,20 @@ from bayplan.plugin import (
     CycleState,
     NodeColumns,
     Object,
-    PersistentVolume,
-    PersistentVolumeClaim,
     Pod,
     Resource,
     Status,
+    failure,
+    unresolvable,
+)
+from bayplan.plugin.args import VolumeBindingArgs
+from bayplan.plugin.storage import (
+    PersistentVolume,
+    PersistentVolumeClaim,
     Volume,
-    VolumeBindingArgs,
     VolumePlan,
     expected_claim,
     expected_volume,
-    failure,
-    unresolvable,
 )
 from bayplan.plugins.volume_binding import (
     NO_BINDER,

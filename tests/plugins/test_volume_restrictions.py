@@ -21,9 +21,9 @@ from bayplan.plugin import (
     Object,
     Pod,
     Resource,
-    Volume,
     unresolvable,
 )
+from bayplan.plugin.storage import Volume
 from bayplan.plugins.volume_restrictions import REASON_CLAIM, REASON_DISK, VolumeRestrictions
 from bayplan.testing.builders import make_node, make_pod, make_pvc
 

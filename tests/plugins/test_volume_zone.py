@@ -6,17 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.pod import EphemeralVolumeSource
-from bayplan.plugin import (
-    SKIP,
-    Action,
-    Code,
-    Object,
-    Resource,
-    Status,
-    StorageClass,
-    Volume,
-    unresolvable,
-)
+from bayplan.plugin import SKIP, Action, Code, Object, Resource, Status, unresolvable
+from bayplan.plugin.storage import StorageClass, Volume
 from bayplan.plugins.volume_zone import (
     NO_CLAIM_NAME,
     NO_VOLUME,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayplan.plugin import Cluster, CycleState, Hypothesis, Node, NodeColumns, Plugin, Pod
+from bayplan.plugin import Cluster, CycleState, Node, NodeColumns, Plugin, Pod
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugins.node_volume_limits import NodeVolumeLimits
 from bayplan.plugins.volume_binding import VolumeBinding
 from bayplan.plugins.volume_restrictions import VolumeRestrictions
@@ -56,26 +57,26 @@ def plainly(rule: PlainRule, cluster: Cluster, pod: Pod, view: NodeColumns) -> d
 @pytest.mark.parametrize("kind", RULES, ids=lambda kind: kind.name)
 @settings(max_examples=150, deadline=None)
 @given(rng=CHANCE)
-def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], chance: random.Random) -> None:
+def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], rng: random.Random) -> None:
     """Whatever happened before, and however many rows are asked about."""
-    storage = Storage(chance)
+    storage = Storage(rng)
     cluster = storage.cluster()
     for _ in range(4):
         pod, plugin, state = storage.pod(), kind(), CycleState()
         for claim in storage.made_for(pod):
             cluster.objects.put(claim)
         if filtering(plugin).pre_filter(state, pod, NodeColumns(cluster)) is None:
-            rows = np.array(sorted(chance.sample(range(cluster.nodes.high), cluster.nodes.high // 2)))
+            rows = np.array(sorted(rng.sample(range(cluster.nodes.high), cluster.nodes.high // 2)))
             for view in (NodeColumns(cluster), NodeColumns(cluster, rows.astype(np.intp))):
                 assert filtered(plugin, state, pod, view) == plainly(RULES[kind], cluster, pod, view)
-        for _ in range(chance.randrange(4)):
+        for _ in range(rng.randrange(4)):
             storage.change(cluster)
 
 
 @settings(max_examples=150, deadline=None)
 @given(rng=CHANCE)
-def test_limits_with_other_pods_there_agree_with_one_node_at_a_time(chance: random.Random) -> None:
-    storage = Storage(chance)
+def test_limits_with_other_pods_there_agree_with_one_node_at_a_time(rng: random.Random) -> None:
+    storage = Storage(rng)
     cluster = storage.cluster()
     pod, plugin, state = storage.pod(), NodeVolumeLimits(), CycleState()
     if plugin.pre_filter(state, pod, NodeColumns(cluster)) is None:
@@ -85,9 +86,9 @@ def test_limits_with_other_pods_there_agree_with_one_node_at_a_time(chance: rand
 
 @settings(max_examples=150, deadline=None)
 @given(rng=CHANCE)
-def test_disks_with_other_pods_there_agree_with_one_node_at_a_time(chance: random.Random) -> None:
+def test_disks_with_other_pods_there_agree_with_one_node_at_a_time(rng: random.Random) -> None:
     """Claims aside, which are counted by AddPod and RemovePod."""
-    storage = Storage(chance)
+    storage = Storage(rng)
     cluster = storage.cluster()
     pod, plugin, state = storage.pod(), VolumeRestrictions(), CycleState()
     if plugin.pre_filter(state, pod, NodeColumns(cluster)) is None:

@@ -18,16 +18,12 @@ from bayplan.api.pod import (
     VsphereVolumeSource,
 )
 from bayplan.api.storage import PersistentVolumeSpec, VolumeNodeAffinity
-from bayplan.plugin import (
-    Cluster,
+from bayplan.plugin import Cluster, LabelSelector, Node, Object, Pod
+from bayplan.plugin.storage import (
     CSINode,
     CSIStorageCapacity,
-    LabelSelector,
-    Node,
-    Object,
     PersistentVolume,
     PersistentVolumeClaim,
-    Pod,
     StorageClass,
     Volume,
     VolumeAttachment,

@@ -7,7 +7,8 @@ from typing import Any
 
 from bayplan.api.meta import Object
 from bayplan.framework.node_statuses import Reasons, collect
-from bayplan.plugin import Cluster, Code, CycleState, Hypothesis, Node, NodeColumns, Plugin, Pod, Status
+from bayplan.plugin import Cluster, Code, CycleState, Node, NodeColumns, Plugin, Pod, Status
+from bayplan.plugin.preemption import Hypothesis
 
 from .judging import make_cluster
 

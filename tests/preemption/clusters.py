@@ -9,7 +9,8 @@ import numpy as np
 
 from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, collect
 from bayplan.framework.status import Code, Status
-from bayplan.plugin import Cluster, Hypothesis, Pod, Reject
+from bayplan.plugin import Cluster, Pod, Reject
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.preemption.victims import DryRun, FilterHypothesis, dry_run
 from bayplan.testing.builders import make_node, make_pod
 

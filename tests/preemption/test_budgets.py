@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bayplan.api.workloads import PodDisruptionBudget
-from bayplan.plugin import Cluster, Hypothesis, Pod
+from bayplan.plugin import Cluster, Pod
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.preemption.budgets import violating
 from bayplan.testing.builders import make_expression, make_pdb, make_selector
 

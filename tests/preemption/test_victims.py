@@ -10,7 +10,8 @@ import pytest
 
 from bayplan.framework.node_statuses import PASS, NodeStatuses
 from bayplan.framework.status import Code, Status
-from bayplan.plugin import Cluster, Hypothesis, Pod
+from bayplan.plugin import Cluster, Pod
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.preemption.victims import NO_VICTIMS, PRIORITY_OFFSET
 from bayplan.testing.builders import make_node, make_pdb
 

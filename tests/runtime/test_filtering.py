@@ -14,7 +14,6 @@ from bayplan.plugin import (
     Code,
     CycleState,
     Dependencies,
-    Hypothesis,
     IntColumn,
     NodeColumns,
     NodeInfo,
@@ -27,6 +26,7 @@ from bayplan.plugin import (
     failure,
     reject,
 )
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugins.inter_pod_affinity import InterPodAffinity
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.calls import AttemptError

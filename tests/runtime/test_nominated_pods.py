@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from bayplan.plugin import CycleState, Dependencies, Hypothesis, IntColumn, NodeColumns, Plugin, Pod, Reject
+from bayplan.plugin import CycleState, Dependencies, IntColumn, NodeColumns, Plugin, Pod, Reject
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
 from bayplan.snapshot.cluster import Cluster

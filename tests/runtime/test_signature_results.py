@@ -19,11 +19,11 @@ from bayplan.plugin import (
     Plugin,
     Pod,
     Reject,
-    Service,
     Status,
     normalize_default,
     reject,
 )
+from bayplan.plugin.objects import Service
 from bayplan.plugins.image_locality import ImageLocality
 from bayplan.plugins.node_name import NodeName
 from bayplan.plugins.node_ports import NodePorts

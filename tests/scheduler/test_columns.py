@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Status
-from bayplan.plugin import Hypothesis, PodQuery, PodSelector, compile_selector
+from bayplan.plugin import PodQuery, PodSelector, compile_selector
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.snapshot.cluster import Cluster
 from bayplan.testing.builders import make_expression, make_selector

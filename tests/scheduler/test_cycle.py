@@ -14,10 +14,8 @@ from bayplan.plugin import (
     Cluster,
     Code,
     CycleState,
-    Eviction,
     FilterOutcome,
     NodeColumns,
-    Nomination,
     Plugin,
     Pod,
     PostFilterResult,
@@ -27,6 +25,7 @@ from bayplan.plugin import (
     unresolvable,
     unschedulable,
 )
+from bayplan.plugin.preemption import Eviction, Nomination
 from bayplan.runtime.extender_requests import FilterRequest, FilterResponse
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bayplan.plugin import Cluster, DomainSums, Pod, PodQuery, PodSelector, compile_selector
+from bayplan.plugin import Cluster, Pod, PodQuery, PodSelector, compile_selector
+from bayplan.plugin.counts import DomainSums
 from bayplan.testing.builders import make_node, make_pod, make_selector
 
 WEB = {"app": "web"}

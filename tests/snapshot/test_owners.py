@@ -12,7 +12,8 @@ from bayplan.api.workloads import (
     ReplicationController,
     StatefulSet,
 )
-from bayplan.plugin import Cluster, owner_selector
+from bayplan.plugin import Cluster
+from bayplan.plugin.spread import owner_selector
 from bayplan.testing.builders import (
     make_expression,
     make_owner,

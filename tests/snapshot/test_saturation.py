@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.api.saturation import LARGE_REQUEST, MAX_ALLOCATABLE, MAX_REQUEST
-from bayplan.plugin import Cluster, Hypothesis, NodeColumns
+from bayplan.plugin import Cluster, NodeColumns
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.snapshot.pods import NOT_STARTED
 from bayplan.testing.builders import make_node, make_pod
 

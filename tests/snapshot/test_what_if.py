@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bayplan.plugin import Cluster, Hypothesis, NodeColumns, PodQuery, PodSelector, compile_selector
+from bayplan.plugin import Cluster, NodeColumns, PodQuery, PodSelector, compile_selector
+from bayplan.plugin.preemption import Hypothesis
 from bayplan.snapshot.terms import carried_terms
 from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term, make_selector
 

@@ -23,12 +23,12 @@ from bayplan.plugin import (
     Pod,
     Reject,
     Resource,
-    Service,
     Status,
     event_with_hint,
     reject,
     unresolvable,
 )
+from bayplan.plugin.objects import Service
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.testing.builders import make_node, make_pod
 from bayplan.testing.plugin_checks import PLUGIN_CHECKS, SEEDS, Check, ask, check_plugin, maker

@@ -33,31 +33,27 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from bayplan.plugin import (
-    POD_GROUP_LABEL,
     SKIP,
     Action,
     ClusterEventWithHint,
     Code,
     CycleState,
-    FieldError,
     FilterOutcome,
-    Gates,
     Handle,
     NodeColumns,
     Plugin,
     PluginArgs,
     Pod,
-    PodGroup,
     PostFilterResult,
     Resource,
     Status,
     Wait,
-    at,
     event_with_hint,
-    invalid,
     unresolvable,
     unschedulable,
 )
+from bayplan.plugin.args import FieldError, Gates, at, invalid
+from bayplan.plugin.objects import POD_GROUP_LABEL, PodGroup
 
 NOT_FOUND: Final = 'pod group "{name}" not found'
 INCOMPLETE: Final = 'pod group "{name}" has {count} of {wanted} pods that it needs'

@@ -17,24 +17,20 @@ from bayplan.plugin import (
     Action,
     ClusterEventWithHint,
     CycleState,
-    DefaultPreemptionArgs,
     FilterOutcome,
     Handle,
-    Nomination,
     Plugin,
     Pod,
     PostFilterResult,
     Resource,
-    Sampling,
     Status,
-    evaluate,
     event_with_hint,
     failure,
-    preemption_errors,
     unresolvable,
     unschedulable,
-    why_not,
 )
+from bayplan.plugin.args import DefaultPreemptionArgs
+from bayplan.plugin.preemption import Nomination, Sampling, evaluate, preemption_errors, why_not
 
 PREFIX: Final = "preemption: "
 UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"

@@ -12,16 +12,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from bayplan.plugin import (
-    MAX_SCORE,
-    CycleState,
-    Dependencies,
-    IntColumn,
-    NodeColumns,
-    Plugin,
-    Pod,
-    pod_images,
-)
+from bayplan.plugin import MAX_SCORE, CycleState, Dependencies, IntColumn, NodeColumns, Plugin, Pod
+from bayplan.plugin.images import pod_images
 
 MIB: Final = 1024 * 1024
 LEAST_BYTES: Final = 23 * MIB

@@ -14,41 +14,43 @@ from functools import cached_property
 from typing import ClassVar, Final
 
 from bayplan.plugin import (
-    NAME_FIELD,
     SKIP,
     Action,
     ClusterEventWithHint,
-    CompiledTerm,
     CycleState,
     Dependencies,
     Handle,
     IntColumn,
     Node,
-    NodeAffinityArgs,
     NodeColumns,
     NodeNames,
-    NodeSelectorTerm,
-    Operator,
     Plugin,
     Pod,
-    PreferredTerm,
     Reject,
-    RequiredNodeAffinity,
     Resource,
     SelectorError,
     Status,
-    compile_preferred,
-    compile_terms_strict,
     event_with_hint,
     failure,
     normalize_default,
+    unresolvable,
+)
+from bayplan.plugin.args import NodeAffinityArgs
+from bayplan.plugin.node_affinity import (
+    NAME_FIELD,
+    CompiledTerm,
+    NodeSelectorTerm,
+    PreferredTerm,
+    RequiredNodeAffinity,
+    compile_preferred,
+    compile_terms_strict,
     preference_of_rows,
     required_node_affinity,
     rows_matching,
     rows_matching_terms,
     terms_match,
-    unresolvable,
 )
+from bayplan.plugin.selectors import Operator
 
 REASON_POD: Final = "node(s) didn't match Pod's node affinity/selector"
 REASON_ADDED: Final = "node(s) didn't match scheduler-enforced node affinity"

@@ -19,17 +19,15 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
-    HostPort,
     NodeColumns,
     Plugin,
     Pod,
     Reject,
     Resource,
     Status,
-    conflicts,
     event_with_hint,
-    host_ports,
 )
+from bayplan.plugin.ports import HostPort, conflicts, host_ports
 
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 

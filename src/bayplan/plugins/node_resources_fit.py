@@ -26,27 +26,30 @@ from typing import Any, ClassVar, Final, NamedTuple
 from bayplan.plugin import (
     CPU,
     EPHEMERAL_STORAGE,
-    LEAST_ALLOCATED,
     MAX_SCORE,
-    MAX_SHAPE_SCORE,
     MEMORY,
-    MOST_ALLOCATED,
     Action,
     ClusterEventWithHint,
     CycleState,
     Dependencies,
     Handle,
-    Interner,
-    Lookup,
     Node,
     NodeColumns,
-    NodeResourcesFitArgs,
     Plugin,
     Pod,
     Reject,
     Resource,
-    UtilizationShapePoint,
     event_with_hint,
+)
+from bayplan.plugin.args import (
+    LEAST_ALLOCATED,
+    MAX_SHAPE_SCORE,
+    MOST_ALLOCATED,
+    NodeResourcesFitArgs,
+    UtilizationShapePoint,
+)
+from bayplan.plugin.columns import Interner, Lookup
+from bayplan.plugin.resources import (
     fit_requests,
     is_extended_resource,
     is_scalar_resource,

@@ -23,9 +23,9 @@ from bayplan.plugin import (
     Reject,
     Resource,
     Taint,
-    any_tolerates,
     event_with_hint,
 )
+from bayplan.plugin.taints import any_tolerates
 
 REASON: Final = "node(s) were unschedulable"
 CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

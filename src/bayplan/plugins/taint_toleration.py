@@ -13,13 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from bayplan.plugin import (
-    PREFER_NO_SCHEDULE,
     Action,
     ClusterEventWithHint,
     CycleState,
     Dependencies,
     IntColumn,
-    Lookup,
     Node,
     NodeColumns,
     Plugin,
@@ -27,11 +25,11 @@ from bayplan.plugin import (
     Reject,
     Resource,
     Taint,
-    count_untolerated_preferences,
     event_with_hint,
     normalize_default,
-    untolerated_taint,
 )
+from bayplan.plugin.columns import Lookup
+from bayplan.plugin.taints import PREFER_NO_SCHEDULE, count_untolerated_preferences, untolerated_taint
 
 REASON: Final = "node(s) had untolerated taint(s)"
 

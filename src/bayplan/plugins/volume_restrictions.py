@@ -16,7 +16,6 @@ from typing import ClassVar, Final
 import numpy as np
 
 from bayplan.plugin import (
-    READ_WRITE_ONCE_POD,
     SKIP,
     SKIP_FOR_SIGNATURE,
     Action,
@@ -24,23 +23,26 @@ from bayplan.plugin import (
     Cluster,
     ClusterEventWithHint,
     CycleState,
-    Disk,
-    DiskUses,
-    Hypothesis,
     NodeColumns,
     NodeInfo,
-    PersistentVolumeClaim,
     Plugin,
     Pod,
     Reject,
     Resource,
     Status,
-    derived,
+    event_with_hint,
+    unresolvable,
+)
+from bayplan.plugin.columns import derived
+from bayplan.plugin.preemption import Hypothesis
+from bayplan.plugin.storage import (
+    READ_WRITE_ONCE_POD,
+    Disk,
+    DiskUses,
+    PersistentVolumeClaim,
     disks_clash,
     disks_of,
-    event_with_hint,
     not_found,
-    unresolvable,
 )
 
 REASON_DISK: Final = "node(s) had no available disk"

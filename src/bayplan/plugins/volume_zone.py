@@ -15,31 +15,33 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 
 from bayplan.plugin import (
-    BETA_REGION,
-    BETA_ZONE,
-    REGION,
     SKIP,
-    WAIT_FOR_FIRST_CONSUMER,
-    ZONE,
-    ZONE_DELIMITER,
     Action,
     BoolColumn,
     ClusterEventWithHint,
     CycleState,
     Dependencies,
     NodeColumns,
-    Objects,
-    PersistentVolume,
-    PersistentVolumeClaim,
     Plugin,
     Pod,
     Reject,
     Resource,
     Status,
-    StorageClass,
     event_with_hint,
-    not_found,
     unresolvable,
+)
+from bayplan.plugin.objects import Objects
+from bayplan.plugin.storage import (
+    BETA_REGION,
+    BETA_ZONE,
+    REGION,
+    WAIT_FOR_FIRST_CONSUMER,
+    ZONE,
+    ZONE_DELIMITER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    not_found,
 )
 
 REASON: Final = "node(s) had no available volume zone"

@@ -23,26 +23,24 @@ from bayplan.plugin import (
     SKIP_FOR_SIGNATURE,
     Action,
     BoolColumn,
-    CarriedTerm,
     Cluster,
     ClusterEventWithHint,
     CycleState,
-    DomainSums,
     Handle,
     IntColumn,
-    InterPodAffinityArgs,
-    MatchingTerms,
     NodeColumns,
     Plugin,
     Pod,
     Reject,
     Resource,
     Status,
-    TermKind,
     event_with_hint,
     failure,
     unresolvable,
 )
+from bayplan.plugin.args import InterPodAffinityArgs
+from bayplan.plugin.counts import DomainSums
+from bayplan.plugin.terms import CarriedTerm, MatchingTerms, TermKind
 from bayplan.plugins.inter_pod_affinity.hints import node_may_help, pod_may_help
 from bayplan.plugins.inter_pod_affinity.own_terms import NO_TERMS, PREFERENCES, CachedOwnTerms, OwnTerms
 from bayplan.plugins.inter_pod_affinity.sums import (

@@ -5,7 +5,8 @@ Terms are taken as they are written: hints do not look up namespaces.
 
 from __future__ import annotations
 
-from bayplan.plugin import AffinityTerm, Node, Pod, TermKind, parse_terms, pod_terms
+from bayplan.plugin import Node, Pod
+from bayplan.plugin.terms import AffinityTerm, TermKind, parse_terms, pod_terms
 from bayplan.plugins.inter_pod_affinity.own_terms import means
 
 

@@ -6,18 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from bayplan.plugin import (
-    AffinityTerm,
-    Cluster,
-    Namespace,
-    Pod,
-    PodQuery,
-    PodSelector,
-    SelectorError,
-    TermKind,
-    parse_terms,
-    pod_terms,
-)
+from bayplan.plugin import Cluster, Namespace, Pod, PodQuery, PodSelector, SelectorError
+from bayplan.plugin.terms import AffinityTerm, TermKind, parse_terms, pod_terms
 
 PREFIXES: Final = {
     TermKind.REQUIRED_AFFINITY: "requiredAffinityTerms",

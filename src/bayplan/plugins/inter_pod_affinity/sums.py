@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from bayplan.plugin import CarriedTerm, Cluster, DomainSums, PodCount, PodQuery, TermCarriers
+from bayplan.plugin import Cluster, PodQuery
+from bayplan.plugin.counts import DomainSums, PodCount
+from bayplan.plugin.terms import CarriedTerm, TermCarriers
 
 MAX_SUMS: Final = 512
 """Sums kept for a template at most. Terms and namespaces come and go; what is asked for is made again."""

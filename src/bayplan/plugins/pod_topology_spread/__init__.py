@@ -21,38 +21,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.plugin import (
-    DO_NOT_SCHEDULE,
     MAX_SCORE,
-    SCHEDULE_ANYWAY,
     SKIP,
     SKIP_FOR_SIGNATURE,
-    SYSTEM_DEFAULTS,
     Action,
     BoolColumn,
     Cluster,
     ClusterEventWithHint,
     CycleState,
-    DomainSums,
     Handle,
     IntColumn,
     Node,
     NodeColumns,
     Plugin,
     Pod,
-    PodTopologySpreadArgs,
     Reject,
     Resource,
-    SpreadConstraint,
     Status,
-    default_constraints,
     event_with_hint,
-    own_constraints,
-    owner_selector,
-    required_node_affinity,
-    rows_matching,
-    untolerated_taint,
     whole_share,
 )
+from bayplan.plugin.args import PodTopologySpreadArgs
+from bayplan.plugin.counts import DomainSums
+from bayplan.plugin.node_affinity import required_node_affinity, rows_matching
+from bayplan.plugin.spread import (
+    DO_NOT_SCHEDULE,
+    SCHEDULE_ANYWAY,
+    SYSTEM_DEFAULTS,
+    SpreadConstraint,
+    default_constraints,
+    own_constraints,
+    owner_selector,
+)
+from bayplan.plugin.taints import untolerated_taint
 from bayplan.plugins.pod_topology_spread.counts import (
     Counts,
     Domains,

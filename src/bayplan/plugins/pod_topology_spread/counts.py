@@ -8,18 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.plugin import (
-    OWNER_KINDS,
-    BoolColumn,
-    Cluster,
-    DomainSums,
-    IntColumn,
-    Pod,
-    PodCount,
-    PodQuery,
-    PodSelector,
-    SpreadConstraint,
-)
+from bayplan.plugin import BoolColumn, Cluster, IntColumn, Pod, PodQuery, PodSelector
+from bayplan.plugin.counts import DomainSums, PodCount
+from bayplan.plugin.spread import OWNER_KINDS, SpreadConstraint
 
 UNBOUNDED: Final = np.iinfo(np.int64).max
 

@@ -1,0 +1,65 @@
+"""Arguments of plugins: their types and the errors of validation."""
+
+from bayplan.plugin_args.args import (
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    InterPodAffinityArgs,
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    PodTopologySpreadArgs,
+    RequestedToCapacityRatioParam,
+    ResourceSpec,
+    ScoringStrategy,
+    UtilizationShapePoint,
+    VolumeBindingArgs,
+)
+from bayplan.plugin_args.base import (
+    Gates,
+)
+from bayplan.plugin_args.duration import (
+    Duration,
+)
+from bayplan.plugin_args.field_errors import (
+    FieldError,
+    at,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
+from bayplan.plugin_args.scoring import (
+    LEAST_ALLOCATED,
+    MAX_SHAPE_SCORE,
+    MOST_ALLOCATED,
+    REQUESTED_TO_CAPACITY_RATIO,
+)
+
+__all__ = [
+    "LEAST_ALLOCATED",
+    "MAX_SHAPE_SCORE",
+    "MOST_ALLOCATED",
+    "REQUESTED_TO_CAPACITY_RATIO",
+    "DefaultPreemptionArgs",
+    "Duration",
+    "DynamicResourcesArgs",
+    "FieldError",
+    "Gates",
+    "InterPodAffinityArgs",
+    "NodeAffinityArgs",
+    "NodeResourcesBalancedAllocationArgs",
+    "NodeResourcesFitArgs",
+    "PodTopologySpreadArgs",
+    "RequestedToCapacityRatioParam",
+    "ResourceSpec",
+    "ScoringStrategy",
+    "UtilizationShapePoint",
+    "VolumeBindingArgs",
+    "at",
+    "duplicate",
+    "forbidden",
+    "invalid",
+    "required",
+    "unsupported",
+]

@@ -1,0 +1,35 @@
+"""API objects besides pods and nodes."""
+
+from bayplan.api.meta import (
+    ObjectMeta,
+    ObjectReference,
+    OwnerReference,
+)
+from bayplan.api.pod_group import (
+    POD_GROUP_LABEL,
+    PodGroup,
+)
+from bayplan.api.workloads import (
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
+from bayplan.snapshot.objects import (
+    Objects,
+)
+
+__all__ = [
+    "POD_GROUP_LABEL",
+    "ObjectMeta",
+    "ObjectReference",
+    "Objects",
+    "OwnerReference",
+    "PodDisruptionBudget",
+    "PodGroup",
+    "ReplicaSet",
+    "ReplicationController",
+    "Service",
+    "StatefulSet",
+]

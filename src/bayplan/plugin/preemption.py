@@ -1,0 +1,45 @@
+"""Preemption: hypotheses, dry runs and the choice of victims."""
+
+from bayplan.framework.outcome import (
+    Diagnosis,
+    Eviction,
+    Nomination,
+    fit_error,
+)
+from bayplan.preemption.choice import (
+    ranked,
+)
+from bayplan.preemption.evaluation import (
+    Evaluation,
+    Sampling,
+    evaluate,
+    eviction_on,
+    preemption_errors,
+    why_not,
+)
+from bayplan.preemption.table import (
+    Candidates,
+)
+from bayplan.preemption.victims import (
+    DryRun,
+)
+from bayplan.snapshot.what_if import (
+    Hypothesis,
+)
+
+__all__ = [
+    "Candidates",
+    "Diagnosis",
+    "DryRun",
+    "Evaluation",
+    "Eviction",
+    "Hypothesis",
+    "Nomination",
+    "Sampling",
+    "evaluate",
+    "eviction_on",
+    "fit_error",
+    "preemption_errors",
+    "ranked",
+    "why_not",
+]

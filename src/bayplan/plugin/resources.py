@@ -1,0 +1,31 @@
+"""Quantities, and what pods request."""
+
+from bayplan.api.quantity import (
+    is_extended_resource,
+    is_scalar_resource,
+    is_tracked_resource,
+    milli_value,
+    parse_quantity,
+    value,
+)
+from bayplan.api.requests import (
+    balance_requests,
+    fit_requests,
+    nonzero_requests,
+    placed_requests,
+    scoring_requests,
+)
+
+__all__ = [
+    "balance_requests",
+    "fit_requests",
+    "is_extended_resource",
+    "is_scalar_resource",
+    "is_tracked_resource",
+    "milli_value",
+    "nonzero_requests",
+    "parse_quantity",
+    "placed_requests",
+    "scoring_requests",
+    "value",
+]
