@@ -13,12 +13,12 @@ from conformance.api.cases import load, send
 from conformance.harness.control_plane import NOT_ADMITTED, ControlPlane
 from conformance.harness.programs import Programs
 
-CONTROLLERS_NEEDED = tuple(name for name in NOT_ADMITTED if name != "Priority")
+CONTROLLERS_NEEDED = tuple(name for name in NOT_ADMITTED if name not in ("Priority", "RuntimeClass"))
 
 
 @pytest.fixture(scope="module")
 def plane(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """With Priority, which the embedded server has too."""
+    """With Priority and RuntimeClass, which the embedded server has too."""
     directory = tmp_path_factory.mktemp("plane")
     with ControlPlane(programs, directory, not_admitted=CONTROLLERS_NEEDED) as plane:
         yield plane

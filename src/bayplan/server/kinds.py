@@ -283,7 +283,9 @@ OLD_AUTOSCALERS: Final = Resource(
     categories=_ALL, subresources=_with_status(), stored_as=AUTOSCALERS, caution=AUTOSCALERS.caution,
 )  # fmt: skip
 ENDPOINTS: Final = Resource("endpoints", "Endpoints", short_names=("ep",), singular_name="endpoints")
-ENDPOINT_SLICES: Final = Resource("endpointslices", "EndpointSlice", group="discovery.k8s.io")
+ENDPOINT_SLICES: Final = Resource(
+    "endpointslices", "EndpointSlice", group="discovery.k8s.io", counts_generations=True
+)
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _NETWORKING: Final = "networking.k8s.io"
@@ -292,6 +294,11 @@ _FLOWS: Final = "flowcontrol.apiserver.k8s.io"
 _WEBHOOKS_CAUTION: Final = "webhooks are stored here, and never called"
 _POLICIES_CAUTION: Final = "admission policies are stored here, and not evaluated"
 _FLOWS_CAUTION: Final = "requests are not prioritised here: this object is stored only"
+
+INGRESSES: Final = Resource(
+    "ingresses", "Ingress", group=_NETWORKING, short_names=("ing",), counts_generations=True,
+    subresources=_with_status(),
+)  # fmt: skip
 
 STORED_ONLY: Final = (
     ENDPOINTS,
@@ -303,10 +310,7 @@ STORED_ONLY: Final = (
     AUTOSCALERS,
     OLD_AUTOSCALERS,
     ENDPOINT_SLICES,
-    Resource(
-        "ingresses", "Ingress", group=_NETWORKING, short_names=("ing",), counts_generations=True,
-        subresources=_with_status(),
-    ),
+    INGRESSES,
     Resource(
         "ingressclasses", "IngressClass", group=_NETWORKING, namespaced=False, counts_generations=True
     ),

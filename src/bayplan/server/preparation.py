@@ -111,6 +111,7 @@ def _status(**fields: Any) -> Callable[[Content], None]:
 _NEW: Final[dict[Resource, Callable[[Content], None]]] = {
     kinds.AUTOSCALERS: _status(desiredReplicas=0),
     kinds.DAEMON_SETS: _daemon_set,
+    kinds.INGRESSES: _status(loadBalancer={}),
     kinds.JOBS: _job,
     kinds.NAMESPACES: _namespace,
     kinds.NODES: _node,

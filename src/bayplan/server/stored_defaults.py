@@ -69,7 +69,9 @@ def _cron_job(content: Content) -> None:
     spec.setdefault("suspend", False)
     spec.setdefault("successfulJobsHistoryLimit", 3)
     spec.setdefault("failedJobsHistoryLimit", 1)
-    default_template(spec.setdefault("jobTemplate", {}))
+    job = spec.setdefault("jobTemplate", {})
+    job.setdefault("metadata", {})
+    default_template(job)
 
 
 def _pod_template(content: Content) -> None:
@@ -98,6 +100,8 @@ def _endpoints(content: Content) -> None:
 
 
 def _endpoint_slice(content: Content) -> None:
+    for endpoint in content.get("endpoints") or ():
+        endpoint.setdefault("conditions", {})
     for port in content.get("ports") or ():
         port.setdefault("name", "")
     _default_protocols(content.get("ports") or ())
@@ -142,6 +146,15 @@ def _match_resources(match: Content | None) -> None:
         rule.setdefault("scope", "*")
 
 
+def _priority_level(content: Content) -> None:
+    spec = content.setdefault("spec", {})
+    limited = spec.get("limited") or spec.get("exempt")
+    if limited is not None:
+        limited.setdefault("lendablePercent", 0)
+        if "limited" in spec:
+            limited.setdefault("nominalConcurrencyShares", 30)
+
+
 def _api_service(content: Content) -> None:
     if service := content.setdefault("spec", {}).get("service"):
         service.setdefault("port", 443)
@@ -160,6 +173,7 @@ _BY_KIND: Final[dict[str, Callable[[Content], None]]] = {
     "MutatingWebhookConfiguration": _webhooks(reinvocationPolicy="Never"),
     "NetworkPolicy": _network_policy,
     "PodTemplate": _pod_template,
+    "PriorityLevelConfiguration": _priority_level,
     "RoleBinding": _binding,
     "ValidatingAdmissionPolicy": _policy,
     "ValidatingAdmissionPolicyBinding": _policy_binding,

@@ -95,4 +95,5 @@ def _old_autoscaler(content: dict[str, Any]) -> dict[str, Any]:
         notes = {**(meta.get("annotations") or {}), _MORE_METRICS: msgspec.json.encode(kept).decode()}
         meta["annotations"] = notes
     status = {name: part for name, part in (content.get("status") or {}).items() if name in _OLD_STATUS}
+    status.setdefault("currentReplicas", 0)
     return {**content, "metadata": meta, "spec": spec, "status": status}

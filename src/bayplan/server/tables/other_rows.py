@@ -234,7 +234,7 @@ def _rows(names: tuple[str, ...], cells: Callable[[Content, float], Row]) -> Row
 
 
 _BINDING: Final = (("Role", "Age", "Users*", "Groups*", "ServiceAccounts*"), _binding)
-_CREATED: Final = (("Created At",), _created_at)
+_CREATED: Final = (("Created At:date",), _created_at)
 _WEBHOOKS: Final = (("Webhooks:integer", "Age"), lambda content, now: [len(content.get("webhooks") or ())])
 _BOUND_POLICY: Final = (("PolicyName", "ParamRef", "Age"), _policy_binding)
 
