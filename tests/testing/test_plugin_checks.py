@@ -12,6 +12,7 @@ import pytest
 
 from bayplan.plugin import (
     Action,
+    BoolColumn,
     ClusterEventWithHint,
     CycleState,
     Dependencies,
@@ -252,3 +253,26 @@ def test_samples_of_ones_own() -> None:
     check_plugin(Annotated)
     with pytest.raises(AssertionError, match="in nothing that the plugin reads"):
         check_plugin(Annotated, samples=[Samples([make_node("n")], [plain, special])])
+
+
+class Crowded(Plugin):
+    """Rejects nodes with pods."""
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+        return [Reject(nodes.pod_count > 0, "has pods")]
+
+    def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+        return nodes.pod_count > 0
+
+
+class WronglyUnaffected(Crowded):
+    """Says that it never matters which pods are there."""
+
+    def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+        return np.zeros(len(nodes), dtype=np.bool_)
+
+
+def test_a_wrong_mask_of_affected_nodes_is_found() -> None:
+    check_plugin(Crowded)
+    with pytest.raises(AssertionError, match="which nodes_affected_by_pods leaves out"):
+        check_plugin(WronglyUnaffected)

@@ -7,6 +7,7 @@
     wakes pods by events that exist       and its hints answer yes or no
     reads what it says it reads           results that are kept (`Dependencies`) follow from nothing else
     computes plain numbers as columns     where it says that it is `elementwise`
+    declares the nodes affected by pods   elsewhere Filter ignores which pods are there
 
 Checks run on sample clusters (`bayplan.testing.samples`). A plugin that looks at something which those do not
 have is checked with samples of its own, or it is checked for nothing.
@@ -293,6 +294,30 @@ def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
                 _same(plugin, pod, [scores[place] for place in places], asked.raw(view), "Score on some rows")
 
 
+def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) -> None:
+    """On rows outside `nodes_affected_by_pods` Filter answers the same whichever of their pods are gone."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    for pod in samples.pods if hasattr(plugin, "nodes_affected_by_pods") else ():
+        asked = Asked(plugin, pod, cluster)
+        if not asked.filters:
+            continue
+        affected = calls.nodes_affected_by_pods(asked.step, asked.state, pod, asked.there)
+        expected = asked.statuses(asked.there)
+        for place in np.flatnonzero(~affected).tolist():
+            row = int(cluster.order[place])
+            name, slots = cluster.nodes.name[row], cluster.row_pods[row]
+            for gone in (slots, *([slot] for slot in slots)):
+                removed = Hypothesis.on_few_rows(cluster, [row], [[(slot, -1) for slot in gone]])
+                _same(
+                    plugin,
+                    pod,
+                    [expected[place]],
+                    asked.statuses(removed),
+                    f"Filter without pods of {name}, which nodes_affected_by_pods leaves out",
+                )
+
+
 def _some_rows(order: IdColumn) -> list[IdColumn]:
     return [
         *(order[place : place + 1] for place in range(len(order))),
@@ -430,6 +455,7 @@ PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
     check_scores_by_domain_as_by_row,
     check_stays_idle,
     check_answers_few_rows_as_all,
+    check_declares_nodes_affected_by_pods,
     check_computes_plain_numbers_as_columns,
     check_reads_what_it_says,
     check_wakes_by_events_that_exist,
