@@ -20,9 +20,6 @@ from bayplan.metrics.instruments import Families, Family, Histogram, Kind
 from bayplan.metrics.process import process_metrics
 from bayplan.metrics.text import go_float
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Of the answer to GET /metrics."""
-
 _TOTAL: Final = "_total"
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Of a scrape."""
+
 
 def go_float(value: float) -> str:
     """The shortest text of a number, in the form that Go gives it: an exponent from 1e+06 on."""

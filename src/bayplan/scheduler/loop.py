@@ -14,7 +14,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object
@@ -24,9 +24,6 @@ from bayplan.cache.cache import Cache
 from bayplan.client.informer import Informer
 from bayplan.cluster_api import ClusterAPI, EventSink
 from bayplan.config import KubeSchedulerConfiguration, default_config
-from bayplan.extender.chain import ExtenderChain, build_chain
-from bayplan.extender.steps import CycleExtenders
-from bayplan.extender.view import SnapshotView
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.metrics import NULL_METRICS, Metrics
@@ -63,7 +60,21 @@ A change of subject costs as much as some pods: the processor has to fetch first
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
+if TYPE_CHECKING:
+    from bayplan.extender.chain import ExtenderChain
+
 _log = logging.getLogger(__name__)
+
+
+def make_extenders(config: KubeSchedulerConfiguration, cluster: Cluster) -> ExtenderChain | None:
+    """The extenders that a configuration names; None where it names none."""
+    if not config.extenders:
+        return None
+    # Imported here: few configurations have extenders, and every start would take the time.
+    from bayplan.extender.chain import build_chain
+    from bayplan.extender.view import SnapshotView
+
+    return build_chain(config.extenders, SnapshotView(cluster))
 
 
 class Scheduler:
@@ -112,9 +123,7 @@ class Scheduler:
             config, cluster=cluster, cache=cache, plugins=(*BUILTIN_PLUGINS, *plugins), handle=handle
         )
         self._frameworks = self.core.frameworks
-        self._extenders = (
-            build_chain(config.extenders, SnapshotView(cluster)) if extenders is None else extenders
-        )
+        self._extenders = make_extenders(config, cluster) if extenders is None else extenders
         self._on_decision = on_decision
         self.metrics = metrics
         self._work = asyncio.Event()
@@ -162,6 +171,8 @@ class Scheduler:
             on_binding=on_binding,
         )
         if self._extenders:
+            from bayplan.extender.steps import CycleExtenders
+
             for framework in self._frameworks.values():
                 framework.extenders = CycleExtenders(
                     framework,
@@ -220,7 +231,7 @@ class Scheduler:
             lambda: {
                 "binding": self._bindings.under_way,
                 str(Point.PRE_BIND): len(context.pre_binding),
-                "prioritizing_extender": self._extenders.prioritizing,
+                "prioritizing_extender": self._extenders.prioritizing if self._extenders else 0,
             }
         )
         metrics.unreadable_objects_from(
@@ -290,7 +301,8 @@ class Scheduler:
         """Ends everything that is under way, wherever it is."""
         await self.context.tasks.cancel()
         self.context.recorder.close()
-        await self._extenders.close()
+        if self._extenders is not None:
+            await self._extenders.close()
 
     async def schedule(self) -> None:
         """One pod after the other, once everything is known, until `stop`."""
@@ -352,7 +364,10 @@ class Scheduler:
             return
         self.watchdog.pod = pod
         try:
-            decision = await self._ask(framework, pod) if self._extenders else decide(framework, pod)
+            if self._extenders:
+                decision = await self._ask(framework, pod, self._extenders)
+            else:
+                decision = decide(framework, pod)
         except Exception as error:
             _log.exception("the attempt to schedule pod %s broke", pod.key)
             decision = error_decision(pod, describe(error))
@@ -377,7 +392,7 @@ class Scheduler:
         else:
             self._failed(info, decision, started)
 
-    async def _ask(self, framework: Framework, pod: Pod) -> Decision:
+    async def _ask(self, framework: Framework, pod: Pod, extenders: ExtenderChain) -> Decision:
         """Decides with extenders, which are waited for."""
         self.context.tasks.run_deferred()
         self._deferrals.pause()
@@ -387,7 +402,7 @@ class Scheduler:
                 request = next(cycle)
                 while True:
                     self.watchdog.pod = None
-                    answer = await self._extenders.answer(request)
+                    answer = await extenders.answer(request)
                     self.watchdog.pod = pod
                     request = cycle.send(answer)
             except StopIteration as end:

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from bayplan.listening import BodyTimeoutError, BodyTooLargeError, EncodedBodyError, read_body
-from bayplan.metrics.exposition import CONTENT_TYPE
+from bayplan.metrics.text import CONTENT_TYPE
 from bayplan.serving.component_pages import flags_page, status_page
 from bayplan.serving.health import CheckCounts, HealthCheck, HealthPage
 

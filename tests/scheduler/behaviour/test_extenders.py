@@ -29,7 +29,7 @@ class SlowExtenders:
     filters_or_prioritizes = True
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 5.0) -> None:
-        monkeypatch.setattr("bayplan.scheduler.loop.build_chain", lambda *_: self)
+        monkeypatch.setattr("bayplan.scheduler.loop.make_extenders", lambda *_: self)
         self.scheduler: Scheduler | None = None
         self.changes: list[tuple[Any, Any]] = []
         """What the scheduler knew before and after each question, where it was not the same."""

@@ -357,7 +357,7 @@ async def test_a_refused_announcement_does_not_stop_a_binding(caplog: pytest.Log
         allow(world, "p", "X")
         await world.after(0)
         assert world.node_of("p") == "n"
-    assert "cannot announce the node of pod default/p: not now" in caplog.text
+    assert "cannot set nominatedNodeName of pod default/p to n: not now" in caplog.text
 
 
 @virtual

@@ -1,0 +1,15 @@
+"""What a start imports: time that passes before the first pod is scheduled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+NEEDED_LATER = ("bayplan.extender", "prometheus_client")
+"""By configurations with extenders, and by the first scrape."""
+
+
+def test_a_start_imports_nothing_that_is_needed_later_or_never() -> None:
+    code = "import sys, bayplan.cli.run, bayplan.operating.starting; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [name for name in loaded.stdout.split() if name.startswith(NEEDED_LATER)] == []
