@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import random
 import shutil
@@ -47,6 +48,7 @@ def cluster(directory: Path, *, salvages: bool = False) -> LocalCluster:
 def kept() -> tuple[Path, ...]:
     """The data directory of a cluster, as kill -9 leaves it and after an orderly end."""
     root = Path(mkdtemp(prefix="bayplan-lives-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
 
     async def live() -> None:
         async with cluster(root / "closed") as running:

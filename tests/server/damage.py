@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import random
 import shutil
 from collections.abc import Callable
@@ -53,6 +54,7 @@ class Recording(SQLiteJournal):
 def stores() -> dict[str, Store]:
     """After a clean end, after a crash early and late, and after a restart that crashed at once."""
     root = Path(mkdtemp(prefix="bayplan-damage-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
     found: dict[str, Path] = {}
 
     async def live() -> None:
