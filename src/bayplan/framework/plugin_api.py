@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -117,18 +117,21 @@ class Plugin:
         return None
 
 
+@runtime_checkable
 class PreEnqueuePlugin(Protocol):
     """Called before a pod may wait for its turn. Any answer but None or success keeps it out of the queue."""
 
     def pre_enqueue(self, pod: Pod) -> Status | None: ...
 
 
+@runtime_checkable
 class QueueSortPlugin(Protocol):
     """Orders the queue: the pod with the smallest key is tried first. Exactly one plugin does this."""
 
     def sort_key(self, pod: Pod, timestamp: float) -> Any: ...
 
 
+@runtime_checkable
 class PreFilterPlugin(Protocol):
     """Called once for each attempt, before the nodes are looked at.
 
@@ -140,6 +143,7 @@ class PreFilterPlugin(Protocol):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames | None: ...
 
 
+@runtime_checkable
 class AddRemovePodPlugin(Protocol):
     """For plugins whose PreFilter sums up the cluster in ways that `nodes.matching_change` does not cover.
 
@@ -151,14 +155,23 @@ class AddRemovePodPlugin(Protocol):
     def remove_pod(self, state: CycleState, pod: Pod, removed: Pod, node: NodeInfo) -> Status | None: ...
 
 
+@runtime_checkable
 class FilterPlugin(Protocol):
-    """Which of these rows the pod cannot go to. The rows may be all, a few, or hypothetical ones."""
+    """Which of these rows the pod cannot go to.
+
+    Called for every attempt, after PreFilter and unless that answered SKIP; with declared `Dependencies` only
+    for rows that changed. The rows may be all, a few, or hypothetical ones; it reads them, the pod and what
+    PreFilter wrote to the state. A row that is rejected is not scored; if no row passes, PostFilter runs.
+    """
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]: ...
 
 
+@runtime_checkable
 class NodesAffectedByPodsPlugin(Protocol):
     """A shortcut for preemption, for plugins that look at the whole cluster: where pods matter to Filter.
+
+    Called at most once for each attempt that ends in PostFilter.
 
     On all other rows Filter says the same whichever of the pods there are taken away. A plugin without this
     is asked about every row again.
@@ -169,24 +182,32 @@ class NodesAffectedByPodsPlugin(Protocol):
     ) -> NDArray[np.bool_]: ...
 
 
+@runtime_checkable
 class PostFilterPlugin(Protocol):
     """Called when no node fits. May make room (preemption) and nominate a node."""
 
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult: ...
 
 
+@runtime_checkable
 class PreScorePlugin(Protocol):
     """Called once with the rows that fit. SKIP leaves this plugin's Score out."""
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None: ...
 
 
+@runtime_checkable
 class ScorePlugin(Protocol):
-    """A whole number for each row; the higher the better. Without `normalize`, between 0 and 100."""
+    """A whole number for each row; the higher the better. Without `normalize`, between 0 and 100.
+
+    Called for the feasible rows of every attempt with more than one, unless PreScore answered SKIP; with
+    declared `Dependencies` for rows that changed, feasible or not. The weighted sum over all plugins decides.
+    """
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn: ...
 
 
+@runtime_checkable
 class NormalizePlugin(Protocol):
     """Brings the scores of the rows that fit into the range 0 to 100.
 
@@ -196,6 +217,7 @@ class NormalizePlugin(Protocol):
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn: ...
 
 
+@runtime_checkable
 class DomainScorePlugin(Protocol):
     """A shortcut for scores that follow from one label: what `score` and `normalize` come to, by its values.
 
@@ -208,6 +230,7 @@ class DomainScorePlugin(Protocol):
     ) -> tuple[str, IntColumn] | None: ...
 
 
+@runtime_checkable
 class ReservePlugin(Protocol):
     """Called when a node was chosen. `unreserve` must undo it, even where `reserve` failed."""
 
@@ -223,12 +246,14 @@ class Wait:
     reason: str = ""
 
 
+@runtime_checkable
 class PermitPlugin(Protocol):
     """The last word before binding: None (go), a rejection, or `Wait`."""
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status | Wait | None: ...
 
 
+@runtime_checkable
 class PreBindPlugin(Protocol):
     """Work that has to be done before the pod is bound, e.g. binding its volumes.
 
@@ -239,12 +264,14 @@ class PreBindPlugin(Protocol):
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None: ...
 
 
+@runtime_checkable
 class BindPlugin(Protocol):
     """Binds the pod, or says SKIP to leave it to the next one."""
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None: ...
 
 
+@runtime_checkable
 class PostBindPlugin(Protocol):
     """Told after the pod was bound."""
 

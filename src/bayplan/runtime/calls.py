@@ -62,7 +62,7 @@ def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reaso
     """The number of a plugin's reasons against a single row; 0 where it has none."""
     why = 0
     try:
-        for reject in step.plugin.filter(state, pod, node) or ():
+        for reject in step.filter(state, pod, node) or ():
             if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
                 why = reasons.with_reason(why, reject)
     except Exception as error:
@@ -75,17 +75,17 @@ def filter_rows(
 ) -> Rejections | None:
     """What a plugin rejects, or None where it rejects nothing."""
     try:
-        return collect(step.plugin.filter(state, pod, nodes) or (), reasons, len(nodes))
+        return collect(step.filter(state, pod, nodes) or (), reasons, len(nodes))
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
 
 
 def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
     """On which rows it matters to a plugin's Filter which pods are there; on all, unless it says so."""
-    if not hasattr(step.plugin, "nodes_affected_by_pods"):
+    if step.affected is None:
         return np.ones(len(nodes), dtype=np.bool_)
     try:
-        minded = np.asarray(step.plugin.nodes_affected_by_pods(state, pod, nodes))
+        minded = np.asarray(step.affected(state, pod, nodes))
         if minded.shape != (len(nodes),) or minded.dtype != np.bool_:
             raise ValueError(
                 f"nodes_affected_by_pods gave {minded.dtype} {minded.shape} for {len(nodes)} nodes"
@@ -119,7 +119,7 @@ def _pre_score_error(plugin: Any, text: str) -> AttemptError:
 
 def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
     try:
-        scores = np.asarray(step.plugin.score(state, pod, nodes))
+        scores = np.asarray(step.score(state, pod, nodes))
         if scores.shape != (len(nodes),):
             raise ValueError(f"Score gave an array of shape {scores.shape} for {len(nodes)} nodes")
         if scores.dtype.kind not in "iub":
@@ -132,7 +132,7 @@ def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> I
 def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
     """The score of a single row."""
     try:
-        return int(step.plugin.score(state, pod, node))
+        return int(step.score(state, pod, node))
     except Exception as error:
         raise score_error(step.name, describe(error)) from error
 
@@ -144,9 +144,9 @@ def score_error(plugin: str, text: str) -> AttemptError:
 
 def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
     """Scores between 0 and 100, by the plugin's own rule where it has one."""
-    if step.normalizes:
+    if step.normalize is not None:
         try:
-            given = np.asarray(step.plugin.normalize(state, pod, nodes, scores))
+            given = np.asarray(step.normalize(state, pod, nodes, scores))
             if given.shape != (len(nodes),):
                 raise ValueError(
                     f"NormalizeScore gave an array of shape {given.shape} for {len(nodes)} nodes"
@@ -176,7 +176,7 @@ class DomainScores(NamedTuple):
 def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> DomainScores | None:
     """The scores of a plugin that knows them by domain; None where it has to be asked row by row."""
     try:
-        found = step.plugin.scores_by_domain(state, pod, nodes)
+        found = None if step.domain_scores is None else step.domain_scores(state, pod, nodes)
         if found is None:
             return None
         key, table = found

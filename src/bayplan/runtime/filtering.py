@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, Rejections
+from bayplan.framework.plugin_api import AddRemovePodPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
@@ -207,8 +208,8 @@ class Filtering:
         state = self._state(search, step)
         if isinstance(view, Hypothesis):
             view = view if left is None else view.subset(left)
-            if hasattr(step.plugin, "add_pod"):
-                return self._ask_each_row(search, step, view)
+            if step.adjusts is not None:
+                return self._ask_each_row(search, step, step.adjusts, view)
         elif left is not None:
             view = NodeColumns(self._cluster, view.rows.take(left))
         return self._caller.calls.filter_rows(step, state, search.pod, view, reasons)
@@ -217,7 +218,9 @@ class Filtering:
     def _state(search: Search, step: Step) -> CycleState:
         return search.results.state_of(step) if step.cached else search.state
 
-    def _ask_each_row(self, search: Search, step: Step, view: Hypothesis) -> Rejections | None:
+    def _ask_each_row(
+        self, search: Search, step: Step, adjusts: AddRemovePodPlugin, view: Hypothesis
+    ) -> Rejections | None:
         """For plugins with AddPod and RemovePod: each row has a state of its own."""
         reasons = search.results.reasons[step.index]
         why = np.zeros(len(view), dtype=np.int64)
@@ -226,8 +229,8 @@ class Filtering:
             gone, added = view.changed_pods(position)
             node = view.node_info(position)
             for verb, method, pods in (
-                ("RemovePod", step.plugin.remove_pod, gone),
-                ("AddPod", step.plugin.add_pod, added),
+                ("RemovePod", adjusts.remove_pod, gone),
+                ("AddPod", adjusts.add_pod, added),
             ):
                 for other in pods:
                     self._adjust(verb, method, step, state, search.pod, other, node)

@@ -6,12 +6,29 @@ needs to know about it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bayplan.framework.plugin_api import MAX_SCORE, NodePlugin, Plugin
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.pod import Pod
+from bayplan.framework.plugin_api import (
+    MAX_SCORE,
+    AddRemovePodPlugin,
+    DomainScorePlugin,
+    FilterPlugin,
+    NodePlugin,
+    NodesAffectedByPodsPlugin,
+    NormalizePlugin,
+    Plugin,
+    Reject,
+    ScorePlugin,
+)
 from bayplan.framework.points import Point
+from bayplan.framework.state import CycleState
+from bayplan.snapshot.view import IntColumn, NodeColumns
 
 METHODS: Final[dict[Point, str]] = {
     Point.PRE_ENQUEUE: "pre_enqueue",
@@ -35,14 +52,38 @@ def points_of(plugin: type[Plugin]) -> frozenset[Point]:
     return frozenset(point for point, method in METHODS.items() if callable(getattr(plugin, method, None)))
 
 
+FilterMethod = Callable[[CycleState, Pod, NodeColumns], Iterable[Reject]]
+ScoreMethod = Callable[[CycleState, Pod, NodeColumns], IntColumn]
+NormalizeMethod = Callable[[CycleState, Pod, NodeColumns, IntColumn], IntColumn]
+DomainScoresMethod = Callable[[CycleState, Pod, NodeColumns], tuple[str, IntColumn] | None]
+AffectedMethod = Callable[[CycleState, Pod, NodeColumns], NDArray[np.bool_]]
+
+
+def _no_filter(state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+    """The Filter of a plugin without one, which has only a Score."""
+    return ()
+
+
+def _no_score(state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+    """The Score of a plugin without one, which has only a Filter."""
+    return np.zeros(len(nodes), dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One plugin at Filter or Score (with the PreFilter or PreScore that belongs to it)."""
 
     index: int
     """Its place among the steps of its point: the lower one speaks first."""
-    plugin: Any
+    plugin: Plugin
     name: str
+    filter: FilterMethod
+    """The plugin's methods, found with `isinstance` when the profile is built."""
+    score: ScoreMethod
+    normalize: NormalizeMethod | None
+    domain_scores: DomainScoresMethod | None
+    affected: AffectedMethod | None
+    adjusts: AddRemovePodPlugin | None
     cached: bool
     """Its results follow from pod and row, so they are kept and brought up to date."""
     usage: bool
@@ -51,8 +92,10 @@ class Step:
     elementwise: bool
     """It can be asked about one row in plain numbers, whatever is supposed of it."""
     weight: int = 0
-    normalizes: bool = False
-    scores_by_domain: bool = False
+
+    @property
+    def normalizes(self) -> bool:
+        return self.normalize is not None
 
     @classmethod
     def alone(cls, plugin: Plugin) -> Step:
@@ -65,13 +108,17 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         index=index,
         plugin=plugin,
         name=plugin.name,
+        filter=plugin.filter if isinstance(plugin, FilterPlugin) else _no_filter,
+        score=plugin.score if isinstance(plugin, ScorePlugin) else _no_score,
+        normalize=plugin.normalize if isinstance(plugin, NormalizePlugin) else None,
+        domain_scores=plugin.scores_by_domain if isinstance(plugin, DomainScorePlugin) else None,
+        affected=(plugin.nodes_affected_by_pods if isinstance(plugin, NodesAffectedByPodsPlugin) else None),
+        adjusts=plugin if isinstance(plugin, AddRemovePodPlugin) else None,
         cached=plugin.depends_on is not None,
         usage=plugin.depends_on is not None and plugin.depends_on.usage,
         one_node_at_a_time=isinstance(plugin, NodePlugin),
-        elementwise=plugin.elementwise and not hasattr(plugin, "add_pod"),
+        elementwise=plugin.elementwise and not isinstance(plugin, AddRemovePodPlugin),
         weight=weight,
-        normalizes=hasattr(plugin, "normalize"),
-        scores_by_domain=hasattr(plugin, "scores_by_domain"),
     )
 
 

@@ -57,7 +57,7 @@ class Scoring:
             factor = step.weight * unit
             by_domain = (
                 self._caller.calls.scores_by_domain(step, search.state, search.pod, view)
-                if step.scores_by_domain
+                if step.domain_scores is not None
                 else None
             )
             if by_domain is not None:
