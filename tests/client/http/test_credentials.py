@@ -255,7 +255,7 @@ def test_a_program_may_give_a_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("response", "fields", "problem"),
+    ("answer", "fields", "problem"),
     [
         pytest.param(
             {"apiVersion": "v7", "status": {"token": "t"}},

@@ -100,7 +100,7 @@ def ask(
 
 @every_verb
 @pytest.mark.parametrize(
-    ("response", "expected", "code", "message"),
+    ("answer", "expected", "code", "message"),
     [
         pytest.param(lambda: status(404, "NotFound"), NotFoundError, 404, "why", id="not found"),
         pytest.param(lambda: status(409, "Conflict"), ConflictError, 409, "why", id="conflict"),
