@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,11 @@ def depth(value: object) -> int:
     if isinstance(value, list):
         return 1 + max(map(depth, value), default=0)
     return 0
+
+
+def test_bytes_that_are_not_utf8_are_no_json() -> None:
+    with pytest.raises(msgspec.DecodeError, match="malformed"):
+        decode_json(b'{"a": "\xff"}')
 
 
 @given(VALUES)

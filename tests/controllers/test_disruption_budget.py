@@ -46,6 +46,16 @@ def test_how_many_may_go(spec: Content, expected: tuple[int, int, int, int]) -> 
     in_world(test)
 
 
+def test_a_budget_without_a_spec_is_about_no_pod() -> None:
+    async def test(world: World) -> None:
+        world.create(DEPLOYMENTS, "web", workload(replicas=2))
+        world.create(POD_DISRUPTION_BUDGETS, "web")
+        await world.settle()
+        assert numbers(world) == (0, 0, 0, 0)
+
+    in_world(test)
+
+
 def test_shares_are_of_what_the_workload_asks_for_now() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=4))

@@ -15,7 +15,7 @@ from tests.fuzz.oracle import FindingError, judged
 from tests.fuzz.running import Finding, Tally, make_input, run, run_seed, save
 from tests.fuzz.targets import TARGETS, Target
 
-SEEDS = {"commands": 12, "kubeconfigs": 60, "scheduling": 0, "embedded": 6, "extenders": 15}
+SEEDS = {"commands": 12, "kubeconfigs": 60, "scheduling": 18, "embedded": 6, "extenders": 15}
 """As many as take a second or two."""
 
 

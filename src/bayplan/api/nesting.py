@@ -49,6 +49,8 @@ def decode_json(data: bytes) -> Any:
         value = msgspec.json.decode(data)
     except RecursionError as error:
         raise DecodeError(TOO_DEEP) from error
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"JSON is malformed: {error}") from error
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
         check_depth(value)
     return value

@@ -85,6 +85,9 @@ def decode_page(kind: type[ObjectT], data: bytes | bytearray) -> Page[ObjectT]:
         raw = _decoder(_List[msgspec.Raw]).decode(data)
     except msgspec.ValidationError as error:
         raise APIError(f"the answer is no list of {kind.__name__}: {error}") from error
+    except msgspec.DecodeError as error:
+        # The first decoder stops at the first value that does not fit; broken JSON may follow it.
+        raise _not_json(error) from error
     items = [item for part in raw.items or () if (item := _read(kind, part)) is not None]
     return Page(items, raw.metadata.resource_version, raw.metadata.continue_)
 

@@ -12,7 +12,6 @@ read.
 from __future__ import annotations
 
 import base64
-import binascii
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -232,5 +231,5 @@ def _server(server: str, tls: TLSSettings) -> str:
 def _data(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=False)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error is one; so is what is raised for other than ASCII
         raise ConfigError(f"{name} is not base64: {error}") from error

@@ -120,7 +120,7 @@ class DisruptionBudgets(Controller):
         if content is None or budget is None:
             return None
         disrupted, again = self._disrupted(content, namespace)
-        expected, desired = self._numbers(content["spec"], budget, namespace)
+        expected, desired = self._numbers(content.get("spec", {}), budget, namespace)
         healthy = budget.healthy - sum(
             budget.members[pod].is_healthy
             for name in disrupted

@@ -118,6 +118,11 @@ def test_what_is_no_object_is_an_error(data: bytes, problem: str) -> None:
     [
         pytest.param(b"<html>", "the answer is no JSON", id="not JSON"),
         pytest.param(b'{"items": 5}', "the answer is no list of Pod", id="not a list"),
+        pytest.param(
+            b'{"items": [{"spec": 5}, {"metadata": {"name": "\\ud800"}}]}',
+            "the answer is no JSON",
+            id="broken behind an object that does not fit",
+        ),
     ],
 )
 def test_what_is_no_list_is_an_error(data: bytes, problem: str) -> None:

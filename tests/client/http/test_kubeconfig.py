@@ -283,6 +283,11 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
             id="no base64",
         ),
         pytest.param(
+            config({"server": SERVER, "certificate-authority-data": "é"}),
+            "certificate-authority-data is not base64",
+            id="not even ASCII",
+        ),
+        pytest.param(
             "a: [",
             'error loading config file "HERE/config": line 2: this is not YAML: while parsing',
             id="broken YAML",

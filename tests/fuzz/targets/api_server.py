@@ -85,7 +85,6 @@ class FakeServer:
         pod = json.loads(data)
         spec = pod.get("spec") or {}
         if spec.get("nodeName"):
-            self.problems.append(f"{key} is bound to {spec['nodeName']} and was to be bound again")
             return ApiResponse(409, "", _status(409, "Conflict"))
         node = binding["target"]["name"]
         pod["spec"] = {**spec, "nodeName": node}
@@ -108,7 +107,11 @@ class FakeServer:
             return  # it has become unreadable: the scheduler may still know it as it was
         here = [pod for pod in self._readable_pods() if pod.spec.node_name == node_name]
         bound = decode_object(Pod, self._documents[_PODS][key])
-        asked, total, room = sum_of([bound]), sum_of(here), room_of(node)
+        asked, total = sum_of([bound]), sum_of(here)
+        # A fraction of anything but CPU counts as a whole one, as in Kubernetes.
+        room = {
+            name: size if name == "cpu" else -(-size // 1000) * 1000 for name, size in room_of(node).items()
+        }
         for name, amount in asked.items():
             if amount > 0 and total[name] > room.get(name, 0):
                 self.problems.append(

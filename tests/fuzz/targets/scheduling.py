@@ -136,13 +136,16 @@ def _identified(item: dict[str, Any], number: int, *, new: bool = True) -> dict[
 
 
 def _raw(item: dict[str, Any], changed: Any, change: str = "") -> Raw:
-    """A document under the name that it has; where it has none, under the one that it had."""
-    found = changed.get("metadata") if isinstance(changed, dict) else None
-    metadata = {**item["metadata"], **found} if isinstance(found, dict) else item["metadata"]
+    """A document under its name: whatever else is wrong, a server keeps no object under another one."""
+    metadata = item["metadata"]
     namespace = metadata.get("namespace", "")
-    key = f"{namespace}/{metadata['name']}" if namespace else f"{metadata['name']}"
-    key = key.encode(errors="replace").decode()
-    return Raw(KINDS[item["kind"]].collection(), key, json.dumps(changed).encode(), change)
+    key = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
+    if isinstance(changed, dict) and isinstance(changed.get("metadata"), dict):
+        names = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
+        changed = {**changed, "metadata": {**changed["metadata"], **names}}
+    # No API server sends half a character.
+    data = json.dumps(changed, ensure_ascii=False).encode(errors="replace")
+    return Raw(KINDS[item["kind"]].collection(), key, data, change)
 
 
 def _raw_witness(item: dict[str, Any]) -> Raw:
