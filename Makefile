@@ -8,12 +8,13 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-all check bench faults fuzz conformance race steady differential changelog release install lock audit clean
+.PHONY: run test test-all check bench faults fuzz soak conformance race steady differential changelog release install lock audit clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
 FIRST_SEED ?= 1
 fuzz: MINUTES ?= 10
+soak: MINUTES ?= 30
 VERSIONS ?= 3.11 3.12 3.13
 # COVERAGE=1 measures coverage too, and fails below the figure in pyproject.toml.
 COVERAGE ?=
@@ -51,6 +52,10 @@ faults: $(STAMP)
 # Generated and mutated inputs for every door of the program; FUZZ='--targets embedded' chooses.
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(FUZZ)
+
+# A large embedded cluster under churn, killed and restarted; fails on errors and on growing memory.
+soak: $(STAMP)
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK)
 
 # The real kube-apiserver, kube-scheduler and kubectl, built with Go and kept in ~/.cache/bayplan/conformance.
 conformance: $(STAMP)

@@ -1,0 +1,113 @@
+"""What a soak measures, and what has to hold in the end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MAX_GROWTH_SHARE: Final = 0.10
+MAX_GROWTH_BYTES: Final = 20_000_000
+"""Memory may grow by a tenth and so many bytes over the whole window: allocators settle slowly."""
+WARM_UP_SHARE: Final = 0.34
+"""Of the last life: until all pods are there that are to be there at once, and every cache is filled."""
+
+# A warning of the interpreter, a traceback, and what the log calls an error; klog's lines begin with E.
+_ERROR: Final = re.compile(r"^(E\d{4} |error:|Traceback |.*\bERROR\b|.*Warning: )", re.MULTILINE)
+
+
+@dataclass
+class Measured:
+    """What the clients saw. Times are in seconds."""
+
+    created: int = 0
+    bound: int = 0
+    deleted: int = 0
+    watched: int = 0
+    """Events that watchers have read."""
+    relists: int = 0
+    """Watches that ended, and were begun anew after a list."""
+    restarts: list[float] = field(default_factory=list)
+    """How long each start took."""
+    latencies: list[float] = field(default_factory=list)
+    """From the acknowledged creation of a pod to the watch event that shows its node."""
+    answers: list[float] = field(default_factory=list)
+    """From a creation to its acknowledgement."""
+    memory: list[tuple[float, int]] = field(default_factory=list)
+    """Time and resident bytes in the last life."""
+    problems: list[str] = field(default_factory=list)
+
+
+def percentiles(values: Iterable[float]) -> dict[str, float]:
+    """Milliseconds; empty where nothing was measured."""
+    ordered = sorted(values)
+    if not ordered:
+        return {}
+    wanted = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    return {
+        name: round(ordered[min(int(share * len(ordered)), len(ordered) - 1)] * 1e3, 1)
+        for name, share in wanted.items()
+    }
+
+
+def settled(memory: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """The samples after the warm-up."""
+    if not memory:
+        return []
+    start, end = memory[0][0], memory[-1][0]
+    return [sample for sample in memory if sample[0] >= start + WARM_UP_SHARE * (end - start)]
+
+
+def slope(samples: Sequence[tuple[float, int]]) -> float:
+    """Bytes a second: the line through the samples with the least squares."""
+    if len(samples) < 2:
+        return 0.0
+    mean_time = sum(time for time, _ in samples) / len(samples)
+    mean_bytes = sum(size for _, size in samples) / len(samples)
+    spread = sum((time - mean_time) ** 2 for time, _ in samples)
+    return sum((time - mean_time) * (size - mean_bytes) for time, size in samples) / spread if spread else 0.0
+
+
+def grows(samples: Sequence[tuple[float, int]]) -> bool:
+    """Whether memory grew by more than it may over the time of the samples."""
+    if not samples:
+        return False
+    growth = slope(samples) * (samples[-1][0] - samples[0][0])
+    mean = sum(size for _, size in samples) / len(samples)
+    return growth > MAX_GROWTH_SHARE * mean + MAX_GROWTH_BYTES
+
+
+def errors_in(log: str) -> list[str]:
+    """Lines of the log that tell of an error."""
+    return [line for line in log.splitlines() if _ERROR.match(line)]
+
+
+def judge(measured: Measured, log: str) -> list[str]:
+    """What is wrong; nothing where the soak was passed."""
+    problems = list(measured.problems)
+    problems += [f"log: {line}" for line in errors_in(log)[:10]]
+    window = settled(measured.memory)
+    if grows(window):
+        problems.append(f"memory grows by {slope(window) * 60 / 1e6:.2f} MB a minute")
+    if not measured.bound:
+        problems.append("no pod was bound")
+    return problems
+
+
+def summary(measured: Measured) -> dict[str, Any]:
+    window = settled(measured.memory)
+    return {
+        "created": measured.created,
+        "bound": measured.bound,
+        "deleted": measured.deleted,
+        "watch_events": measured.watched,
+        "relists": measured.relists,
+        "start_s": [round(seconds, 1) for seconds in measured.restarts],
+        "create_ms": percentiles(measured.answers),
+        "create_to_bound_ms": percentiles(measured.latencies),
+        "memory_mb": [round(size / 1e6) for _, size in (window[:1] + window[-1:])],
+        "memory_max_mb": round(max((size for _, size in measured.memory), default=0) / 1e6),
+        "memory_slope_kb_per_s": round(slope(window) / 1e3, 2),
+        "window_s": round(window[-1][0] - window[0][0]) if window else 0,
+    }

@@ -1,0 +1,68 @@
+"""A soak of a few seconds: with all clients and restarts, and with the rules that judge the long one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.soak.__main__ import Size, soak
+from tests.soak.judging import Measured, errors_in, grows, judge, percentiles, settled, slope
+
+
+def test_a_short_soak(tmp_path: Path) -> None:
+    size = Size(seconds=8.0, nodes=10, pods=30, scale=0.3, watchers=2, slow=1)
+    measured, program = asyncio.run(soak(size, tmp_path))
+    assert judge(measured, program.log.read_text()) == []
+    assert len(measured.restarts) == 4
+    assert len(measured.latencies) > 0
+
+
+def line(growth: float) -> list[tuple[float, int]]:
+    """Memory of 200 MB that grows by so many bytes a second, over ten minutes."""
+    return [(float(second), int(200e6 + growth * second)) for second in range(0, 600, 5)]
+
+
+@pytest.mark.parametrize(
+    ("growth", "expected"),
+    [
+        pytest.param(0.0, False, id="flat"),
+        pytest.param(20_000.0, False, id="12 MB in ten minutes is noise"),
+        pytest.param(200_000.0, True, id="120 MB is a leak"),
+        pytest.param(-200_000.0, False, id="shrinking is no leak"),
+    ],
+)
+def test_growth(growth: float, expected: bool) -> None:
+    assert slope(line(growth)) == pytest.approx(growth, abs=1.0)
+    assert grows(line(growth)) is expected
+
+
+def test_the_warm_up_does_not_count() -> None:
+    assert settled(line(1.0))[0][0] == 205.0
+
+
+def test_percentiles_are_in_milliseconds() -> None:
+    assert percentiles([0.001 * number for number in range(1, 101)]) == {
+        "p50": 51.0,
+        "p90": 91.0,
+        "p99": 100.0,
+        "max": 100.0,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "E1116 22:00:00.000000       1 loop.py:1] the attempt broke",
+        "Traceback (most recent call last):",
+        "error: cannot listen",
+    ],
+)
+def test_errors_in_the_log_are_found(text: str) -> None:
+    assert errors_in(f"all is well\n{text}\n") == [text]
+    assert judge(Measured(bound=1), text) == [f"log: {text}"]
+
+
+def test_what_clients_noticed_is_a_problem() -> None:
+    assert judge(Measured(bound=1, problems=["pod-1 is lost"]), "") == ["pod-1 is lost"]
