@@ -81,7 +81,7 @@ class Sums:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         changes = cluster.changes
-        self._freshness = changes.freshness((changes.queries, changes.terms, changes.topology))
+        self._freshness = changes.freshness((changes.queries, changes.topology))
         self._by_query: dict[tuple[int, str], MatchCounts] = {}
         self._by_carriers: dict[TermCarriers, CarrierCounts] = {}
 
