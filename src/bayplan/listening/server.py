@@ -93,6 +93,11 @@ class _Connection(web.RequestHandler):
         """Whether it waits for a request."""
         return not self._request_in_progress and not self._messages
 
+    @property
+    def _is_gone(self) -> bool:
+        """Whether nothing can be sent to the client any more."""
+        return self.transport is None or self.transport.is_closing()
+
     def abort(self) -> None:
         """Ends it at once: no answer is completed, and nobody waits for the client."""
         if self.transport is not None:
@@ -128,7 +133,13 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers what is not HTTP. Its text is in no log: it may contain a token."""
+        """Answers what is not HTTP. Its text is in no log: it may contain a token.
+
+        A client that has gone away gets no answer, and is no error: aiohttp would log a traceback each time
+        that happens while an answer is written.
+        """
+        if isinstance(exc, ConnectionError) and self._is_gone:
+            raise exc  # ends the connection; nothing is logged
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         kind = "malformed request" if exc is None else type(exc).__name__

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from socket import SHUT_RDWR
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from bayplan.server.embedded import open_api
@@ -104,6 +107,29 @@ def test_who_reads_nothing_is_cut_off() -> None:
             writer.close()
 
     asyncio.run(scenario())
+
+
+def test_a_client_that_goes_away_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Its socket is closed in the same turn of the loop in which there is an event to send."""
+
+    async def scenario() -> None:
+        api = open_api(clock=lambda: 1.8e9)
+        async with served(api, patience_seconds=60) as port:
+            for number in range(10):
+                _, writer = await watch(port, api.store.version)
+                await asyncio.sleep(0.01)  # the watcher waits for an event
+                socket = writer.get_extra_info("socket")
+                socket.shutdown(SHUT_RDWR)
+                await asyncio.sleep(0)
+                # The server reads the end of the connection in this turn and learns of its loss in the
+                # next one, in which it writes first.
+                api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number}"}}, "default")
+                writer.close()
+                await asyncio.sleep(0.01)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_who_falls_behind_what_is_remembered_has_to_list_again() -> None:
