@@ -110,6 +110,28 @@ def test_an_object_of_which_only_a_time_cannot_be_read_is_used() -> None:
     assert len(follower.unreadable) == 1
 
 
+def test_an_unreadable_time_does_not_hide_an_unreadable_quantity() -> None:
+    """The time alone would leave the object usable, and the quantity would then fail wherever it is read."""
+    follower, copy = informer(Node)
+    status = {
+        "allocatable": {"cpu": "8", "example.com/gpu": "many"},
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2025-02-29T00:00:00Z"}],
+    }
+    follower.replace([item(1, {}, kind=Node, status=status)], "1")
+    assert copy.items == {}
+    [found] = follower.unreadable.values()
+    assert found.fields[0] == "status.allocatable[example.com/gpu]"
+    assert "many" in found.problem
+
+
+def test_a_quantity_in_the_status_does_not_hide_one_in_the_spec() -> None:
+    follower, copy = informer()
+    spec = {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}
+    status = {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "more"}}]}
+    follower.replace([item(1, spec, status=status)], "1")
+    assert placed_requests(copy.items["x/p"])["cpu"] == MAX_REQUEST
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [

@@ -13,6 +13,7 @@ from __future__ import annotations
 import types
 import typing
 from collections import deque
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -152,17 +153,17 @@ def _check_quantity(quantity: Quantity, path: str) -> None:
         raise QuantityError(_NEGATIVE.format(quantity=quantity), field=path)
 
 
-def quantity_problem(obj: Object) -> QuantityError | None:
-    """Why a quantity of the object cannot be read, with its field; None where all can.
+def quantity_problems(obj: Object) -> tuple[QuantityError, ...]:
+    """Why quantities of the object cannot be read, each with its field; empty where all can.
 
     Every object that is watched comes through here, so the plan has only what leads to quantities, and the
-    path is looked for only where one is wrong.
+    paths are looked for only where one is wrong.
     """
     try:
         _parse_quantities(obj)
-    except QuantityError as error:
-        return error.at(field=_quantity_path(obj))
-    return None
+    except QuantityError:
+        return tuple(_located_problems(obj))
+    return ()
 
 
 @cache
@@ -195,16 +196,15 @@ def _parse_quantities(record: Record) -> None:
             parse_quantity(content)
 
 
-def _quantity_path(obj: Object) -> str:
-    """The field of the first quantity of the object that cannot be read."""
+def _located_problems(obj: Object) -> Iterator[QuantityError]:
     waiting: deque[tuple[str, Any]] = deque([("", obj)])
     while waiting:
         path, record = waiting.popleft()
         if not isinstance(record, Record):
             try:
                 parse_quantity(record)
-            except QuantityError:
-                return path
+            except QuantityError as error:
+                yield error.at(field=path)
             continue
         prefix = f"{path}." if path else ""
         for attribute, wire_name, kind in _quantity_plan(type(record)):
@@ -215,7 +215,6 @@ def _quantity_path(obj: Object) -> str:
                 waiting.extend((f"{at}[{name}]", quantity) for name, quantity in content.items())
             elif content is not None:
                 waiting.append((at, content))
-    return ""
 
 
 def _check_integer(number: int, path: str, bits: int) -> None:

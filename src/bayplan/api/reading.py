@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from bayplan.api.check import quantity_problem
+from bayplan.api.check import quantity_problems
 from bayplan.api.meta import Object
 
 MAX_REPAIRS: Final = 100
@@ -70,16 +70,23 @@ def read_object(kind: type[ObjectT], body: bytes | msgspec.Raw) -> ObjectT | Unr
         raise msgspec.DecodeError("it is nested too deeply") from error
 
 
-def with_readable_quantities(item: ObjectT) -> ObjectT | Unreadable:
-    """The object itself, if its quantities can be read: they are texts, which decoding does not look into."""
-    problem = None if type(item) is Unreadable else quantity_problem(item)
-    if problem is None:
+def with_readable_quantities(item: ObjectT | Unreadable) -> ObjectT | Unreadable:
+    """The object itself, if its quantities can be read: they are texts, which decoding does not look into.
+
+    An object that decoding has found unreadable may have unreadable quantities as well. It is not usable
+    then, even if decoding found nothing wrong but a time.
+    """
+    problems = quantity_problems(item.partial if isinstance(item, Unreadable) else item)
+    if not problems:
         return item
+    fields, problem = tuple(found.field for found in problems), problems[0].problem
+    if isinstance(item, Unreadable):
+        return msgspec.structs.replace(item, fields=(*fields, *item.fields), problem=problem, is_usable=False)
     return Unreadable(
         metadata=item.metadata,
         kind=type(item).__name__,
-        fields=(problem.field,),
-        problem=problem.problem,
+        fields=fields,
+        problem=problem,
         partial=item,
     )
 
