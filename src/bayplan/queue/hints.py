@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from bayplan.errors import InputError
 from bayplan.framework.events import (
     Action,
     ClusterEvent,
@@ -180,6 +181,10 @@ class QueueingHints:
         try:
             helps = hint is None or bool(hint(info.pod, old, new))
             outcome = "Queue" if helps else "QueueSkip"
+        except InputError as error:
+            # A malformed selector of this pod or of the one that changed: no fault of the plugin.
+            _log.warning("hint of plugin %s on %s for pod %s: %s", plugin, event.label, info.key, error)
+            helps, outcome = True, "Error"
         except Exception:
             # Better to try a pod in vain than to let it wait for ever.
             _log.exception("hint of plugin %s failed on %s for pod %s", plugin, event.label, info.key)

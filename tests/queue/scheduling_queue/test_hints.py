@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import Pod
+from bayplan.errors import SelectorError
 from bayplan.framework.events import (
     Action,
     ClusterEvent,
@@ -369,3 +370,18 @@ def test_an_observer_is_told_of_each_hint_and_a_broken_one_is_logged(
         ("F", "NodeUpdateNodeTaint", "Queue"),
     ]
     assert "hint of plugin F failed on NodeAdd for pod default/p" in caplog.text
+
+
+def test_a_malformed_selector_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """It is a fault of somebody's object. The pod is tried again, as upstream."""
+
+    def unreadable(pod: Pod, old: Any, new: Any) -> bool:
+        raise SelectorError("no such operator")
+
+    wakes = [event_with_hint(Resource.NODE, Action.ADD, unreadable)]
+    hints = QueueingHints([make_profile(make_filter("F", wakes))])
+    with caplog.at_level(logging.WARNING):
+        assert hints.worth_requeuing(rejected("F"), NODE_ADD, None, None) is AFTER_BACKOFF
+    [record] = caplog.records
+    assert record.exc_info is None
+    assert "hint of plugin F on NodeAdd for pod default/p: no such operator" in record.getMessage()
