@@ -32,6 +32,8 @@ HISTORY: Final = 10_000
 
 MAX_HISTORY_BYTES: Final = 32 * 1024 * 1024
 """Of the changes of a resource that are remembered; many changes of large objects are forgotten earlier."""
+RECENT: Final = 1000
+"""The latest changes of a resource, of which records and facts are kept, too; followers are seldom behind."""
 MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
 """Of an object's JSON: more than the body of a request, so that patches make nothing grow without end. etcd's
 limit is 1.5 MiB of protobuf."""
@@ -85,6 +87,11 @@ class Document:
         content["metadata"]["resourceVersion"] = str(version)
         return Document(self.key, version, _encode(content))
 
+    def forget_derived(self) -> None:
+        """Keeps the body only. What was made of it takes several times its memory, and is made anew for one
+        who asks."""
+        self._facts = self._record = self._views = None
+
     def view(self, name: str, convert: Any) -> bytes:
         """The body in another form (another API group's), converted once."""
         if self._views is None:
@@ -107,6 +114,21 @@ class Entry(NamedTuple):
     document: Document
     previous: Document | None
     resource_version: str
+
+
+def _forget_derived(table: Table) -> None:
+    """Called after each change: of versions that were replaced before the latest changes, only bodies stay.
+
+    The history is bounded by the bytes of its bodies; records of all its versions would be most of the
+    memory that a busy cluster takes.
+    """
+    entry = table.history.before_last(RECENT)
+    if entry is None:
+        return
+    if entry.previous is not None:
+        entry.previous.forget_derived()
+    if entry.change is Change.DELETED:
+        entry.document.forget_derived()
 
 
 def _size_of(entry: Entry) -> int:
@@ -271,6 +293,7 @@ class DocumentStore:
             removed = entry.change is Change.DELETED
             self._journal.record(table.resource, entry.document, removed=removed)
         table.history.append(entry)
+        _forget_derived(table)
         for listener in self._listeners:
             listener(table.resource)
 

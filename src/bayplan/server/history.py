@@ -67,6 +67,10 @@ class History(Generic[EventT]):
     def last(self) -> EventT | None:
         return self._events[-1] if self._events else None
 
+    def before_last(self, count: int) -> EventT | None:
+        """The event that `count` others have followed; None where it is forgotten."""
+        return self._events[-1 - count] if len(self._events) > count else None
+
     def compact(self, version: int) -> None:
         """Forgets everything; `version` is the current resourceVersion."""
         self._forget(len(self._events))
