@@ -7,11 +7,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from bayplan.local.outcomes import MAX_KEPT
+from bayplan.scheduler.recorder import MAX_REMEMBERED, QUIET_SECONDS
+from bayplan.server.documents import HISTORY
+
+# Measured with tracemalloc, for the pods of the soak: a version of a pod (JSON and entry in the history; no
+# record, but for the latest thousand), one of an event, an event that the scheduler could count again, and an
+# outcome that `bayplan up` could show.
+PODS_BYTES: Final = 2600
+EVENTS_BYTES: Final = 1500
+REMEMBERED_BYTES: Final = 900
+OUTCOME_BYTES: Final = 400
+
 MAX_GROWTH_SHARE: Final = 0.10
 MAX_GROWTH_BYTES: Final = 20_000_000
 """Memory may grow by a tenth and so many bytes over the whole window: allocators settle slowly."""
 WARM_UP_SHARE: Final = 0.34
-"""Of the last life: until all pods are there that are to be there at once, and every cache is filled."""
+"""Of the last life: until all pods are there that are to be there at once."""
+FULL_SECONDS: Final = 2 * QUIET_SECONDS
+"""By then everything that is kept up to a bound is full. The scheduler's memory of events takes longest: it
+looks every six minutes for those that are older than six minutes."""
+MIN_WINDOW_SECONDS: Final = 300.0
+"""A slope over less than this tells nothing; a shorter life is judged while the bounded stores still fill."""
+FILLING_BYTES: Final = (
+    2 * HISTORY * (PODS_BYTES + EVENTS_BYTES) + MAX_REMEMBERED * REMEMBERED_BYTES + MAX_KEPT * OUTCOME_BYTES
+)
+"""What these stores hold when they are full: a life that is too short for that may grow by so much more."""
 
 # A warning of the interpreter, a traceback, and what the log calls an error; klog's lines begin with E.
 _ERROR: Final = re.compile(r"^(E\d{4} |error:|Traceback |.*\bERROR\b|.*Warning: )", re.MULTILINE)
@@ -51,12 +72,20 @@ def percentiles(values: Iterable[float]) -> dict[str, float]:
     }
 
 
+def fills_up(memory: Sequence[tuple[float, int]]) -> bool:
+    """Whether the life was long enough to fill every bounded store, and to look at memory after that."""
+    return bool(memory) and memory[-1][0] - memory[0][0] >= FULL_SECONDS + MIN_WINDOW_SECONDS
+
+
 def settled(memory: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """The samples after the warm-up."""
+    """The samples after the warm-up; those with full stores where there are enough of them."""
     if not memory:
         return []
     start, end = memory[0][0], memory[-1][0]
-    return [sample for sample in memory if sample[0] >= start + WARM_UP_SHARE * (end - start)]
+    warm_up = WARM_UP_SHARE * (end - start)
+    if fills_up(memory):
+        warm_up = max(warm_up, FULL_SECONDS)
+    return [sample for sample in memory if sample[0] >= start + warm_up]
 
 
 def slope(samples: Sequence[tuple[float, int]]) -> float:
@@ -69,13 +98,13 @@ def slope(samples: Sequence[tuple[float, int]]) -> float:
     return sum((time - mean_time) * (size - mean_bytes) for time, size in samples) / spread if spread else 0.0
 
 
-def grows(samples: Sequence[tuple[float, int]]) -> bool:
-    """Whether memory grew by more than it may over the time of the samples."""
+def grows(samples: Sequence[tuple[float, int]], filling: int = 0) -> bool:
+    """Whether memory grew by more than it may over the time of the samples, `filling` included."""
     if not samples:
         return False
     growth = slope(samples) * (samples[-1][0] - samples[0][0])
     mean = sum(size for _, size in samples) / len(samples)
-    return growth > MAX_GROWTH_SHARE * mean + MAX_GROWTH_BYTES
+    return growth > MAX_GROWTH_SHARE * mean + MAX_GROWTH_BYTES + filling
 
 
 def errors_in(log: str) -> list[str]:
@@ -88,7 +117,7 @@ def judge(measured: Measured, log: str) -> list[str]:
     problems = list(measured.problems)
     problems += [f"log: {line}" for line in errors_in(log)[:10]]
     window = settled(measured.memory)
-    if grows(window):
+    if grows(window, 0 if fills_up(measured.memory) else FILLING_BYTES):
         problems.append(f"memory grows by {slope(window) * 60 / 1e6:.2f} MB a minute")
     if not measured.bound:
         problems.append("no pod was bound")
@@ -109,5 +138,6 @@ def summary(measured: Measured) -> dict[str, Any]:
         "memory_mb": [round(size / 1e6) for _, size in (window[:1] + window[-1:])],
         "memory_max_mb": round(max((size for _, size in measured.memory), default=0) / 1e6),
         "memory_slope_kb_per_s": round(slope(window) / 1e3, 2),
+        "stores_full": fills_up(measured.memory),
         "window_s": round(window[-1][0] - window[0][0]) if window else 0,
     }

@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.soak.__main__ import Size, soak
-from tests.soak.judging import Measured, errors_in, grows, judge, percentiles, settled, slope
+from tests.soak.judging import (
+    FILLING_BYTES,
+    FULL_SECONDS,
+    Measured,
+    errors_in,
+    grows,
+    judge,
+    percentiles,
+    settled,
+    slope,
+    summary,
+)
 
 
 def test_a_short_soak(tmp_path: Path) -> None:
@@ -40,6 +51,35 @@ def test_growth(growth: float, expected: bool) -> None:
 
 def test_the_warm_up_does_not_count() -> None:
     assert settled(line(1.0))[0][0] == 205.0
+
+
+def life(minutes: int, filling_mb: float, leak_mb: float) -> Measured:
+    """So many megabytes a minute while bounded stores fill up, and so many always."""
+    memory = []
+    for second in range(0, 60 * minutes, 5):
+        size = 200 + filling_mb * min(second, FULL_SECONDS) / 60 + leak_mb * second / 60
+        memory.append((float(second), int(size * 1e6)))
+    return Measured(bound=1, memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "filling_mb", "leak_mb", "expected"),
+    [
+        pytest.param(21, 10, 0, [], id="stores that fill up are no leak"),
+        pytest.param(21, 10, 10, ["memory grows by 10.00 MB a minute"], id="a leak beside them"),
+        pytest.param(12, 10, 0, [], id="too short to see them full"),
+        pytest.param(12, 10, 30, ["memory grows by 40.00 MB a minute"], id="more than they can hold"),
+    ],
+)
+def test_bounded_stores(minutes: int, filling_mb: float, leak_mb: float, expected: list[str]) -> None:
+    measured = life(minutes, filling_mb, leak_mb)
+    assert judge(measured, "") == expected
+    assert summary(measured)["stores_full"] is (minutes == 21)
+
+
+def test_the_bound_of_what_fills_up() -> None:
+    """As docs/soak.md states it."""
+    assert round(FILLING_BYTES / 1e6) == 135
 
 
 def test_percentiles_are_in_milliseconds() -> None:
