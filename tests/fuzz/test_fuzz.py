@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import random
 from pathlib import Path
@@ -10,12 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from bayplan.client.transport import Headers, Request
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import FindingError, judged
 from tests.fuzz.running import Finding, Tally, make_input, run, run_seed, save
 from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.targets.api_server import FakeServer
+from tests.fuzz.targets.embedded import is_server_error
 
-SEEDS = {"commands": 12, "kubeconfigs": 60, "scheduling": 18, "embedded": 6, "extenders": 15}
+SEEDS = {"commands": 12, "kubeconfigs": 60, "scheduling": 25, "embedded": 6, "extenders": 15}
 """As many as take a second or two."""
 
 
@@ -99,3 +104,59 @@ def test_workers_run_and_findings_are_saved(tmp_path: Path) -> None:
     saved = msgspec.json.decode(file.read_bytes(), type=Finding)
     kind = TARGETS["kubeconfigs"].input_type
     assert msgspec.convert(saved.input, kind) == make_input(TARGETS["kubeconfigs"], 7)
+
+
+def _bind_twice(*, changed_between: bool) -> list[str]:
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "5"}}}
+    pod = json.dumps({"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {}}).encode()
+    binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
+
+    async def bind_twice() -> list[int]:
+        server.put("/api/v1/nodes", "n", json.dumps(node).encode())
+        server.put("/api/v1/pods", "x/p", pod)
+        first = await server.send(binding, Headers(), 1.0)
+        if changed_between:
+            server.put("/api/v1/pods", "x/p", pod, "MODIFIED")
+        second = await server.send(binding, Headers(), 1.0)
+        return [first.status, second.status]
+
+    server = FakeServer(streams=True)
+    assert asyncio.run(bind_twice()) == [201, 201 if changed_between else 409]
+    return server.problems
+
+
+def test_a_second_binding_is_a_finding() -> None:
+    assert _bind_twice(changed_between=False) == ["x/p is bound twice: the first binding was acknowledged"]
+
+
+def test_a_pod_that_lost_its_node_may_be_bound_again() -> None:
+    assert _bind_twice(changed_between=True) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (500, b'{"message": "target.name: Required value", "code": 500}', False),
+        (500, b'{"message": "target.name: Required value", "reason": "InternalError"}', True),
+        (500, b'{"message": "KeyError", "code": 500}', True),
+        (500, b"no JSON", True),
+        (503, b'{"message": "target.name: Required value"}', True),
+        (504, b"", False),
+        (422, b"", False),
+    ],
+)
+def test_failures_of_the_server_are_findings(status: int, body: bytes, expected: bool) -> None:
+    assert is_server_error(status, body) is expected
+
+
+def test_room_is_checked_for_a_pod_with_an_unreadable_time() -> None:
+    """The scheduler uses such a pod, so its binding is judged like any other."""
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "5"}}}
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]
+    pod = {"metadata": {"name": "p", "creationTimestamp": "soon"}, "spec": {"containers": containers}}
+    server = FakeServer(streams=True)
+    server.put("/api/v1/nodes", "n", json.dumps(node).encode())
+    server.put("/api/v1/pods", "x/p", json.dumps(pod).encode())
+    binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
+    assert asyncio.run(server.send(binding, Headers(), 1.0)).status == 201
+    assert server.problems == ["x/p overcommits n: cpu 2000 of 1000"]

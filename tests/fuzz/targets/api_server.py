@@ -1,26 +1,28 @@
 """An API server that serves whatever bytes it is given: no validation, no sockets, in virtual time.
 
 It stands below the client, in place of the connections, so that everything from listing to informers is the
-real thing. It also keeps the ledger: who was bound where, how often, and whether there was room.
+real thing. It also judges bindings: whether the pod was bound already, and whether the node had room for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
 
 from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.reading import ObjectT, Unreadable, read_object, readable, with_readable_quantities
 from bayplan.client.access import Access
-from bayplan.client.decoding import INITIAL_EVENTS_END, decode_object
+from bayplan.client.decoding import INITIAL_EVENTS_END
 from bayplan.client.requests import Connections
 from bayplan.client.streams import StreamPool
 from bayplan.client.transport import ApiResponse, Headers, LostError, Request, Transport
-from bayplan.errors import APIError
 from bayplan.simulator.fault_cluster import room_of, sum_of
 
 FINISHED = ("Succeeded", "Failed")
@@ -31,8 +33,8 @@ class FakeServer:
 
     def __init__(self, *, streams: bool) -> None:
         self.problems: list[str] = []
-        self.bindings: Counter[str] = Counter()
-        """By uid."""
+        self._bound: set[str] = set()
+        """Keys of pods whose binding was acknowledged, and that were not changed otherwise since then."""
         self._streams = streams
         self._documents: dict[str, dict[str, bytes]] = defaultdict(dict)
         self._watchers: dict[str, list[asyncio.Queue[bytes]]] = defaultdict(list)
@@ -43,6 +45,8 @@ class FakeServer:
     def put(self, collection: str, key: str, data: bytes, change: str = "") -> None:
         """Stores a document as it is, and tells watchers of a change."""
         self._version += 1
+        if collection == _PODS:
+            self._bound.discard(key)  # whatever it is now, it may be without a node again
         if change == "DELETED":
             self._documents[collection].pop(key, None)
         else:
@@ -82,6 +86,8 @@ class FakeServer:
         return ApiResponse(200, "", data)
 
     def _bind(self, key: str, data: bytes, binding: dict[str, Any]) -> ApiResponse:
+        if key in self._bound:
+            self.problems.append(f"{key} is bound twice: the first binding was acknowledged")
         pod = json.loads(data)
         spec = pod.get("spec") or {}
         if spec.get("nodeName"):
@@ -90,8 +96,8 @@ class FakeServer:
         pod["spec"] = {**spec, "nodeName": node}
         self._version += 1
         pod["metadata"]["resourceVersion"] = str(self._version)
-        self.bindings[pod["metadata"]["uid"]] += 1
         self.put(_PODS, key, json.dumps(pod).encode(), "MODIFIED")
+        self._bound.add(key)
         self._check_room(key, node)
         return ApiResponse(201, "", b"{}")
 
@@ -101,12 +107,10 @@ class FakeServer:
         if raw is None:
             self.problems.append(f"{key} is bound to {node_name}, which does not exist")
             return
-        try:
-            node = decode_object(Node, raw)
-        except APIError:
+        node, bound = _read(Node, raw), _read(Pod, self._documents[_PODS][key])
+        if node is None or bound is None:
             return  # it has become unreadable: the scheduler may still know it as it was
         here = [pod for pod in self._readable_pods() if pod.spec.node_name == node_name]
-        bound = decode_object(Pod, self._documents[_PODS][key])
         asked, total = sum_of([bound]), sum_of(here)
         # A fraction of anything but CPU counts as a whole one, as in Kubernetes.
         room = {
@@ -119,15 +123,8 @@ class FakeServer:
                 )
 
     def _readable_pods(self) -> list[Pod]:
-        found = []
-        for data in self._documents[_PODS].values():
-            try:
-                pod = decode_object(Pod, data)
-            except APIError:
-                continue
-            if pod.status.phase not in FINISHED:
-                found.append(pod)
-        return found
+        pods = (_read(Pod, data) for data in self._documents[_PODS].values())
+        return [pod for pod in pods if pod is not None and pod.status.phase not in FINISHED]
 
     async def open(self, request: Request, headers: Headers, seconds: float) -> FakeStream:
         parts = urlsplit(request.target)
@@ -198,6 +195,15 @@ class FakeConnections(Connections):
 
 _PODS = KINDS["Pod"].collection()
 _NODES = KINDS["Node"].collection()
+
+
+def _read(kind: type[ObjectT], data: bytes) -> ObjectT | None:
+    """The object as the scheduler reads it; None where it cannot use it."""
+    try:
+        item = with_readable_quantities(read_object(kind, data))
+    except msgspec.DecodeError:
+        return None
+    return None if isinstance(item, Unreadable) and not item.is_usable else readable(item)
 
 
 def _split(path: str) -> tuple[str, str]:

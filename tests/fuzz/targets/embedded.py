@@ -30,6 +30,14 @@ BOUND_SECONDS: Final = 60.0
 """For the last pod; it takes milliseconds, unless something is broken."""
 ALLOWED: Final = (501, 504)
 """Not implemented; and too large a resourceVersion, which kube-apiserver waits for and calls a timeout."""
+UPSTREAM_500: Final = (
+    "target.kind: Unsupported value: ",
+    "target.name: Required value",
+    "resourceVersion should not be set on objects to be created",
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+)
+"""What kube-apiserver answers with 500 and without a reason though the request is at fault, and we do, too.
+A failure of the server has the reason InternalError."""
 WITNESS: Final = "witness"
 CREATED: Final = 6
 """Sound objects that are created first, for the others to act on."""
@@ -73,6 +81,13 @@ class Request(msgspec.Struct, frozen=True):
     target: str
     media_type: str = ""
     body: bytes = b""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """Of a Status object, what tells failures apart."""
+
+    message: str = ""
+    reason: str = ""
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -194,13 +209,24 @@ async def _send(session: aiohttp.ClientSession, url: str, request: Request) -> N
         request.method, target, data=body, headers=headers, skip_auto_headers=["Content-Type"]
     ) as response:
         said = await response.read()
-        if response.status >= 500 and response.status not in ALLOWED:
+        if is_server_error(response.status, said):
             text = said[:2000].decode(errors="replace")
             kind = request.target.partition("?")[0].rstrip("/").rpartition("/")[2]
             raise FindingError(
                 f"{request.method} {request.target} {request.media_type}: {response.status} {text}",
                 f"{response.status} for {request.method} {kind} {request.media_type}",
             )
+
+
+def is_server_error(status: int, body: bytes) -> bool:
+    """Whether an answer says that the server has failed, and not what was wrong with the request."""
+    if status < 500 or status in ALLOWED:
+        return False
+    try:
+        said = msgspec.json.decode(body, type=_Status)
+    except msgspec.DecodeError:
+        return True
+    return status != 500 or bool(said.reason) or not said.message.startswith(UPSTREAM_500)
 
 
 async def _bound(cluster: LocalCluster) -> None:
