@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from bayplan.api.pod import Pod
 from bayplan.server.documents import RECENT, Content, Document, DocumentStore
 from bayplan.server.kinds import PODS
@@ -52,3 +54,20 @@ def test_what_was_forgotten_is_made_anew() -> None:
     assert document.record(Pod) == before
     assert document.record(Pod) is document.record(Pod)
     assert document.facts(PODS) == facts
+
+
+def test_a_body_takes_no_more_memory_than_its_bytes() -> None:
+    """Encoders return their buffer, which is larger than what is in it."""
+    store = DocumentStore()
+    large = content("a")
+    large["metadata"]["annotations"] = {str(number): "x" * 40 for number in range(2000)}
+    store.put(PODS, "default/b", content("b"))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        body = store.put(PODS, "default/a", large).body
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(body) > 80_000
+    assert taken < len(body) + 10_000

@@ -286,7 +286,9 @@ class DocumentStore:
         if len(body) > MAX_OBJECT_BYTES:
             raise statuses.too_large("etcdserver: request is too large")
         self.version = version
-        return Document(key, version, body)
+        # A copy takes what its bytes take. The encoder returns its buffer as it is, which has grown in
+        # steps and is up to half as large again.
+        return Document(key, version, bytes(memoryview(body)))
 
     def _tell(self, table: Table, entry: Entry) -> None:
         if self._journal is not None:
