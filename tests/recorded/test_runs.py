@@ -57,8 +57,8 @@ def test_the_command_line_says_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        pytest.param("{", "this is no JSON", id="a line that is no JSON"),
-        pytest.param("{}", "this is no recorded run", id="an object that is no run"),
+        pytest.param("{", "this is not JSON", id="a line that is no JSON"),
+        pytest.param("{}", "this is not a recorded run", id="an object that is no run"),
     ],
 )
 def test_bad_files_are_told(text: str, told: str, tmp_path: Path) -> None:
