@@ -72,7 +72,9 @@ class Format(Comparable):
         return self.name == other.name
 
 
-def _guarded(name: str, *kinds: type) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+def guarded(name: str, *kinds: type) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Guards a function by the types of its arguments; arguments that may be omitted are checked if given."""
+
     def decorate(function: Callable[..., Value]) -> Callable[..., Value]:
         def call(*args: Value) -> Value:
             for arg, kind in zip(args, kinds, strict=False):
@@ -313,56 +315,56 @@ def _validate(form: Format, text: str) -> Optional:
 
 _LINK_LOCAL_MULTICAST: Final = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
 KUBERNETES_FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
-    "quantity": _guarded("quantity", str)(quantity),
-    "isQuantity": _guarded("isQuantity", str)(_parses(quantity)),
-    "sign": _guarded("sign", Quantity)(lambda amount: (amount.nano > 0) - (amount.nano < 0)),
+    "quantity": guarded("quantity", str)(quantity),
+    "isQuantity": guarded("isQuantity", str)(_parses(quantity)),
+    "sign": guarded("sign", Quantity)(lambda amount: (amount.nano > 0) - (amount.nano < 0)),
     "isGreaterThan": _comparison("isGreaterThan", lambda order: order == 1),
     "isLessThan": _comparison("isLessThan", lambda order: order == -1),
     "compareTo": _comparison("compareTo", lambda order: order),
-    "asApproximateFloat": _guarded("asApproximateFloat", Quantity)(Quantity.approximate_float),
-    "asInteger": _guarded("asInteger", Quantity)(_as_integer),
-    "isInteger": _guarded("isInteger", Quantity)(lambda amount: amount.integer() is not None),
+    "asApproximateFloat": guarded("asApproximateFloat", Quantity)(Quantity.approximate_float),
+    "asInteger": guarded("asInteger", Quantity)(_as_integer),
+    "isInteger": guarded("isInteger", Quantity)(lambda amount: amount.integer() is not None),
     "add": _summed("add", Quantity.add),
     "sub": _summed("sub", Quantity.sub),
-    "semver": _guarded("semver", str, bool)(_semver),
-    "isSemver": _guarded("isSemver", str, bool)(_parses(_semver)),
-    "major": _guarded("major", Semver)(lambda version: version.major),
-    "minor": _guarded("minor", Semver)(lambda version: version.minor),
-    "patch": _guarded("patch", Semver)(lambda version: version.patch),
+    "semver": guarded("semver", str, bool)(_semver),
+    "isSemver": guarded("isSemver", str, bool)(_parses(_semver)),
+    "major": guarded("major", Semver)(lambda version: version.major),
+    "minor": guarded("minor", Semver)(lambda version: version.minor),
+    "patch": guarded("patch", Semver)(lambda version: version.patch),
     "matches": _matches,
-    "find": _guarded("find", str, str)(_find),
-    "findAll": _guarded("findAll", str, str, int)(_find_all),
+    "find": guarded("find", str, str)(_find),
+    "findAll": guarded("findAll", str, str, int)(_find_all),
     "ip": lambda value: Address(value.interface.ip) if type(value) is Network else _ip(value),
-    "isIP": _guarded("isIP", str)(_parses(_ip)),
-    "ip.isCanonical": _guarded("ip.isCanonical", str)(lambda text: str(_ip(text).address) == text),
-    "family": _guarded("family", Address)(lambda value: value.address.version),
-    "isUnspecified": _guarded("isUnspecified", Address)(lambda value: value.address.is_unspecified),
-    "isLoopback": _guarded("isLoopback", Address)(lambda value: value.address.is_loopback),
-    "isLinkLocalMulticast": _guarded("isLinkLocalMulticast", Address)(
+    "isIP": guarded("isIP", str)(_parses(_ip)),
+    "ip.isCanonical": guarded("ip.isCanonical", str)(lambda text: str(_ip(text).address) == text),
+    "family": guarded("family", Address)(lambda value: value.address.version),
+    "isUnspecified": guarded("isUnspecified", Address)(lambda value: value.address.is_unspecified),
+    "isLoopback": guarded("isLoopback", Address)(lambda value: value.address.is_loopback),
+    "isLinkLocalMulticast": guarded("isLinkLocalMulticast", Address)(
         lambda value: value.address in _LINK_LOCAL_MULTICAST[value.address.version]
     ),
-    "isLinkLocalUnicast": _guarded("isLinkLocalUnicast", Address)(lambda value: value.address.is_link_local),
-    "isGlobalUnicast": _guarded("isGlobalUnicast", Address)(lambda value: _global_unicast(value.address)),
-    "cidr": _guarded("cidr", str)(_cidr),
-    "isCIDR": _guarded("isCIDR", str)(_parses(_cidr)),
-    "containsIP": _guarded("containsIP", Network)(_contains_ip),
-    "containsCIDR": _guarded("containsCIDR", Network)(_contains_cidr),
-    "prefixLength": _guarded("prefixLength", Network)(lambda value: value.interface.network.prefixlen),
-    "masked": _guarded("masked", Network)(
+    "isLinkLocalUnicast": guarded("isLinkLocalUnicast", Address)(lambda value: value.address.is_link_local),
+    "isGlobalUnicast": guarded("isGlobalUnicast", Address)(lambda value: _global_unicast(value.address)),
+    "cidr": guarded("cidr", str)(_cidr),
+    "isCIDR": guarded("isCIDR", str)(_parses(_cidr)),
+    "containsIP": guarded("containsIP", Network)(_contains_ip),
+    "containsCIDR": guarded("containsCIDR", Network)(_contains_cidr),
+    "prefixLength": guarded("prefixLength", Network)(lambda value: value.interface.network.prefixlen),
+    "masked": guarded("masked", Network)(
         lambda value: Network(ipaddress.ip_interface(str(value.interface.network)))
     ),
-    "url": _guarded("url", str)(_url),
-    "isURL": _guarded("isURL", str)(_parses(_url)),
-    "getScheme": _guarded("getScheme", Url)(lambda url: url.parts.scheme),
-    "getHost": _guarded("getHost", Url)(_host),
-    "getHostname": _guarded("getHostname", Url)(_hostname),
-    "getPort": _guarded("getPort", Url)(_port),
-    "getEscapedPath": _guarded("getEscapedPath", Url)(
+    "url": guarded("url", str)(_url),
+    "isURL": guarded("isURL", str)(_parses(_url)),
+    "getScheme": guarded("getScheme", Url)(lambda url: url.parts.scheme),
+    "getHost": guarded("getHost", Url)(_host),
+    "getHostname": guarded("getHostname", Url)(_hostname),
+    "getPort": guarded("getPort", Url)(_port),
+    "getEscapedPath": guarded("getEscapedPath", Url)(
         lambda url: quote(unquote(url.parts.path), safe="/:@!$&'()*+,;=~")
     ),
-    "getQuery": _guarded("getQuery", Url)(_query),
-    "validate": _guarded("validate", Format, str)(_validate),
-    "format.named": _guarded("format.named", str)(
+    "getQuery": guarded("getQuery", Url)(_query),
+    "validate": guarded("validate", Format, str)(_validate),
+    "format.named": guarded("format.named", str)(
         lambda name: Optional(FORMATS[name]) if name in FORMATS else NONE
     ),
     **{f"format.{name}": (lambda form=form: form) for name, form in FORMATS.items()},

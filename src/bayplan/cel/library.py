@@ -14,7 +14,7 @@ from typing import Final
 from bayplan.cel import timestamps
 from bayplan.cel.errors import NO_SUCH_OVERLOAD, EvaluationError, no_such_overload
 from bayplan.cel.format_clauses import format_string
-from bayplan.cel.kubernetes_library import KUBERNETES_FUNCTIONS
+from bayplan.cel.kubernetes_library import KUBERNETES_FUNCTIONS, guarded
 from bayplan.cel.operators import OPERATORS, add, contained, divide_integers
 from bayplan.cel.values import (
     NONE,
@@ -43,21 +43,6 @@ def _string_method(name: str, method: Callable[[str, str], Value]) -> Function:
         return method(target, argument)
 
     return call
-
-
-def _typed(name: str, *kinds: type) -> Callable[[Function], Function]:
-    """Guards a function by the types of its arguments; those that may be left out are not checked."""
-
-    def decorate(function: Function) -> Function:
-        def call(*args: Value) -> Value:
-            for arg, kind in zip(args, kinds, strict=False):
-                if type(arg) is not kind:
-                    raise no_such_overload(name, *map(type_name, args))
-            return function(*args)
-
-        return call
-
-    return decorate
 
 
 def _index_of(target: Value, item: Value, start: int = 0) -> int:
@@ -283,44 +268,44 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "getMilliseconds": _time_part("getMilliseconds", lambda time: int(time.microsecond // 1000), 10**6),
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
-    "charAt": _typed("charAt", str, int)(_char_at),
-    "lowerAscii": _typed("lowerAscii", str)(_ascii_case(str.lower)),
-    "upperAscii": _typed("upperAscii", str)(_ascii_case(str.upper)),
-    "replace": _typed("replace", str, str, str, int)(
+    "charAt": guarded("charAt", str, int)(_char_at),
+    "lowerAscii": guarded("lowerAscii", str)(_ascii_case(str.lower)),
+    "upperAscii": guarded("upperAscii", str)(_ascii_case(str.upper)),
+    "replace": guarded("replace", str, str, str, int)(
         lambda text, old, new, count=-1: text.replace(old, new, count)
     ),
-    "split": _typed("split", str, str, int)(_split),
-    "substring": _typed("substring", str, int, int)(_substring),
-    "trim": _typed("trim", str)(str.strip),
-    "format": _typed("format", str, tuple)(format_string),
-    "strings.quote": _typed("strings.quote", str)(_quote),
+    "split": guarded("split", str, str, int)(_split),
+    "substring": guarded("substring", str, int, int)(_substring),
+    "trim": guarded("trim", str)(str.strip),
+    "format": guarded("format", str, tuple)(format_string),
+    "strings.quote": guarded("strings.quote", str)(_quote),
     "join": _join,
-    "sets.contains": _typed("sets.contains", tuple, tuple)(_sets_contains),
-    "sets.equivalent": _typed("sets.equivalent", tuple, tuple)(
+    "sets.contains": guarded("sets.contains", tuple, tuple)(_sets_contains),
+    "sets.equivalent": guarded("sets.equivalent", tuple, tuple)(
         lambda one, other: _sets_contains(one, other) and _sets_contains(other, one)
     ),
-    "sets.intersects": _typed("sets.intersects", tuple, tuple)(_sets_intersects),
-    "slice": _typed("slice", tuple, int, int)(_slice),
-    "flatten": _typed("flatten", tuple, int)(_flatten),
-    "lists.range": _typed("lists.range", int)(lambda count: tuple(range(count))),
-    "reverse": _typed("reverse", tuple)(lambda values: values[::-1]),
-    "distinct": _typed("distinct", tuple)(_distinct),
-    "sort": _typed("sort", tuple)(_sorted),
+    "sets.intersects": guarded("sets.intersects", tuple, tuple)(_sets_intersects),
+    "slice": guarded("slice", tuple, int, int)(_slice),
+    "flatten": guarded("flatten", tuple, int)(_flatten),
+    "lists.range": guarded("lists.range", int)(lambda count: tuple(range(count))),
+    "reverse": guarded("reverse", tuple)(lambda values: values[::-1]),
+    "distinct": guarded("distinct", tuple)(_distinct),
+    "sort": guarded("sort", tuple)(_sorted),
     "@sortByAssociatedKeys": _sorted,
-    "isSorted": _typed("isSorted", tuple)(_is_sorted),
-    "min": _typed("min", tuple)(_extreme("min", -1)),
-    "max": _typed("max", tuple)(_extreme("max", 1)),
-    "sum": _typed("sum", tuple)(_sum),
+    "isSorted": guarded("isSorted", tuple)(_is_sorted),
+    "min": guarded("min", tuple)(_extreme("min", -1)),
+    "max": guarded("max", tuple)(_extreme("max", 1)),
+    "sum": guarded("sum", tuple)(_sum),
     "cel.@mapInsert": _map_insert,
     "optional.of": Optional,
     "optional.ofNonZeroValue": _of_non_zero,
     "optional.none": lambda: NONE,
     "optional.unwrap": _unwrap,
     "unwrapOpt": _unwrap,
-    "value": _typed("value", Optional)(Optional.get),
-    "hasValue": _typed("hasValue", Optional)(lambda optional: optional.has_value),
-    "first": _typed("first", tuple)(lambda values: Optional(values[0]) if values else NONE),
-    "last": _typed("last", tuple)(lambda values: Optional(values[-1]) if values else NONE),
+    "value": guarded("value", Optional)(Optional.get),
+    "hasValue": guarded("hasValue", Optional)(lambda optional: optional.has_value),
+    "first": guarded("first", tuple)(lambda values: Optional(values[0]) if values else NONE),
+    "last": guarded("last", tuple)(lambda values: Optional(values[-1]) if values else NONE),
     **KUBERNETES_FUNCTIONS,
 }
 """Every function that is called with the values of its arguments. The planner has `&&`, `||`, `?:`, `==`,

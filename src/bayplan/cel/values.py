@@ -1,7 +1,7 @@
 """Values at run time, and what they have in common: names of types, size, equality and order.
 
 Python's own values stand for CEL's wherever they can: bool, int, float, str, bytes, None, tuple for lists and
-dict for maps. Two traps follow, and everything below minds them: `True == 1` in Python but not in CEL, and an
+dict for maps. Two traps follow, which everything below avoids: `True == 1` in Python but not in CEL, and an
 int may be any size in Python but has 64 bits in CEL.
 """
 

@@ -91,7 +91,7 @@ class Framework:
         return run_through(self.search(pod))
 
     def search(self, pod: Pod) -> Steps[Found | NotFound]:
-        """The best node for the pod, or why there is none. Raises AttemptError where a plugin broke."""
+        """The best node for the pod, or why there is none. Raises AttemptError where a plugin failed."""
         search, extenders = self.begin(pod), self.extenders
         rejected = self.pre_filter(search)
         if rejected is not None:
