@@ -108,7 +108,8 @@ def test_workers_run_and_findings_are_saved(tmp_path: Path) -> None:
 
 def _bind_twice(*, changed_between: bool) -> list[str]:
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "5"}}}
-    pod = json.dumps({"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {}}).encode()
+    metadata = {"name": "p", "namespace": "x", "uid": "u", "resourceVersion": "1"}
+    pod = json.dumps({"metadata": metadata, "spec": {}}).encode()
     binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
 
     async def bind_twice() -> list[int]:
@@ -160,3 +161,22 @@ def test_room_is_checked_for_a_pod_with_an_unreadable_time() -> None:
     binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
     assert asyncio.run(server.send(binding, Headers(), 1.0)).status == 201
     assert server.problems == ["x/p overcommits n: cpu 2000 of 1000"]
+
+
+@pytest.mark.parametrize(("version", "problems"), [("", []), ("7", ["x/p overcommits n: cpu 2000 of 1000"])])
+def test_room_is_judged_by_versions_that_a_server_could_have(version: str, problems: list[str]) -> None:
+    """A change without a resourceVersion is dropped by every client, so it is not the state to judge by."""
+
+    def pod(cpu: str, version: str) -> bytes:
+        containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+        metadata = {"name": "p", "namespace": "x", "resourceVersion": version}
+        return json.dumps({"metadata": metadata, "spec": {"containers": containers}}).encode()
+
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "5"}}}
+    server = FakeServer(streams=True)
+    server.put("/api/v1/nodes", "n", json.dumps(node).encode())
+    server.put("/api/v1/pods", "x/p", pod("1", "1"))
+    server.put("/api/v1/pods", "x/p", pod("2", version), "MODIFIED")
+    binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
+    assert asyncio.run(server.send(binding, Headers(), 1.0)).status == 201
+    assert server.problems == problems

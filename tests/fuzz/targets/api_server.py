@@ -43,30 +43,31 @@ class FakeServer:
     # What the fuzzer does
 
     def put(self, collection: str, key: str, data: bytes, change: str = "") -> None:
-        """Stores a document as it is, and tells watchers of a change."""
+        """Stores a document as it is, and sends a change to the watchers.
+
+        A change without a resourceVersion is sent but not stored: versions come from the store, so what a
+        client leaves out because it has none was never the state of the cluster.
+        """
         self._version += 1
-        if collection == _PODS:
-            self._bound.discard(key)  # whatever it is now, it may be without a node again
-        if change == "DELETED":
-            self._documents[collection].pop(key, None)
-        else:
-            self._documents[collection][key] = data
+        if not change or _has_version(data):
+            self._store(collection, key, None if change == "DELETED" else data)
         if change:
             frame = b'{"type":"%s","object":%s}\n' % (change.encode(), data.replace(b"\n", b" "))
             for watcher in self._watchers[collection]:
                 watcher.put_nowait(frame)
 
+    def _store(self, collection: str, key: str, data: bytes | None) -> None:
+        if collection == _PODS:
+            self._bound.discard(key)  # whatever it is now, it may be without a node again
+        if data is None:
+            self._documents[collection].pop(key, None)
+        else:
+            self._documents[collection][key] = data
+
     def pods(self) -> dict[str, Any]:
         """Pods that can be parsed as JSON objects, by key."""
-        parsed = {}
-        for key, data in self._documents[_PODS].items():
-            try:
-                found = json.loads(data)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(found, dict):
-                parsed[key] = found
-        return parsed
+        parsed = {key: _parsed(data) for key, data in self._documents[_PODS].items()}
+        return {key: pod for key, pod in parsed.items() if isinstance(pod, dict)}
 
     # What the client does
 
@@ -82,7 +83,7 @@ class FakeServer:
         if part == "binding":
             return self._bind(key, data, json.loads(request.body))
         if request.method == "DELETE":
-            self.put(collection, key, data, "DELETED")
+            self.put(collection, key, self._stamped(json.loads(data)), "DELETED")
         return ApiResponse(200, "", data)
 
     def _bind(self, key: str, data: bytes, binding: dict[str, Any]) -> ApiResponse:
@@ -94,12 +95,16 @@ class FakeServer:
             return ApiResponse(409, "", _status(409, "Conflict"))
         node = binding["target"]["name"]
         pod["spec"] = {**spec, "nodeName": node}
-        self._version += 1
-        pod["metadata"]["resourceVersion"] = str(self._version)
-        self.put(_PODS, key, json.dumps(pod).encode(), "MODIFIED")
+        self.put(_PODS, key, self._stamped(pod), "MODIFIED")
         self._bound.add(key)
         self._check_room(key, node)
         return ApiResponse(201, "", b"{}")
+
+    def _stamped(self, document: dict[str, Any]) -> bytes:
+        """The document with a version that no other has."""
+        self._version += 1
+        document["metadata"]["resourceVersion"] = str(self._version)
+        return json.dumps(document).encode()
 
     def _check_room(self, key: str, node_name: str) -> None:
         """No resource that the pod asks for is given out more often than it is there."""
@@ -204,6 +209,21 @@ def _read(kind: type[ObjectT], data: bytes) -> ObjectT | None:
     except msgspec.DecodeError:
         return None
     return None if isinstance(item, Unreadable) and not item.is_usable else readable(item)
+
+
+def _parsed(data: bytes) -> Any:
+    """None for what is not JSON."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _has_version(data: bytes) -> bool:
+    match _parsed(data):
+        case {"metadata": {"resourceVersion": str(version)}}:
+            return version != ""
+    return False
 
 
 def _split(path: str) -> tuple[str, str]:
