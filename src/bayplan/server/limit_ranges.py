@@ -12,6 +12,7 @@ from typing import Any, Final
 from bayplan.api.quantity import NANO, is_binary, parse_quantity, quantity_text
 from bayplan.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Resource
 from bayplan.server.pod_resources import Amounts, amounts, pod_amounts
+from bayplan.server.statuses import aggregated
 
 Content = dict[str, Any]
 
@@ -51,8 +52,7 @@ def limit_problem(limit_range: Content, resource: Resource, content: Content) ->
         problems = dict.fromkeys(_pod_problems(limit_range, content["spec"]))
     elif resource == PERSISTENT_VOLUME_CLAIMS:
         problems = dict.fromkeys(_claim_problems(limit_range, content.get("spec") or {}))
-    found = list(problems)
-    return found[0] if len(found) == 1 else f"[{', '.join(found)}]" if found else ""
+    return aggregated(list(problems))
 
 
 def _items(limit_range: Content, kind: str) -> Iterator[Content]:

@@ -129,6 +129,11 @@ def shown(actual: Any) -> str:
     return str(actual)
 
 
+def aggregated(texts: Sequence[str]) -> str:
+    """Several errors in one message, as Kubernetes joins them."""
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
+
+
 def _joined(kind: str, detail: str) -> str:
     return f"{kind}: {detail}" if detail else kind
 
@@ -246,7 +251,7 @@ def _invalid(full: str, group: str, kind: str, name: str, problems: Sequence[Fie
     texts = list(dict.fromkeys(map(str, problems)))
     if left_out > 0:
         texts.append(f"and {left_out} more")
-    message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    message = aggregated(texts)
     details: dict[str, Any] = {"name": name} if name else {}
     if group:
         details["group"] = group

@@ -32,12 +32,14 @@ ALLOWED: Final = (501, 504)
 """Not implemented; and too large a resourceVersion, which kube-apiserver waits for and calls a timeout."""
 UPSTREAM_500: Final = (
     "target.kind: Unsupported value: ",
+    "[target.kind: Unsupported value: ",
     "target.name: Required value",
     "resourceVersion should not be set on objects to be created",
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 )
-"""What kube-apiserver answers with 500 and without a reason though the request is at fault, and we do, too.
-A failure of the server has the reason InternalError."""
+"""What kube-apiserver answers with 500 and without a reason though the request is at fault, and we do, too:
+each is recorded from the real server in conformance/api/cases.json. A failure of the server has the reason
+InternalError."""
 WITNESS: Final = "witness"
 CREATED: Final = 6
 """Sound objects that are created first, for the others to act on."""

@@ -180,11 +180,14 @@ class Writer:
             raise bad_request("name in URL does not match name in Binding object")
         bound_to = content.get("target") or {}
         node = bound_to.get("name", "")
+        problems = []
         if bound_to.get("kind", "Node") != "Node":
-            problem = statuses.unsupported("target.kind", bound_to["kind"], ["Node", "<empty>"])
-            raise RefusalError(str(problem), 500)
+            problems.append(statuses.unsupported("target.kind", bound_to["kind"], ["Node", "<empty>"]))
         if not node:
-            raise RefusalError("target.name: Required value", 500)
+            problems.append(statuses.required("target.name"))
+        if problems:
+            # kube-apiserver has no status for these errors, so they are sent with 500 and without a reason.
+            raise RefusalError(statuses.aggregated([str(problem) for problem in problems]), 500)
         pods.bind(
             self._api,
             target.name,
