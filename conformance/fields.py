@@ -1,11 +1,12 @@
-"""Writes `src/bayplan/server/schema/fields.txt`: the fields of all kinds that the embedded server serves.
+"""Writes `embedded/server/schema/fields.txt`: the fields of all kinds that the embedded server serves.
 
     python -m conformance.fields          writes the file
     python -m conformance.fields --check  compares, and says whether it is up to date
 
-A new kind needs an entry in `server/kinds.py` and a run of this. The facts come from the Kubernetes that
-`go.mod` pins: types, required fields and the keys of lists from its OpenAPI documents; numbers in protobuf,
-pointers, enumerations and merge keys from its Go structs. Descriptions are not taken over.
+A new kind needs an entry in `embedded/server/kinds.py` and a run of this. The facts come from the
+Kubernetes that `go.mod` pins: types, required fields and the keys of lists from its OpenAPI documents;
+numbers in protobuf, pointers, enumerations and merge keys from its Go structs. Descriptions are not taken
+over.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from bayplan.server.http.discovery import REVIEWS
-from bayplan.server.kinds import BUILT_IN, Resource
+from bayplan.embedded.server.http.discovery import REVIEWS
+from bayplan.embedded.server.kinds import BUILT_IN, Resource
 from conformance.harness.programs import HERE, MissingError
 
-FILE: Final = HERE.parent / "src/bayplan/server/schema/fields.txt"
+FILE: Final = HERE.parent / "src/bayplan/embedded/server/schema/fields.txt"
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _MORE: Final = (
     "io.k8s.api.core.v1.Binding",

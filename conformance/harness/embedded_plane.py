@@ -17,7 +17,7 @@ from conformance.harness.process import Process, wait_until
 _SERVE: Final = """
 import asyncio, sys
 from pathlib import Path
-from bayplan.server.embedded import EmbeddedServer
+from bayplan.embedded.server.embedded import EmbeddedServer
 
 async def main(directory):
     async with EmbeddedServer(directory / "data") as server:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bayplan.server.database import FILE_NAME
+from bayplan.embedded.server.database import FILE_NAME
 
 
 def up(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Object
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, LeadershipLostError
 from bayplan.cluster_api import ObjectT
-from bayplan.server.memory import MemoryStore
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.simulator.virtual_time import current_loop
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
 from bayplan.cluster_api import Change, WatchEvent
 from bayplan.errors import APIError, GoneError, ServerError
-from bayplan.server.memory import MemoryCluster, MemoryStore
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod

@@ -14,8 +14,8 @@ import pytest
 from bayplan.api.lease import Lease, LeaseSpec
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, make_identity
 from bayplan.errors import APIError, ConfigError, ConflictError, ServerError, UnknownOutcomeError
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.metrics.instruments import Gauge
-from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import DEFAULT_EPOCH, current_loop, run_virtual
 
 from .candidates import SETTINGS, Candidate, Leases, lease_of, put_lease

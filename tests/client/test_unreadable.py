@@ -17,7 +17,7 @@ from bayplan.api.saturation import MAX_REQUEST
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.client.informer import Informer
 from bayplan.cluster_api import Change, WatchEvent
-from bayplan.server.memory import MemoryCluster, MemoryStore
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.testing.builders import make_pdb, make_pod
 
 CPU = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}

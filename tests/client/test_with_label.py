@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
 from bayplan.cluster_api import Change, WatchEvent
-from bayplan.server.memory import MemoryCluster, MemoryStore
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import run_virtual
 from bayplan.testing.builders import make_pod
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bayplan.server.embedded import EmbeddedServer
-from bayplan.server.kinds import NODES, PODS
+from bayplan.embedded.server.embedded import EmbeddedServer
+from bayplan.embedded.server.kinds import NODES, PODS
 
 from .confined import UNAVAILABLE, USER
 from .manifests import CONFIG, SECOND, pod_spec, the

@@ -9,6 +9,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.operating.permissions import (
     Permission,
     election_permissions,
@@ -17,7 +18,6 @@ from bayplan.operating.permissions import (
     watching_permissions,
 )
 from bayplan.scheduler.loop import Scheduler
-from bayplan.server.memory import MemoryStore
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.client.http.api_server import BREAK, ApiServer, Asked
 from tests.client.http.clients import talk, until

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from bayplan.server.http.discovery import served
-from bayplan.server.kinds import STORED_ONLY, Catalog
+from bayplan.embedded.server.http.discovery import served
+from bayplan.embedded.server.kinds import STORED_ONLY, Catalog
 
 from .pages import ROOT, read
 

@@ -17,9 +17,9 @@ from unittest.mock import Mock
 import pytest
 from aiohttp import web
 
+from bayplan.embedded.server.tls import certificates_in
 from bayplan.listening import BodyTimeoutError, BoundedServer, EncodedBodyError, Limits, Listener, read_body
 from bayplan.listening.throttle import ThrottledLog
-from bayplan.server.tls import certificates_in
 
 PATIENT = Limits(handshake_seconds=60, idle_seconds=60, stall_seconds=60, body_seconds=60)
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

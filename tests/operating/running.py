@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from bayplan.api.pod import Pod
-from bayplan.server.memory import MemoryStore
+from bayplan.memory_api.cluster import MemoryStore
 from tests.client.http.api_server import ApiServer, serving
 from tests.client.http.certificates import authority, server_tls
 

@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 
 from bayplan.errors import ConfigError
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.operating.command_line import parse
 from bayplan.operating.endpoints import authorization_settings, serving_settings, without
-from bayplan.server.memory import MemoryStore
 from bayplan.serving import NamedCertificate
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, Asked

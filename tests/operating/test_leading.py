@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bayplan.api.lease import Lease
 from bayplan.errors import NotFoundError, ServerError
-from bayplan.server.memory import MemoryStore
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, Asked, refused, serving
 

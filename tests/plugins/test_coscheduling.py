@@ -22,6 +22,7 @@ from bayplan.errors import APIError, ConfigError, ServerError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, failure
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.coscheduling import (
     BACKS_OFF,
@@ -34,7 +35,6 @@ from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import PODS_BETWEEN_YIELDS, Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
-from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 

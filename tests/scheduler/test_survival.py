@@ -21,8 +21,8 @@ from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status, failure
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.scheduler.loop import Scheduler
-from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
 

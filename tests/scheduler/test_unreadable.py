@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.embedded import open_api
+from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
+from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
+from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.metrics import SchedulerMetrics
 from bayplan.scheduler.loop import Scheduler
-from bayplan.server.documents import Content
-from bayplan.server.embedded import open_api
-from bayplan.server.embedded_cluster import EmbeddedCluster
-from bayplan.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
-from bayplan.server.objects import ObjectAPI
 from bayplan.simulator.virtual_time import current_loop, run_virtual
 
 NO_DAY = "2025-02-29T00:00:00Z"

@@ -18,7 +18,7 @@ from bayplan.errors import (
     ServerError,
     UnknownOutcomeError,
 )
-from bayplan.server.memory import MemoryCluster, MemoryStore
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_node, make_pod

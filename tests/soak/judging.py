@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bayplan.local.outcomes import MAX_KEPT
+from bayplan.embedded.server.documents import HISTORY
+from bayplan.embedded.up.outcomes import MAX_KEPT
 from bayplan.scheduler.recorder import MAX_REMEMBERED, QUIET_SECONDS
-from bayplan.server.documents import HISTORY
 
 # Measured with tracemalloc, for the pods of the soak: a version of a pod (JSON and entry in the history; no
 # record, but for the latest thousand), one of an event (half of them are deletions, which keep the version

@@ -21,12 +21,12 @@ from bayplan.bench.errors import BenchError
 from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
 from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, silent
 from bayplan.bench.workload import Workload
+from bayplan.memory_api.cluster import MemoryCluster
+from bayplan.memory_api.store import MemoryStore
 from bayplan.metrics import SchedulerMetrics
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.server.memory import MemoryCluster
-from bayplan.server.store import MemoryStore
 
 CREATED_AT_ONCE: Final = 1000
 """Pods created between two turns of the loop."""

@@ -1,6 +1,6 @@
 """`bayplan up`: a cluster on this machine, with nothing installed.
 
-Thin: `bayplan.local` is the cluster and what is shown of it.
+Thin: `bayplan.embedded.up` is the cluster and what is shown of it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bayplan.api.documents import Document
 from bayplan.cli.encoding import echo
 from bayplan.cli.options import plugin_option
 from bayplan.config import KubeSchedulerConfiguration, load_config
+from bayplan.embedded.kubelets import DEFAULT_STOP_SECONDS
+from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.kubeconfig import KubeconfigFile
+from bayplan.embedded.up.manifests import read_manifests
+from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.screen import LogLines, PlainLines, Screen, heading, hints
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
-from bayplan.kubelets import DEFAULT_STOP_SECONDS
-from bayplan.local.cluster import LocalCluster, LocalSettings
-from bayplan.local.kubeconfig import KubeconfigFile
-from bayplan.local.manifests import read_manifests
-from bayplan.local.outcomes import Outcomes
-from bayplan.local.screen import LogLines, PlainLines, Screen, heading, hints
 from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 

@@ -13,10 +13,10 @@ from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup
 from bayplan.api.requests import placed_requests
 from bayplan.api.workloads import PodDisruptionBudget
+from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler
-from bayplan.server.store import MemoryStore
 from bayplan.simulator.fault_cluster import room_of, sum_of
 
 

@@ -24,8 +24,8 @@ from bayplan.api.quantity import milli_value
 from bayplan.api.requests import placed_requests
 from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import NotFoundError, ServerError
-from bayplan.server.memory import MemoryCluster
-from bayplan.server.store import MemoryStore
+from bayplan.memory_api.cluster import MemoryCluster
+from bayplan.memory_api.store import MemoryStore
 from bayplan.simulator.spoiled import Spoiled
 
 T = TypeVar("T")

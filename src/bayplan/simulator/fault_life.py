@@ -16,11 +16,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from bayplan.memory_api.kubelet import end_after_grace_period
+from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.server.kubelet import end_after_grace_period
-from bayplan.server.store import MemoryStore
 from bayplan.simulator.fault_checks import Oversight, misplaced, oversights, untidiness
 from bayplan.simulator.fault_cluster import LastingClient, Ledger, WatchedCluster
 from bayplan.simulator.fault_plugins import Hazard, SlowExtender, wake_on_anything

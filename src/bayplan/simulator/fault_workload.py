@@ -34,7 +34,7 @@ from bayplan.api.pod import (
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.api.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from bayplan.errors import APIError
-from bayplan.server.store import MemoryStore
+from bayplan.memory_api.store import MemoryStore
 from bayplan.simulator.spoiled import Spoiled
 
 OURS: Final = "default-scheduler"

@@ -23,11 +23,11 @@ from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, DecodeError
+from bayplan.memory_api.cluster import MemoryCluster
+from bayplan.memory_api.store import MemoryStore
 from bayplan.scheduler.context import wall_clock
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.server.memory import MemoryCluster
-from bayplan.server.store import MemoryStore
 from bayplan.simulator.checksum_extender import ChecksumExtenders
 from bayplan.simulator.virtual_time import VirtualLoop, run_virtual
 

@@ -25,9 +25,9 @@ from bayplan.api.pod import Pod, PodStatus
 from bayplan.client.access import Access
 from bayplan.cluster_api import Change, WatchEvent
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
-from bayplan.server import refusals
-from bayplan.server.memory import MemoryStore
-from bayplan.server.store import is_hidden
+from bayplan.memory_api import api_errors
+from bayplan.memory_api.cluster import MemoryStore
+from bayplan.memory_api.store import is_hidden
 
 BREAK: Final = "break"
 """What `interfere` returns to have the connection cut without a word."""
@@ -260,7 +260,7 @@ class ApiServer:
         if meta.get("resourceVersion") not in (None, old.metadata.resource_version):
             raise ConflictError(f'Operation cannot be fulfilled on {place.resource} "{place.name}": changed')
         if part == "status" and meta.get("uid") not in (None, old.metadata.uid):
-            raise refusals.patched_uid(old, meta["uid"])
+            raise api_errors.patched_uid(old, meta["uid"])
         raw = msgspec.to_builtins(old)
         if "strategic" in asked.headers["Content-Type"]:
             conditions = patch.get("status", {}).pop("conditions", None)

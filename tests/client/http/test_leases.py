@@ -22,7 +22,7 @@ from bayplan.client.leader_election import (
 from bayplan.client.requests import NotLeadingError
 from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import ConflictError
-from bayplan.server.memory import MemoryStore
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod, make_pv
 
 from .api_server import ApiServer, Asked, serving

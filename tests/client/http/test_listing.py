@@ -16,7 +16,7 @@ from bayplan.api.pod_group import PodGroup
 from bayplan.client import listing
 from bayplan.client.http import KubernetesCluster
 from bayplan.errors import APIError, GoneError, ServerError
-from bayplan.server.memory import MemoryStore
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 
 from .api_server import BREAK, ApiServer, Asked, refused

@@ -26,7 +26,7 @@ from bayplan.errors import (
     UnauthorizedError,
     UnknownOutcomeError,
 )
-from bayplan.server.memory import MemoryStore
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_pod
 
 from .api_server import BREAK, ApiServer, Asked, json_response, refused, serving

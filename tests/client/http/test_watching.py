@@ -20,7 +20,7 @@ from bayplan.client.http import KubernetesCluster
 from bayplan.client.watching import LineCutter, watch_target
 from bayplan.cluster_api import WatchEvent
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
-from bayplan.server.memory import MemoryStore
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 
 from .api_server import ApiServer, Asked, refused, serving

@@ -21,7 +21,7 @@ from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
 from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, NotFoundError
-from bayplan.server.memory import MemoryStore
+from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 
 from .api_server import ApiServer, Asked, refused

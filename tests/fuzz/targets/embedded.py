@@ -17,9 +17,9 @@ import aiohttp
 import msgspec
 import yarl
 
-from bayplan.local.cluster import LocalCluster, LocalSettings
-from bayplan.local.outcomes import Outcomes
-from bayplan.server.kinds import BUILT_IN, PODS
+from bayplan.embedded.server.kinds import BUILT_IN, PODS
+from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.outcomes import Outcomes
 from tests.fuzz import samples
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import FindingError

@@ -21,13 +21,13 @@ from bayplan.api.pod import Pod
 from bayplan.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.framework.plugin_api import Plugin
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
+from bayplan.memory_api.kubelet import Kubelet
 from bayplan.metrics import NULL_METRICS, Metrics
 from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
-from bayplan.server.kubelet import Kubelet
-from bayplan.server.memory import MemoryCluster, MemoryStore
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 
 PROFILE = "default-scheduler"

@@ -12,15 +12,15 @@ from bayplan.api.decode import decode_object
 from bayplan.api.kinds import KINDS, Kind, Watch
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
+from bayplan.embedded.server.embedded import open_api
+from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
+from bayplan.embedded.server.kinds import NODES, PODS
+from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.framework.events import Action, ClusterEventWithHint, event_with_hint
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import Status, unschedulable
 from bayplan.operating.permissions import Permission, scheduling_permissions
 from bayplan.scheduler.loop import Scheduler
-from bayplan.server.embedded import open_api
-from bayplan.server.embedded_cluster import EmbeddedCluster
-from bayplan.server.kinds import NODES, PODS
-from bayplan.server.objects import ObjectAPI
 from bayplan.simulator.virtual_time import current_loop, run_virtual
 
 

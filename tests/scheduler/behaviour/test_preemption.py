@@ -12,9 +12,9 @@ from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
 from bayplan.framework.plugin_api import Plugin, Wait
+from bayplan.memory_api.kubelet import end_after_grace_period
 from bayplan.metrics import SchedulerMetrics
 from bayplan.plugins.default_preemption import DefaultPreemption
-from bayplan.server.kubelet import end_after_grace_period
 from bayplan.testing.builders import make_node, make_pod
 
 from .running import Answer, plugin, running, virtual

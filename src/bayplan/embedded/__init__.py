@@ -1,0 +1,9 @@
+"""The embedded cluster of `bayplan up`: an API server, controllers and simulated kubelets in one process.
+
+- `server/`: the API server. Documents (JSON) on disk, served over HTTPS to kubectl and any other client.
+- `controllers/`: the controllers that create pods from workloads, and the loop that runs them.
+- `kubelets/`: simulated nodes and what their pods do.
+- `up/`: starts these parts together with a scheduler, and displays the result.
+
+The in-memory API for benchmarks, recorded runs and the fault run is not here but in `bayplan.memory_api`.
+"""

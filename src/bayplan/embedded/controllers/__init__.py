@@ -1,0 +1,63 @@
+"""The controllers of the embedded control plane: they make the cluster what its objects say.
+
+    await controllers.run_all(api)      # until cancelled
+
+Small and real: what they write is what Kubernetes' own controllers write, so that `kubectl get`, `describe`,
+`rollout` and `wait` show what people know. Each stands in a file of its own and reads like its description:
+told what changed (`watches`), it says what to look at, and looks (`reconcile`). `running.py` is the loop,
+`cluster.py` what they see. What they leave out is listed in docs/embedded.md.
+
+They work on the store in this process, through `server/objects.py`, and do not depend on the scheduler.
+"""
+
+from __future__ import annotations
+
+from bayplan.embedded.controllers import running
+from bayplan.embedded.controllers.cluster import Cluster
+from bayplan.embedded.controllers.controller import Controller
+from bayplan.embedded.controllers.daemon_set import DaemonSets
+from bayplan.embedded.controllers.deployment import Deployments
+from bayplan.embedded.controllers.disruption_budget import DisruptionBudgets
+from bayplan.embedded.controllers.ephemeral_claims import EphemeralClaims
+from bayplan.embedded.controllers.event_expiry import EventExpiry
+from bayplan.embedded.controllers.garbage_collector import GarbageCollector
+from bayplan.embedded.controllers.job import Jobs
+from bayplan.embedded.controllers.namespace_defaults import NamespaceDefaults
+from bayplan.embedded.controllers.namespaces import Namespaces
+from bayplan.embedded.controllers.node_lifecycle import NodeLifecycle
+from bayplan.embedded.controllers.orphaned_pods import OrphanedPods
+from bayplan.embedded.controllers.replica_set import ReplicaSets, ReplicationControllers
+from bayplan.embedded.controllers.resource_quota import ResourceQuotas
+from bayplan.embedded.controllers.stateful_set import StatefulSets
+from bayplan.embedded.controllers.taint_eviction import TaintEviction
+from bayplan.embedded.controllers.volume_binder import VolumeBinder, VolumeReclaimer
+from bayplan.embedded.server.objects import ObjectAPI
+
+__all__ = ["ALL", "run_all"]
+
+ALL: tuple[type[Controller], ...] = (
+    Deployments,
+    ReplicaSets,
+    ReplicationControllers,
+    StatefulSets,
+    DaemonSets,
+    Jobs,
+    VolumeBinder,
+    VolumeReclaimer,
+    EphemeralClaims,
+    DisruptionBudgets,
+    NodeLifecycle,
+    TaintEviction,
+    OrphanedPods,
+    GarbageCollector,
+    Namespaces,
+    NamespaceDefaults,
+    ResourceQuotas,
+    EventExpiry,
+)
+
+
+async def run_all(api: ObjectAPI) -> None:
+    """Runs all controllers on a store, until cancelled."""
+    cluster = Cluster(api)
+    await running.run(cluster, [controller(cluster) for controller in ALL])

@@ -1,0 +1,186 @@
+"""DaemonSets: one pod on each node that it is for.
+
+The pods are placed by the scheduler like all others; each names its node in its affinity, and tolerates what
+makes other pods leave. Which nodes it is for follows from the template's node selector, affinity and
+tolerations, and is worked out again only for nodes that changed.
+
+https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from bayplan.api.pod import Pod
+from bayplan.embedded.controllers.cluster import Cluster, Seen
+from bayplan.embedded.controllers.controller import Concerns, soonest
+from bayplan.embedded.controllers.daemon_nodes import Eligibility, daemon_spec, node_of
+from bayplan.embedded.controllers.pod_index import available_in, is_active
+from bayplan.embedded.controllers.pod_owner import PodOwner
+from bayplan.embedded.controllers.revisions import Revisions, hash_in
+from bayplan.embedded.controllers.status import write_status
+from bayplan.embedded.controllers.templates import REVISION_HASH, pod_from, rounded
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import DAEMON_SETS, NODES, Resource
+
+_GENERATION: Final = "pod-template-generation"
+_MADE_AT_ONCE: Final = 100
+"""Pods made in one look; the rest follow in the next, so that others get a turn."""
+
+
+class DaemonSets(PodOwner):
+    """Looks after DaemonSets."""
+
+    name: ClassVar = "daemonset-controller"
+    settles_for: ClassVar = 0.05
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, DAEMON_SETS)
+        self._revisions = Revisions(cluster)
+        self._eligibility: dict[str, Eligibility] = {}
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {**super().watches(), NODES: self._node}
+
+    def _workload(self, seen: Seen) -> Iterable[str]:
+        if seen.after is None:
+            self._eligibility.pop(seen.key, None)
+        return super()._workload(seen)
+
+    def _node(self, seen: Seen) -> Iterable[str]:
+        return list(self._selectors)
+
+    # One look
+
+    def reconcile(self, key: str) -> float | None:
+        content = self.cluster.find(DAEMON_SETS, key)
+        if content is None or "deletionTimestamp" in content["metadata"]:
+            return None
+        revision = self._revisions.current(content)
+        eligible = self._eligible(key, content)
+        by_node = self._pods_by_node(content)
+        made = self._place(content, hash_in(revision), eligible, by_node)
+        self.cluster.sync()
+        by_node = self._pods_by_node(content)
+        wanted = {name for name, (may_come, _) in eligible.items() if may_come}
+        again = 0.0 if made == _MADE_AT_ONCE else None
+        if content["spec"]["updateStrategy"]["type"] == "RollingUpdate":
+            again = soonest(again, self._roll(content, hash_in(revision), wanted, by_node))
+            self.cluster.sync()
+            by_node = self._pods_by_node(content)
+        hashes = {pod.labels.get(REVISION_HASH, "") for pods in by_node.values() for pod in pods}
+        self._revisions.forget_old(content, {*hashes, hash_in(revision)})
+        return soonest(again, self._write_status(content, hash_in(revision), wanted, by_node))
+
+    def _eligible(self, key: str, content: Content) -> dict[str, tuple[bool, bool]]:
+        eligibility = self._eligibility.get(key)
+        if eligibility is None or eligibility.generation != content["metadata"]["generation"]:
+            eligibility = self._eligibility[key] = Eligibility(content)
+        return eligibility.of_nodes(self.api.documents(NODES))
+
+    def _pods_by_node(self, content: Content) -> dict[str, list[Pod]]:
+        """Pods by the node they are on, or are meant for; oldest first."""
+        found: dict[str, list[Pod]] = {}
+        for pod in self.pods_of(content).pods.values():
+            found.setdefault(node_of(pod), []).append(pod)
+        for pods in found.values():
+            pods.sort(key=lambda pod: (not pod.spec.node_name, pod.metadata.creation_timestamp, pod.name))
+        return found
+
+    # Pods
+
+    def _place(
+        self,
+        content: Content,
+        digest: str,
+        eligible: dict[str, tuple[bool, bool]],
+        by_node: dict[str, list[Pod]],
+    ) -> int:
+        """Makes pods where they are missing, some at a time, and deletes them where they should not be."""
+        made = 0
+        for node, (may_come, may_stay) in eligible.items():
+            pods = by_node.get(node, [])
+            finished = [pod for pod in pods if pod.is_finished and not pod.is_terminating]
+            for pod in finished:
+                message = f"Found failed daemon pod {pod.key} on node {node}, will try to kill it"
+                self.events.warning(content, "FailedDaemonPod", message)
+                self.delete_pod(content, pod)
+            alive = [pod for pod in pods if is_active(pod)]
+            if may_come and not pods and made < _MADE_AT_ONCE:
+                self.create_pod(content, self._pod_for(content, digest, node))
+                made += 1
+            for pod in alive[1:] if may_stay else alive:
+                self.delete_pod(content, pod)
+        for node, pods in by_node.items():
+            if node not in eligible:
+                for pod in pods:
+                    if is_active(pod) and not pod.spec.node_name:
+                        self.delete_pod(content, pod)  # its node went before it came
+        return made
+
+    def _pod_for(self, content: Content, digest: str, node: str) -> Content:
+        generation = (
+            content["metadata"].get("annotations", {}).get("deprecated.daemonset.template.generation")
+        )
+        labels = {REVISION_HASH: digest, _GENERATION: generation or "1"}
+        pod = pod_from(content["spec"]["template"], content, labels=labels)
+        pod["spec"] = daemon_spec(pod["spec"], node)
+        return pod
+
+    def _roll(
+        self, content: Content, digest: str, wanted: set[str], by_node: dict[str, list[Pod]]
+    ) -> float | None:
+        """Replaces pods of older templates, as many at a time as may be missing."""
+        rolling = content["spec"]["updateStrategy"].get("rollingUpdate") or {}
+        allowed = max(rounded(rolling.get("maxUnavailable", 1), len(wanted), up=True), 1)
+        min_ready, now = content["spec"].get("minReadySeconds", 0), self.api.time()
+        missing = 0
+        waiting: list[float] = []
+        old_and_useless: list[Pod] = []
+        old: list[Pod] = []
+        for node in sorted(wanted):
+            alive = [pod for pod in by_node.get(node, ()) if is_active(pod)]
+            delay = available_in(alive[0], min_ready, now) if alive else None
+            if delay:
+                waiting.append(delay)
+            is_available = delay == 0
+            missing += not is_available
+            if alive and alive[0].labels.get(REVISION_HASH) != digest:
+                (old if is_available else old_and_useless).append(alive[0])
+        for pod in old_and_useless + old[: max(allowed - missing, 0)]:
+            self.delete_pod(content, pod)
+        return min(waiting, default=None)
+
+    def _write_status(
+        self, content: Content, digest: str, wanted: set[str], by_node: dict[str, list[Pod]]
+    ) -> float | None:
+        min_ready, now = content["spec"].get("minReadySeconds", 0), self.api.time()
+        scheduled = misscheduled = ready = available = updated = 0
+        waiting: list[float] = []
+        for node, pods in by_node.items():
+            alive = [pod for pod in pods if is_active(pod)]
+            if node not in wanted:
+                misscheduled += bool(alive)
+                continue
+            if not alive:
+                continue
+            scheduled += 1
+            updated += alive[0].labels.get(REVISION_HASH) == digest
+            delay = available_in(alive[0], min_ready, now)
+            ready += delay is not None
+            available += delay == 0
+            if delay:
+                waiting.append(delay)
+        status = {
+            "currentNumberScheduled": scheduled,
+            "numberMisscheduled": misscheduled,
+            "desiredNumberScheduled": len(wanted),
+            "numberReady": ready,
+            "observedGeneration": content["metadata"]["generation"],
+            "updatedNumberScheduled": updated or None,
+            "numberAvailable": available or None,
+            "numberUnavailable": len(wanted) - available or None,
+        }
+        write_status(self.api, DAEMON_SETS, content, status)
+        return min(waiting, default=None)

@@ -1,0 +1,74 @@
+"""The ReplicaSets of a deployment: which is the new one, and what is noted on them.
+
+What the deployment controller has to remember stands on the ReplicaSets as annotations, so that a restart, or
+somebody with kubectl, finds it there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bayplan.embedded.controllers.rollout import Bounds, Size
+from bayplan.embedded.controllers.templates import TEMPLATE_HASH, is_controlled_by
+from bayplan.embedded.server.documents import Content
+
+REVISION: Final = "deployment.kubernetes.io/revision"
+REVISION_HISTORY: Final = "deployment.kubernetes.io/revision-history"
+DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+MOST: Final = "deployment.kubernetes.io/max-replicas"
+
+
+def split(deployment: Content, sets: list[Content]) -> tuple[Content | None, list[Content]]:
+    """The ReplicaSet of the current template, the oldest if there are several, and all others."""
+    wanted = deployment["spec"]["template"]
+    new = next(
+        (each for each in sets if template_of(each) == wanted and is_controlled_by(each, deployment)), None
+    )
+    return new, [each for each in sets if each is not new]
+
+
+def template_of(replica_set: Content) -> Content:
+    """Its template as the deployment wrote it, without the hash."""
+    template: dict[str, Any] = replica_set["spec"]["template"]
+    meta = dict(template.get("metadata") or {})
+    labels = {key: text for key, text in (meta.get("labels") or {}).items() if key != TEMPLATE_HASH}
+    if labels or "labels" in meta:
+        meta["labels"] = labels
+    return {**template, "metadata": meta}
+
+
+def annotations_of(content: Content) -> dict[str, str]:
+    return content["metadata"].get("annotations") or {}
+
+
+def revision_of(content: Content) -> int:
+    text = annotations_of(content).get(REVISION, "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def note_sizes(replica_set: Content, wanted: Bounds) -> bool:
+    """Writes on a ReplicaSet what it was sized for. Says whether that is new."""
+    noted = {DESIRED: str(wanted.replicas), MOST: str(wanted.most)}
+    annotations = annotations_of(replica_set)
+    if all(annotations.get(name) == text for name, text in noted.items()):
+        return False
+    replica_set["metadata"]["annotations"] = {**annotations, **noted}
+    return True
+
+
+def size_of(content: Content) -> Size:
+    available = (content.get("status") or {}).get("availableReplicas", 0)
+    desired = content["spec"]["replicas"]
+    return Size(content["metadata"]["name"], desired, min(available, desired))
+
+
+def is_complete(new: Content, replicas: int) -> bool:
+    status = new.get("status") or {}
+    return bool(
+        new["spec"]["replicas"] == replicas and status.get("availableReplicas", 0) == replicas
+        and annotations_of(new).get(DESIRED) == str(replicas)
+    )  # fmt: skip
+
+
+def key_of(content: Content) -> str:
+    return f"{content['metadata']['namespace']}/{content['metadata']['name']}"

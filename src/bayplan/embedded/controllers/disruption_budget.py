@@ -1,0 +1,193 @@
+"""PodDisruptionBudgets: how many pods may be evicted now. Eviction and preemption go by what stands here.
+
+The pods of each budget are counted as they change, so a budget over thousands of pods costs no more than one
+over three.
+
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import ClassVar, Final, NamedTuple
+
+from bayplan.api.meta import OwnerReference
+from bayplan.api.pod import Pod
+from bayplan.api.selectors import Selector
+from bayplan.api.times import seconds_or_1970
+from bayplan.embedded.controllers.cluster import Cluster, Seen, names_of
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.pod_index import is_ready
+from bayplan.embedded.controllers.status import with_condition, write_status
+from bayplan.embedded.controllers.templates import controller_reference, rounded, selector_of
+from bayplan.embedded.server import kinds
+from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.kinds import POD_DISRUPTION_BUDGETS, PODS, Resource
+
+_DISRUPTED_SECONDS: Final = 120.0
+"""How long an eviction counts that nobody carries out."""
+_SCALABLE: Final = (
+    kinds.DEPLOYMENTS,
+    kinds.REPLICA_SETS,
+    kinds.STATEFUL_SETS,
+    kinds.REPLICATION_CONTROLLERS,
+)
+_BY_KIND: Final = {resource.kind: resource for resource in _SCALABLE}
+
+
+class _Member(NamedTuple):
+    owner: OwnerReference | None
+    is_healthy: bool
+
+
+class _Budget:
+    """The pods that a budget is about, counted."""
+
+    def __init__(self, selector: Selector) -> None:
+        self.selector = selector
+        self.members: dict[str, _Member] = {}
+        self.healthy = 0
+        self.owners: Counter[OwnerReference] = Counter()
+
+    def see(self, key: str, pod: Pod | None) -> bool:
+        """Counts a pod as it is now. Says whether that changes anything."""
+        new = None
+        if pod is not None and not pod.is_finished and self.selector.matches(pod.labels):
+            new = _Member(pod.metadata.controller(), is_ready(pod) and not pod.is_terminating)
+        old = self.members.pop(key, None)
+        if new is not None:
+            self.members[key] = new
+        if new == old:
+            return False
+        for member, sign in ((old, -1), (new, 1)):
+            if member is not None:
+                self.healthy += sign * member.is_healthy
+                if member.owner is not None:
+                    self.owners[member.owner] += sign
+        self.owners = +self.owners
+        return True
+
+
+class DisruptionBudgets(Controller):
+    """Looks after PodDisruptionBudgets."""
+
+    name: ClassVar = "controllermanager"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._budgets: dict[str, dict[str, _Budget]] = {}
+
+    def watches(self) -> dict[Resource, Concerns]:
+        scaled = dict.fromkeys(_SCALABLE, self._scaled)
+        return {POD_DISRUPTION_BUDGETS: self._budget, PODS: self._pod, **scaled}
+
+    def _budget(self, seen: Seen) -> Iterable[str]:
+        _, namespace = names_of(seen.key)
+        budgets = self._budgets.setdefault(namespace, {})
+        if seen.after is None:
+            budgets.pop(seen.key, None)
+            return ()
+        selector = selector_of(seen.after.parse())
+        known = budgets.get(seen.key)
+        if known is None or known.selector != selector:
+            budget = budgets[seen.key] = _Budget(selector)
+            for document in self.api.documents(PODS, namespace):
+                budget.see(document.key, document.record(Pod))
+        return (seen.key,)
+
+    def _pod(self, seen: Seen) -> Iterable[str]:
+        _, namespace = names_of(seen.key)
+        budgets = self._budgets.get(namespace)
+        if not budgets:
+            return ()
+        pod = None if seen.after is None else seen.after.record(Pod)
+        return [key for key, budget in budgets.items() if budget.see(seen.key, pod)]
+
+    def _scaled(self, seen: Seen) -> Iterable[str]:
+        """Shares are of what is asked for, so a change of `replicas` changes them."""
+        _, namespace = names_of(seen.key)
+        if not self._budgets.get(namespace) or _replicas(seen.before) == _replicas(seen.after):
+            return ()
+        return list(self._budgets[namespace])
+
+    # One look
+
+    def reconcile(self, key: str) -> float | None:
+        content = self.cluster.find(POD_DISRUPTION_BUDGETS, key)
+        _, namespace = names_of(key)
+        budget = self._budgets.get(namespace, {}).get(key)
+        if content is None or budget is None:
+            return None
+        disrupted, again = self._disrupted(content, namespace)
+        expected, desired = self._numbers(content.get("spec", {}), budget, namespace)
+        healthy = budget.healthy - sum(
+            budget.members[pod].is_healthy
+            for name in disrupted
+            if (pod := f"{namespace}/{name}") in budget.members
+        )
+        allowed = max(healthy - desired, 0) if expected > 0 else 0
+        state, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+        generation = content["metadata"]["generation"]
+        status: Content = {
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": expected,
+            "observedGeneration": generation,
+            "disruptedPods": disrupted or None,
+            "conditions": with_condition(
+                (content.get("status") or {}).get("conditions"), "DisruptionAllowed", state, reason, "",
+                self.api.now(), observedGeneration=generation,
+            ),
+        }  # fmt: skip
+        write_status(self.api, POD_DISRUPTION_BUDGETS, content, status)
+        return again
+
+    def _disrupted(self, content: Content, namespace: str) -> tuple[dict[str, str], float | None]:
+        """Pods that are about to be deleted because an eviction was granted, and when that is forgotten."""
+        left, again = {}, None
+        for name, text in ((content.get("status") or {}).get("disruptedPods") or {}).items():
+            pod = self.cluster.pods.get(f"{namespace}/{name}")
+            remaining = seconds_or_1970(text) + _DISRUPTED_SECONDS - self.api.time()
+            if pod is not None and not pod.is_terminating and remaining > 0:
+                left[name] = text
+                again = remaining if again is None else min(again, remaining)
+        return left, again
+
+    def _numbers(self, spec: Content, budget: _Budget, namespace: str) -> tuple[int, int]:
+        """How many pods there should be, and how many of them have to be healthy."""
+        at_least, at_most = spec.get("minAvailable"), spec.get("maxUnavailable")
+        if at_most is not None:
+            expected = self._expected(budget, namespace)
+            return expected, max(expected - rounded(at_most, expected, up=True), 0)
+        if isinstance(at_least, str) and at_least.endswith("%"):
+            expected = self._expected(budget, namespace)
+            return expected, rounded(at_least, expected, up=True)
+        return len(budget.members), rounded(at_least, 0, up=True)
+
+    def _expected(self, budget: _Budget, namespace: str) -> int:
+        """What the controllers of the pods ask for together; pods of other kinds count as they are."""
+        scales: dict[str, int] = {}
+        others = len(budget.members)
+        for owner, number in budget.owners.items():
+            found = self._scale(owner, namespace)
+            if found is not None:
+                scales[found[0]] = found[1]
+                others -= number
+        return sum(scales.values()) + others
+
+    def _scale(self, owner: OwnerReference, namespace: str) -> tuple[str, int] | None:
+        resource = _BY_KIND.get(owner.kind)
+        content = None if resource is None else self.cluster.find(resource, f"{namespace}/{owner.name}")
+        if content is None:
+            return None
+        above = controller_reference(content)
+        if above is not None and above["kind"] == "Deployment":
+            deployment = self.cluster.find(kinds.DEPLOYMENTS, f"{namespace}/{above['name']}")
+            content = deployment or content
+        return content["metadata"]["uid"], content["spec"].get("replicas", 1)
+
+
+def _replicas(document: Document | None) -> int | None:
+    return None if document is None else document.parse()["spec"].get("replicas")

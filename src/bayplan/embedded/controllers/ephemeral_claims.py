@@ -1,0 +1,50 @@
+"""Generic ephemeral volumes: a claim for each, made for one pod and gone with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from bayplan.api.pod import Pod
+from bayplan.embedded.controllers.cluster import Seen
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.templates import is_controlled_by, owner_reference
+from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Resource
+
+
+class EphemeralClaims(Controller):
+    """Looks after pods with ephemeral volumes."""
+
+    name: ClassVar = "ephemeral_volume"
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {PODS: self._pod}
+
+    def _pod(self, seen: Seen) -> Iterable[str]:
+        if seen.before is not None or seen.after is None:
+            return ()
+        volumes = seen.after.record(Pod).spec.volumes
+        return (seen.key,) if any(volume.ephemeral is not None for volume in volumes) else ()
+
+    def reconcile(self, key: str) -> float | None:
+        pod = self.cluster.find(PODS, key)
+        if pod is None or "deletionTimestamp" in pod["metadata"]:
+            return None
+        meta = pod["metadata"]
+        for volume in pod["spec"].get("volumes") or ():
+            template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+            if template is None:
+                continue
+            name = f"{meta['name']}-{volume['name']}"
+            known = self.cluster.find(PERSISTENT_VOLUME_CLAIMS, f"{meta['namespace']}/{name}")
+            if known is None:
+                described = template.get("metadata") or {}
+                own = {"name": name, "ownerReferences": [owner_reference(pod)]}
+                claim = {"metadata": {**described, **own}, "spec": dict(template["spec"])}
+                self.api.create(PERSISTENT_VOLUME_CLAIMS, claim, meta["namespace"])
+            elif not is_controlled_by(known, pod):
+                message = (
+                    f'PVC "{meta["namespace"]}/{name}" was not created for pod "{key}" (pod is not owner)'
+                )
+                self.events.warning(pod, "EphemeralVolumeCollision", message)
+        return None

@@ -1,0 +1,73 @@
+"""Events do not stay for ever: an hour after it was last seen, an event goes.
+
+kube-apiserver lets etcd do this. Here somebody looks every few minutes, which is enough: nobody needs an
+event to go on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from typing import ClassVar, Final
+
+import msgspec
+
+from bayplan.embedded.controllers.cluster import Seen, names_of
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.server.documents import Document
+from bayplan.embedded.server.kinds import EVENTS, NAMESPACES, Resource
+from bayplan.errors import NotFoundError
+
+KEPT_SECONDS: Final = 3600.0
+_EVERY: Final = 300.0
+_AT_ONCE: Final = 500
+"""Events deleted in one look; the rest follow in the next, so that others get a turn."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    creation_timestamp: datetime
+
+
+class _Series(msgspec.Struct, rename="camel"):
+    last_observed_time: datetime | None = None
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    """When an event was seen: which of these says so depends on who wrote it."""
+
+    metadata: _Metadata
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+    series: _Series | None = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class EventExpiry(Controller):
+    """Deletes old events. It has one key, for all of them."""
+
+    name: ClassVar = "event-expiry"
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {NAMESPACES: self._start}
+
+    def _start(self, seen: Seen) -> Iterable[str]:
+        """There is a namespace from the beginning, and where a new one is made another look does no harm."""
+        return ("",) if seen.before is None else ()
+
+    def reconcile(self, key: str) -> float | None:
+        oldest = self.api.time() - KEPT_SECONDS
+        old = [document.key for document in self.api.documents(EVENTS) if last_seen(document) < oldest]
+        for event in old[:_AT_ONCE]:
+            with suppress(NotFoundError):
+                self.api.delete(EVENTS, *names_of(event))
+        return _EVERY if len(old) <= _AT_ONCE else 0.0
+
+
+def last_seen(document: Document) -> float:
+    event = _decode(document.body)
+    series = event.series.last_observed_time if event.series is not None else None
+    times = (series, event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
+    return max(time.timestamp() for time in times if time is not None)

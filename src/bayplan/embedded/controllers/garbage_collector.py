@@ -1,0 +1,165 @@
+"""Garbage collection: an object whose owners are all gone goes, too.
+
+How, is up to who deletes the owner. In the background (the default) the owner goes first. In the foreground
+it waits, marked and with a finalizer, until those dependents are gone that block it. Orphaned dependents only
+lose the reference. The API server leaves word as a finalizer (`server/deletion.py`).
+
+https://kubernetes.io/docs/concepts/architecture/garbage-collection/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from enum import Enum
+from typing import ClassVar
+
+from bayplan.api.meta import OwnerReference
+from bayplan.embedded.controllers.cluster import Identity, Seen, names_of, owner_references, uid_of
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.server.deletion import FOREGROUND, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
+from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.kinds import Resource, UnknownKindError
+from bayplan.errors import NotFoundError
+
+_WORD = (f'"{FOREGROUND_FINALIZER}"'.encode(), f'"{ORPHAN_FINALIZER}"'.encode())
+
+
+class _Owner(Enum):
+    """How it stands with one of an object's owners."""
+
+    THERE = "there"
+    GONE = "gone"
+    WAITING = "waiting for its dependents to go"
+
+
+class GarbageCollector(Controller):
+    """Looks after dependents, of any kind."""
+
+    name: ClassVar = "garbage-collector-controller"
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {}
+
+    def watches_all(self) -> Concerns:
+        return self._any
+
+    def _any(self, seen: Seen) -> Iterable[str]:
+        before, after = seen.before, seen.after
+        if after is None:
+            assert before is not None
+            found = [self._key(identity) for identity in self.cluster.dependents(uid_of(before))]
+            return [*found, *self._waiting_owners(before, seen.key)]
+        is_told = any(word in after.body for word in _WORD)
+        if is_told or seen.has_new_owners:
+            return (self._key(Identity(seen.resource, seen.key)),)
+        return ()
+
+    def _waiting_owners(self, dependent: Document, key: str) -> Iterable[str]:
+        """The owners that may have waited for this one to go."""
+        for owner in owner_references(dependent):
+            identity = self._identity(owner, key)
+            if identity is not None:
+                document = self.api.store.find(*identity)
+                if document is not None and _WORD[0] in document.body:
+                    yield self._key(identity)
+
+    # One look
+
+    def reconcile(self, key: str) -> float | None:
+        path, _, object_key = key.partition(" ")
+        group, version, plural = path.split("/")
+        resource = self.api.catalog.find(group, version, plural)
+        document = None if resource is None else self.api.store.find(resource, object_key)
+        if resource is None or document is None:
+            return None
+        content = document.parse()
+        meta = content["metadata"]
+        finalizers = meta.get("finalizers") or ()
+        if "deletionTimestamp" in meta:
+            if ORPHAN_FINALIZER in finalizers:
+                for identity in self.cluster.dependents(meta["uid"]):
+                    self._drop_references(identity, {meta["uid"]})
+                self._drop_finalizer(resource, content, ORPHAN_FINALIZER)
+            elif FOREGROUND_FINALIZER in finalizers:
+                self._go_after_dependents(resource, content)
+            return None
+        self._check_owners(Identity(resource, object_key), content)
+        return None
+
+    def _go_after_dependents(self, resource: Resource, content: Content) -> None:
+        uid = content["metadata"]["uid"]
+        is_blocked = False
+        for identity in self.cluster.dependents(uid):
+            dependent = self.cluster.find(*identity)
+            if dependent is None:
+                continue
+            if "deletionTimestamp" not in dependent["metadata"]:
+                self._check_owners(identity, dependent)
+            still = self.cluster.find(*identity)
+            is_blocked = is_blocked or (still is not None and _blocks(still, uid))
+        if not is_blocked:
+            self._drop_finalizer(resource, content, FOREGROUND_FINALIZER)
+
+    def _check_owners(self, identity: Identity, content: Content) -> None:
+        """Deletes an object that no owner is left for; where one is left, forgets those that are not."""
+        document = self.api.store.find(*identity)
+        references = owner_references(document)
+        if not references:
+            return
+        states = {owner.uid: self._state(owner, identity) for owner in references}
+        over = {uid for uid, state in states.items() if state is not _Owner.THERE}
+        if not over:
+            return
+        if len(over) < len(states):
+            self._drop_references(identity, over)
+            return
+        meta = content["metadata"]
+        has_dependents = any(True for _ in self.cluster.dependents(meta["uid"]))
+        waits = _Owner.WAITING in states.values() and has_dependents
+        options = DeleteOptions(uid=meta["uid"], propagation=FOREGROUND if waits else None)
+        with suppress(NotFoundError):
+            self.api.delete(identity.resource, *names_of(identity.key), options)
+
+    def _state(self, owner: OwnerReference, dependent: Identity) -> _Owner:
+        identity = self._identity(owner, dependent.key)
+        if identity is None:
+            return _Owner.THERE  # of a kind that is not served: nobody can say that it is gone
+        document = self.api.store.find(*identity)
+        if document is None or uid_of(document) != owner.uid:
+            return _Owner.GONE
+        if _WORD[0] in document.body:
+            meta = document.parse()["metadata"]
+            if "deletionTimestamp" in meta and FOREGROUND_FINALIZER in meta.get("finalizers", ()):
+                return _Owner.WAITING
+        return _Owner.THERE
+
+    def _identity(self, owner: OwnerReference, dependent_key: str) -> Identity | None:
+        """Where an owner is found. An owner with a namespace is in that of its dependent."""
+        try:
+            resource = self.api.catalog.of_kind(owner.api_version, owner.kind).storage
+        except UnknownKindError:
+            return None
+        _, namespace = names_of(dependent_key)
+        return Identity(resource, resource.key(owner.name, namespace))
+
+    def _drop_references(self, identity: Identity, uids: set[str]) -> None:
+        content = self.cluster.find(*identity)
+        if content is not None:
+            owners = content["metadata"].get("ownerReferences") or ()
+            content["metadata"]["ownerReferences"] = [each for each in owners if each["uid"] not in uids]
+            self.api.update(identity.resource, content)
+
+    def _drop_finalizer(self, resource: Resource, content: Content, finalizer: str) -> None:
+        left = [each for each in content["metadata"].get("finalizers") or () if each != finalizer]
+        content["metadata"]["finalizers"] = left
+        self.api.update(resource, content)
+
+    def _key(self, identity: Identity) -> str:
+        resource = identity.resource
+        return f"{resource.group}/{resource.version}/{resource.plural} {identity.key}"
+
+
+def _blocks(dependent: Content, uid: str) -> bool:
+    owners = dependent["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in owners)

@@ -1,0 +1,275 @@
+"""Jobs: pods that run until enough of them have succeeded.
+
+A finished pod is counted once: it carries a finalizer, which is taken away in the same step in which it is
+counted, so neither a deletion in between nor a restart can make it count twice or not at all.
+
+https://kubernetes.io/docs/concepts/workloads/controllers/job/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import ClassVar, Final
+
+from bayplan.api.pod import Pod
+from bayplan.api.times import seconds_or_1970
+from bayplan.embedded.controllers.cluster import Cluster, Seen, uid_of
+from bayplan.embedded.controllers.controller import soonest
+from bayplan.embedded.controllers.job_indexes import (
+    COMPLETION_INDEX,
+    indexed_pod,
+    indexes_text,
+    missing_indexes,
+    parse_indexes,
+)
+from bayplan.embedded.controllers.pod_index import OwnedPods, is_active
+from bayplan.embedded.controllers.pod_owner import PodOwner
+from bayplan.embedded.controllers.status import (
+    counts,
+    find_condition,
+    has_condition,
+    with_condition,
+    write_status,
+)
+from bayplan.embedded.controllers.templates import pod_from
+from bayplan.embedded.server.deletion import FOREGROUND, DeleteOptions
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import JOBS, PODS
+from bayplan.errors import NotFoundError
+
+TRACKING: Final = "batch.kubernetes.io/job-tracking"
+_MADE_AT_ONCE: Final = 100
+"""Pods made in one look; the rest follow in the next, so that others get a turn."""
+_BACKOFF_SECONDS: Final = 10.0
+_LONGEST_BACKOFF: Final = 600.0
+
+
+class Jobs(PodOwner):
+    """Looks after Jobs."""
+
+    name: ClassVar = "job-controller"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, JOBS)
+        self._gone: dict[str, list[str]] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
+        """How many pods of a job failed in a row, and when the last one did."""
+
+    def _workload(self, seen: Seen) -> Iterable[str]:
+        if seen.after is None and seen.before is not None:
+            self._gone.setdefault(seen.key, []).append(uid_of(seen.before))
+            self._failures.pop(seen.key, None)
+        return super()._workload(seen)
+
+    # One look
+
+    def reconcile(self, key: str) -> float | None:
+        for uid in self._gone.pop(key, ()):
+            self._let_go(self.cluster.pods.owned_by(uid))
+        job = self.cluster.find(JOBS, key)
+        if job is None:
+            return None
+        if is_finished(job):
+            self._let_go(self.pods_of(job))
+            return self._delete_when_old(job)
+        if "deletionTimestamp" in job["metadata"]:
+            self._let_go(self.pods_of(job))
+            return None
+        return self._proceed(key, job)
+
+    def _proceed(self, key: str, job: Content) -> float | None:
+        spec, now = job["spec"], self.api.time()
+        status = dict(job.get("status") or {})
+        if not status.get("startTime") and not spec.get("suspend"):
+            status["startTime"] = self.api.now()
+        self._count(key, job, status)
+        self.cluster.sync()
+        pods = self.pods_of(job)
+        failure = self._failure(job, status, pods)
+        again = self._deadline(spec, status)
+        if failure is not None:
+            self._delete_all(job, pods)
+            self._finish(status, "Failed", *failure)
+            self.events.warning(job, *failure)
+        elif self._is_complete(spec, status, pods):
+            self._delete_all(job, pods)
+            reason, message = "CompletionsReached", "Reached expected number of succeeded pods"
+            self._finish(status, "Complete", reason, message)
+            status["completionTime"] = self.api.now()
+            self.events.normal(job, "Completed", "Job completed")
+        elif spec.get("suspend"):
+            self._suspend(job, status, pods)
+        else:
+            self._resume(job, status)
+            again = soonest(again, self._scale(key, job, status, pods, now))
+        self.cluster.sync()
+        pods = self.cluster.pods.owned_by(job["metadata"]["uid"])
+        status.pop("active", None)
+        status.update(counts(active=pods.active), ready=pods.ready, terminating=pods.terminating)
+        status["uncountedTerminatedPods"] = {}
+        write_status(self.api, JOBS, job, status)
+        return 0.0 if is_finished({"status": status}) else again
+
+    # Counting
+
+    def _count(self, key: str, job: Content, status: Content) -> None:
+        """Counts the pods that have finished since the last look."""
+        is_indexed = job["spec"].get("completionMode") == "Indexed"
+        done = parse_indexes(status.get("completedIndexes", ""))
+        succeeded, failed = status.get("succeeded", 0), status.get("failed", 0)
+        for pod in list(self.pods_of(job).pods.values()):
+            has_succeeded = pod.status.phase == "Succeeded"
+            if is_active(pod) or not self._untrack(pod):
+                continue
+            if has_succeeded and is_indexed:
+                done.add(int(pod.annotations.get(COMPLETION_INDEX, "0")))
+            elif has_succeeded:
+                succeeded += 1
+            else:
+                failed += 1
+            in_a_row = 0 if has_succeeded else self._failures.get(key, (0, 0.0))[0] + 1
+            self._failures[key] = in_a_row, self.api.time()
+        if is_indexed:
+            completions = job["spec"]["completions"]
+            done = {index for index in done if index < completions}
+            status["completedIndexes"] = indexes_text(done) or None
+            succeeded = len(done)
+        status.update(counts(succeeded=succeeded, failed=failed))
+
+    def _untrack(self, pod: Pod) -> bool:
+        """Takes our finalizer from a pod. Says whether it was there."""
+        document = self.api.store.find(PODS, pod.key)
+        if document is None or TRACKING.encode() not in document.body:
+            return False
+        content = document.parse()
+        finalizers = content["metadata"].get("finalizers") or ()
+        if TRACKING not in finalizers:
+            return False
+        content["metadata"]["finalizers"] = [each for each in finalizers if each != TRACKING]
+        self.api.update(PODS, content)
+        return True
+
+    def _let_go(self, pods: OwnedPods) -> None:
+        for pod in list(pods.pods.values()):
+            self._untrack(pod)
+
+    # What follows from the counts
+
+    def _is_complete(self, spec: Content, status: Content, pods: OwnedPods) -> bool:
+        succeeded = int(status.get("succeeded", 0))
+        if spec.get("completions") is None:
+            return succeeded > 0 and pods.active == 0
+        return succeeded >= int(spec["completions"])
+
+    def _failure(self, job: Content, status: Content, pods: OwnedPods) -> tuple[str, str] | None:
+        spec = job["spec"]
+        limit = spec["backoffLimit"]
+        if status.get("failed", 0) > limit or self._restarted_too_often(spec, pods, limit):
+            return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        left = self._deadline(spec, status)
+        if left is not None and left <= 0:
+            return "DeadlineExceeded", "Job was active longer than specified deadline"
+        return None
+
+    def _restarted_too_often(self, spec: Content, pods: OwnedPods, limit: int) -> bool:
+        """Containers that are started again on their node fail without a new pod."""
+        if spec["template"]["spec"].get("restartPolicy") != "OnFailure":
+            return False
+        restarts = 0
+        for pod in pods.all_active():
+            content = self.cluster.find(PODS, pod.key) or {}
+            for each in (content.get("status") or {}).get("containerStatuses") or ():
+                restarts += each.get("restartCount", 0)
+        return restarts > 0 if limit == 0 else restarts >= limit
+
+    def _deadline(self, spec: Content, status: Content) -> float | None:
+        """Seconds until the job has been active for too long."""
+        seconds = spec.get("activeDeadlineSeconds")
+        if seconds is None or not status.get("startTime") or spec.get("suspend"):
+            return None
+        return float(seconds_or_1970(status["startTime"]) + seconds - self.api.time())
+
+    def _finish(self, status: Content, kind: str, reason: str, message: str) -> None:
+        first = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
+        for each in (first, kind):
+            status["conditions"] = self._with(status, each, "True", reason, message)
+
+    def _with(self, status: Content, kind: str, state: str, reason: str, message: str) -> list[Content]:
+        now = self.api.now()
+        conditions = status.get("conditions")
+        return with_condition(conditions, kind, state, reason, message, now, lastProbeTime=now)
+
+    def _suspend(self, job: Content, status: Content, pods: OwnedPods) -> None:
+        self._delete_all(job, pods)
+        status.pop("startTime", None)
+        if not has_condition({"status": status}, "Suspended"):
+            status["conditions"] = self._with(status, "Suspended", "True", "JobSuspended", "Job suspended")
+            self.events.normal(job, "Suspended", "Job suspended")
+
+    def _resume(self, job: Content, status: Content) -> None:
+        if has_condition({"status": status}, "Suspended"):
+            status["conditions"] = self._with(status, "Suspended", "False", "JobResumed", "Job resumed")
+            self.events.normal(job, "Resumed", "Job resumed")
+
+    def _delete_all(self, job: Content, pods: OwnedPods) -> None:
+        for pod in pods.all_active():
+            self._untrack(pod)
+            self.delete_pod(job, pod)
+
+    # Pods
+
+    def _scale(self, key: str, job: Content, status: Content, pods: OwnedPods, now: float) -> float | None:
+        """Makes or deletes pods. After failures it waits, ever longer; returns for how long."""
+        spec = job["spec"]
+        succeeded = status.get("succeeded", 0)
+        wanted = spec["parallelism"]
+        if spec.get("completions") is not None:
+            wanted = min(wanted, spec["completions"] - succeeded)
+        elif succeeded:
+            wanted = pods.active  # one success means that the others will find nothing left to do
+        busy = pods.active
+        if spec.get("podReplacementPolicy") == "Failed":
+            busy += pods.terminating
+        for pod in pods.all_active()[: max(pods.active - wanted, 0)]:
+            self._untrack(pod)
+            self.delete_pod(job, pod)
+        if wanted <= busy:
+            return None
+        failures, last = self._failures.get(key, (0, 0.0))
+        if failures:
+            left = last + min(_BACKOFF_SECONDS * 2.0 ** (failures - 1), _LONGEST_BACKOFF) - now
+            if left > 0:
+                return left
+        missing = min(wanted - busy, _MADE_AT_ONCE)
+        indexes: list[int] = []
+        if spec.get("completionMode") == "Indexed":
+            taken = {int(pod.annotations.get(COMPLETION_INDEX, "-1")) for pod in pods.all_active()}
+            done = parse_indexes(status.get("completedIndexes") or "")
+            indexes = missing_indexes(spec["completions"], taken | done, missing)
+        for number in range(missing):
+            new = pod_from(spec["template"], job)
+            new["metadata"]["finalizers"] = [*new["metadata"].get("finalizers", ()), TRACKING]
+            self.create_pod(job, indexed_pod(new, job, indexes[number]) if indexes else new)
+        return None if missing == wanted - busy else 0.0
+
+    # The end
+
+    def _delete_when_old(self, job: Content) -> float | None:
+        ttl = job["spec"].get("ttlSecondsAfterFinished")
+        if ttl is None or "deletionTimestamp" in job["metadata"]:
+            return None
+        finished = find_condition(job, "Complete") or find_condition(job, "Failed")
+        assert finished is not None
+        left = seconds_or_1970(finished["lastTransitionTime"]) + ttl - self.api.time()
+        if left > 0:
+            return float(left)
+        meta = job["metadata"]
+        with suppress(NotFoundError):
+            options = DeleteOptions(uid=meta["uid"], propagation=FOREGROUND)
+            self.api.delete(JOBS, meta["name"], meta["namespace"], options)
+        return None
+
+
+def is_finished(job: Content) -> bool:
+    return has_condition(job, "Complete") or has_condition(job, "Failed")

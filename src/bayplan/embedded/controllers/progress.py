@@ -1,0 +1,129 @@
+"""The status of a deployment: counts, whether enough is available, and whether it still gets anywhere.
+
+`kubectl rollout status` waits for what stands here: observedGeneration, the counts, and the reason
+ProgressDeadlineExceeded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bayplan.api.times import seconds_or_1970
+from bayplan.embedded.controllers.rollout import bounds
+from bayplan.embedded.controllers.status import counts, find_condition, with_condition
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.objects import ObjectAPI
+
+
+def status(
+    deployment: Content, new: Content | None, old: list[Content], api: ObjectAPI
+) -> tuple[Content, float | None]:
+    """The status as it should be now, and in how many seconds the deadline for progress runs out."""
+    sets = [*old, new] if new is not None else old
+    spec, known = deployment["spec"], deployment.get("status") or {}
+    replicas, available = _sum(sets, "replicas"), _sum(sets, "availableReplicas")
+    desired = sum(each["spec"]["replicas"] for each in sets)
+    numbers = counts(
+        replicas=replicas,
+        updatedReplicas=_sum([new] if new is not None else [], "replicas"),
+        readyReplicas=_sum(sets, "readyReplicas"),
+        availableReplicas=available,
+        unavailableReplicas=max(desired - available, 0),
+        collisionCount=known.get("collisionCount", 0),
+    )
+    current: dict[str, Any] = {**numbers, "observedGeneration": deployment["metadata"]["generation"]}
+    conditions = _availability(known.get("conditions"), spec, available, api)
+    conditions, again = _progress(conditions, deployment, current, new, api)
+    conditions = _failure(conditions, sets, api)
+    return {**current, "conditions": conditions}, again
+
+
+def _availability(
+    conditions: list[Content] | None, spec: Content, available: int, api: ObjectAPI
+) -> list[Content]:
+    if available >= bounds(spec["replicas"], spec["strategy"]).fewest_available:
+        reason, message = "MinimumReplicasAvailable", "Deployment has minimum availability."
+        return _with(conditions, "Available", "True", reason, message, api)
+    reason = "MinimumReplicasUnavailable"
+    message = "Deployment does not have minimum availability."
+    return _with(conditions, "Available", "False", reason, message, api)
+
+
+def _progress(
+    conditions: list[Content], deployment: Content, current: Content, new: Content | None, api: ObjectAPI
+) -> tuple[list[Content], float | None]:
+    spec, known = deployment["spec"], deployment.get("status") or {}
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is None or deadline == 2**31 - 1:
+        return conditions, None
+    last = find_condition(deployment, "Progressing")
+    if spec.get("paused"):
+        message = "Deployment is paused"
+        return _with(conditions, "Progressing", "Unknown", "DeploymentPaused", message, api), None
+    if last is not None and last["reason"] == "DeploymentPaused":
+        message = "Deployment is resumed"
+        last = None
+        conditions = _with(conditions, "Progressing", "Unknown", "DeploymentResumed", message, api)
+    about = (
+        f'ReplicaSet "{new["metadata"]["name"]}"'
+        if new is not None
+        else f'Deployment "{deployment["metadata"]["name"]}"'
+    )
+    if _is_complete(spec, current):
+        if last is not None and last["reason"] == "NewReplicaSetAvailable":
+            return conditions, None
+        message = f"{about} has successfully progressed."
+        return _with(conditions, "Progressing", "True", "NewReplicaSetAvailable", message, api), None
+    if last is None or _has_moved(known, current) or last["reason"] == "NewReplicaSetAvailable":
+        fresh = last is None and not known.get("replicas")
+        reason = "NewReplicaSetCreated" if fresh and new is not None else "ReplicaSetUpdated"
+        message = f'Created new replica set "{new["metadata"]["name"]}"' if fresh and new is not None else ""
+        message = message or f"{about} is progressing."
+        return _with(conditions, "Progressing", "True", reason, message, api), float(deadline)
+    if last["reason"] == "ProgressDeadlineExceeded":
+        return conditions, None
+    left = seconds_or_1970(last["lastUpdateTime"]) + deadline - api.time()
+    if left > 0:
+        return conditions, left
+    message = f"{about} has timed out progressing."
+    return _with(conditions, "Progressing", "False", "ProgressDeadlineExceeded", message, api), None
+
+
+def _failure(conditions: list[Content], sets: list[Content], api: ObjectAPI) -> list[Content]:
+    """A ReplicaSet that cannot make its pods: the deployment says so, too."""
+    found = next((cause for each in sets if (cause := find_condition(each, "ReplicaFailure"))), None)
+    if found is None:
+        return [each for each in conditions if each["type"] != "ReplicaFailure"]
+    return _with(conditions, "ReplicaFailure", found["status"], found["reason"], found["message"], api)
+
+
+def _with(
+    conditions: list[Content] | None, kind: str, status: str, reason: str, message: str, api: ObjectAPI
+) -> list[Content]:
+    now = api.now()
+    result = with_condition(conditions, kind, status, reason, message, now, lastUpdateTime=now)
+    if kind == "Progressing" and status == "True" and reason == "ReplicaSetUpdated":
+        # Each step of an update is progress and starts the deadline anew, though the words are the same.
+        return [{**each, "lastUpdateTime": now} if each["type"] == kind else each for each in result]
+    return result
+
+
+def _is_complete(spec: Content, current: Content) -> bool:
+    replicas = spec["replicas"]
+    fields = ("updatedReplicas", "replicas", "availableReplicas")
+    return all(current.get(field, 0) == replicas for field in fields)
+
+
+def _has_moved(known: Content, current: Content) -> bool:
+    def old_replicas(each: Content) -> int:
+        return int(each.get("replicas", 0)) - int(each.get("updatedReplicas", 0))
+
+    more = any(
+        current.get(field, 0) > known.get(field, 0)
+        for field in ("updatedReplicas", "readyReplicas", "availableReplicas")
+    )
+    return more or old_replicas(current) < old_replicas(known)
+
+
+def _sum(sets: list[Content], field: str) -> int:
+    return sum((each.get("status") or {}).get(field, 0) for each in sets)

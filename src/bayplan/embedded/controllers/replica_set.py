@@ -1,0 +1,136 @@
+"""ReplicaSets and ReplicationControllers: as many pods alike as are asked for.
+
+Which pods go when there are too many is what people notice: those that do least (not yet placed, not yet
+ready), then those that share a node with others of the set, then the youngest.
+
+https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar, Final
+
+from bayplan.api.pod import Pod
+from bayplan.embedded.controllers.cluster import Cluster
+from bayplan.embedded.controllers.controller import soonest
+from bayplan.embedded.controllers.pod_index import OwnedPods, available_in, is_ready, ready_since
+from bayplan.embedded.controllers.pod_owner import PodOwner
+from bayplan.embedded.controllers.status import counts, with_condition, without_condition, write_status
+from bayplan.embedded.controllers.templates import pod_from
+from bayplan.embedded.server import kinds
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.statuses import RefusalError
+
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+_MADE_AT_ONCE: Final = 100
+_DELETED_AT_ONCE: Final = 500
+"""Pods made or deleted in one look; the rest follow in the next, so that others get a turn."""
+_PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+class ReplicaSets(PodOwner):
+    """Looks after ReplicaSets; with another resource, after ReplicationControllers."""
+
+    name: ClassVar = "replicaset-controller"
+
+    def __init__(self, cluster: Cluster, resource: Resource = kinds.REPLICA_SETS) -> None:
+        super().__init__(cluster, resource)
+
+    def reconcile(self, key: str) -> float | None:
+        content = self.cluster.find(self.resource, key)
+        if content is None:
+            return None
+        pods = self.pods_of(content)
+        again = None
+        problem: RefusalError | None = None
+        if "deletionTimestamp" not in content["metadata"]:
+            missing = content["spec"]["replicas"] - pods.active
+            try:
+                self._scale(content, pods, missing)
+            except RefusalError as refusal:
+                problem = refusal
+            if missing > _MADE_AT_ONCE or -missing > _DELETED_AT_ONCE:
+                again = 0.0
+            self.cluster.sync()
+            pods = self.cluster.pods.owned_by(content["metadata"]["uid"])
+        again = soonest(again, self._write_status(content, pods, problem))
+        if problem is not None:
+            raise problem
+        return again
+
+    def _scale(self, content: Content, pods: OwnedPods, missing: int) -> None:
+        for _ in range(min(missing, _MADE_AT_ONCE)):
+            self.create_pod(content, pod_from(content["spec"]["template"], content))
+        if missing < 0:
+            for pod in least_useful(pods.all_active())[: min(-missing, _DELETED_AT_ONCE)]:
+                self.delete_pod(content, pod)
+
+    def _write_status(self, content: Content, pods: OwnedPods, problem: RefusalError | None) -> float | None:
+        """Returns when a pod that is ready now will count as available."""
+        meta, spec, old = content["metadata"], content["spec"], content.get("status") or {}
+        available, again = self._available(pods, spec.get("minReadySeconds", 0))
+        conditions = old.get("conditions")
+        if problem is None:
+            conditions = without_condition(conditions, "ReplicaFailure")
+        else:
+            conditions = with_condition(
+                conditions, "ReplicaFailure", "True", "FailedCreate", str(problem), self.api.now()
+            )
+        status: dict[str, Any] = {
+            "replicas": pods.active,
+            # Pods are made from the template, so they carry its labels; adopted ones are taken on trust.
+            **counts(fullyLabeledReplicas=pods.active, readyReplicas=pods.ready, availableReplicas=available),
+            "observedGeneration": meta["generation"],
+            "conditions": conditions,
+        }
+        write_status(self.api, self.resource, content, status)
+        return again
+
+    def _available(self, pods: OwnedPods, min_ready_seconds: int) -> tuple[int, float | None]:
+        if not min_ready_seconds:
+            return pods.ready, None
+        now = self.api.time()
+        delays = [available_in(pod, min_ready_seconds, now) for pod in pods.all_active()]
+        waiting = [delay for delay in delays if delay is not None and delay > 0]
+        return sum(delay == 0 for delay in delays), min(waiting, default=None)
+
+
+def least_useful(pods: list[Pod]) -> list[Pod]:
+    """Pods in the order in which they can be done without."""
+    neighbours = Counter(pod.spec.node_name for pod in pods)
+
+    def usefulness(pod: Pod) -> tuple[Any, ...]:
+        since = ready_since(pod)
+        created = pod.metadata.creation_timestamp
+        return (
+            bool(pod.spec.node_name),
+            _PHASES.get(pod.status.phase, 0),
+            is_ready(pod),
+            _deletion_cost(pod),
+            -neighbours[pod.spec.node_name],
+            -since.timestamp() if since is not None else 0.0,
+            -created.timestamp() if created is not None else 0.0,
+            pod.key,
+        )
+
+    return sorted(pods, key=usefulness)
+
+
+def _deletion_cost(pod: Pod) -> int:
+    text = pod.annotations.get(DELETION_COST, "0")
+    try:
+        return int(text)
+    except ValueError:
+        return 0  # as upstream: who writes nonsense gets the default
+
+
+class ReplicationControllers(ReplicaSets):
+    """The same for ReplicationControllers, whose selector is a plain map."""
+
+    name: ClassVar = "replication-controller"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, kinds.REPLICATION_CONTROLLERS)

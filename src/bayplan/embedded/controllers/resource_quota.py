@@ -1,0 +1,65 @@
+"""ResourceQuotas: their status says what is allowed, and what is used.
+
+What is created is charged at once, by admission (`server/quotas.py`). This counts anew when a quota is made
+or changed, and when something that was charged is deleted or has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from bayplan.api.pod import Pod
+from bayplan.embedded.controllers.cluster import Seen
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Resource
+from bayplan.embedded.server.quotas import counted
+
+
+class ResourceQuotas(Controller):
+    """Keeps the status of quotas."""
+
+    name: ClassVar = "resourcequota-controller"
+    settles_for: ClassVar = 0.2
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {RESOURCE_QUOTAS: self._quota}
+
+    def watches_all(self) -> Concerns:
+        return self._object
+
+    def _quota(self, seen: Seen) -> Iterable[str]:
+        """Only a spec that is new: the status changes with every object that is charged."""
+        if seen.after is None:
+            return ()
+        is_same = seen.before is not None and seen.before.parse().get("spec") == seen.after.parse().get(
+            "spec"
+        )
+        return () if is_same else (seen.key,)
+
+    def _object(self, seen: Seen) -> Iterable[str]:
+        if not seen.resource.namespaced or not _may_take_less(seen):
+            return ()
+        namespace = seen.key.partition("/")[0]
+        quotas = self.api.store.table(RESOURCE_QUOTAS).of_namespace(namespace)
+        return [document.key for document in quotas]
+
+    def reconcile(self, key: str) -> float | None:
+        quota = self.cluster.find(RESOURCE_QUOTAS, key)
+        if quota is None or "deletionTimestamp" in quota["metadata"]:
+            return None
+        status = counted(self.api, quota)
+        if status != quota.get("status"):
+            quota["status"] = status
+            self.api.update(RESOURCE_QUOTAS, quota, subresource="status")
+        return None
+
+
+def _may_take_less(seen: Seen) -> bool:
+    if seen.after is None:
+        return True
+    if seen.before is None:
+        return False
+    if seen.resource == PODS:
+        return seen.after.record(Pod).is_finished and not seen.before.record(Pod).is_finished
+    return seen.resource in (PERSISTENT_VOLUME_CLAIMS, SERVICES)

@@ -1,0 +1,186 @@
+"""StatefulSets: pods with a number, a name and volumes that stay theirs.
+
+With OrderedReady, the default, one thing happens at a time: a pod is made when all before it are ready, the
+last one goes first, and an update goes from the last to the first. With Parallel nobody waits.
+
+https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from bayplan.api.pod import Pod
+from bayplan.embedded.controllers.cluster import Cluster
+from bayplan.embedded.controllers.pod_index import available_in, is_ready
+from bayplan.embedded.controllers.pod_owner import PodOwner
+from bayplan.embedded.controllers.revisions import Revisions, hash_in, template_in
+from bayplan.embedded.controllers.stateful_pods import claims_of, ordinal_of, stateful_pod
+from bayplan.embedded.controllers.status import counts, write_status
+from bayplan.embedded.controllers.templates import REVISION_HASH
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from bayplan.embedded.server.statuses import RefusalError
+
+
+class _Plan(NamedTuple):
+    """What one look goes by."""
+
+    content: Content
+    current: Content
+    update: Content
+    is_ordered: bool
+
+    @property
+    def ordinals(self) -> range:
+        spec = self.content["spec"]
+        start = (spec.get("ordinals") or {}).get("start", 0)
+        return range(start, start + spec["replicas"])
+
+    def revision_for(self, ordinal: int) -> Content:
+        """New pods below the partition are of the old version, as long as there is one."""
+        return self.current if ordinal < self.partition else self.update
+
+    @property
+    def partition(self) -> int:
+        strategy = self.content["spec"]["updateStrategy"]
+        if strategy["type"] != "RollingUpdate":
+            return 0
+        return self.ordinals.start + ((strategy.get("rollingUpdate") or {}).get("partition") or 0)
+
+
+class StatefulSets(PodOwner):
+    """Looks after StatefulSets."""
+
+    name: ClassVar = "statefulset-controller"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, STATEFUL_SETS)
+        self._revisions = Revisions(cluster)
+
+    def reconcile(self, key: str) -> float | None:
+        content = self.cluster.find(STATEFUL_SETS, key)
+        if content is None or "deletionTimestamp" in content["metadata"]:
+            return None
+        update = self._revisions.current(content)
+        known = (content.get("status") or {}).get("currentRevision", "")
+        current = self._revisions.named(content, known) or update
+        is_ordered = content["spec"].get("podManagementPolicy") != "Parallel"
+        plan = _Plan(content, current, update, is_ordered)
+        again = self._step(plan)
+        self.cluster.sync()
+        self._write_status(plan)
+        return again
+
+    # One step
+
+    def _step(self, plan: _Plan) -> float | None:
+        """Does what may be done now. Returns when a pod that is ready now will count as available."""
+        pods = self._pods(plan)
+        now, min_ready = self.api.time(), plan.content["spec"].get("minReadySeconds", 0)
+        for ordinal in plan.ordinals:
+            pod = pods.get(ordinal)
+            if pod is not None and pod.is_finished and not pod.is_terminating:
+                self._delete(plan, pod)
+                if plan.is_ordered:
+                    return None
+                continue
+            if pod is None:
+                self._create(plan, ordinal)
+                if plan.is_ordered:
+                    return None
+                continue
+            if plan.is_ordered and (pod.is_terminating or not is_ready(pod)):
+                return None
+            if plan.is_ordered and (delay := available_in(pod, min_ready, now)):
+                return delay
+        surplus = sorted((ordinal for ordinal in pods if ordinal not in plan.ordinals), reverse=True)
+        for ordinal in surplus:
+            if not pods[ordinal].is_terminating:
+                self._delete(plan, pods[ordinal])
+            if plan.is_ordered:
+                return None
+        return self._roll(plan, pods)
+
+    def _roll(self, plan: _Plan, pods: dict[int, Pod]) -> float | None:
+        """Replaces the last pod that is of another version; the next one only when that is available."""
+        if plan.content["spec"]["updateStrategy"]["type"] != "RollingUpdate":
+            return None
+        wanted = hash_in(plan.update)
+        now, min_ready = self.api.time(), plan.content["spec"].get("minReadySeconds", 0)
+        for ordinal in reversed(plan.ordinals):
+            pod = pods.get(ordinal)
+            if ordinal < plan.partition or pod is None:
+                return None
+            if pod.labels.get(REVISION_HASH) != wanted and not pod.is_terminating:
+                self._delete(plan, pod)
+                return None
+            delay = None if pod.is_terminating else available_in(pod, min_ready, now)
+            if delay != 0:
+                return delay
+        return None
+
+    def _pods(self, plan: _Plan) -> dict[int, Pod]:
+        found = {}
+        for pod in self.pods_of(plan.content).pods.values():
+            ordinal = ordinal_of(pod.name, plan.content["metadata"]["name"])
+            if ordinal is not None:
+                found[ordinal] = pod
+        return found
+
+    def _create(self, plan: _Plan, ordinal: int) -> None:
+        content = plan.content
+        name, namespace = content["metadata"]["name"], content["metadata"]["namespace"]
+        revision = plan.revision_for(ordinal)
+        pod = stateful_pod(content, template_in(revision), hash_in(revision), ordinal)
+        pod_name = pod["metadata"]["name"]
+        try:
+            for claim in claims_of(content, ordinal):
+                claim_name = claim["metadata"]["name"]
+                if self.api.store.find(PERSISTENT_VOLUME_CLAIMS, f"{namespace}/{claim_name}") is None:
+                    self.api.create(PERSISTENT_VOLUME_CLAIMS, claim, namespace)
+                    message = f"create Claim {claim_name} Pod {pod_name} in StatefulSet {name} success"
+                    self.events.normal(content, "SuccessfulCreate", message)
+            self.api.create(PODS, pod, namespace)
+        except RefusalError as refusal:
+            message = f"create Pod {pod_name} in StatefulSet {name} failed error: {refusal}"
+            self.events.warning(content, "FailedCreate", message)
+            raise
+        message = f"create Pod {pod_name} in StatefulSet {name} successful"
+        self.events.normal(content, "SuccessfulCreate", message)
+
+    def _delete(self, plan: _Plan, pod: Pod) -> None:
+        name = plan.content["metadata"]["name"]
+        self.api.delete(PODS, pod.name, pod.namespace)
+        message = f"delete Pod {pod.name} in StatefulSet {name} successful"
+        self.events.normal(plan.content, "SuccessfulDelete", message)
+
+    # Status
+
+    def _write_status(self, plan: _Plan) -> None:
+        content = plan.content
+        now, min_ready = self.api.time(), content["spec"].get("minReadySeconds", 0)
+        current, update = hash_in(plan.current), hash_in(plan.update)
+        everyone = list(self._pods(plan).values())
+        alive = [pod for pod in everyone if not pod.is_terminating]
+        hashes = [pod.labels.get(REVISION_HASH) for pod in alive]
+        ready = sum(is_ready(pod) for pod in everyone)
+        replicas = content["spec"]["replicas"]
+        current_name = plan.current["metadata"]["name"]
+        if current != update and hashes == [update] * replicas and ready == len(everyone) == replicas:
+            current, current_name = update, plan.update["metadata"]["name"]
+        status = {
+            "replicas": len(everyone),
+            "availableReplicas": sum(available_in(pod, min_ready, now) == 0 for pod in alive),
+            **counts(
+                readyReplicas=ready,
+                currentReplicas=hashes.count(current),
+                updatedReplicas=hashes.count(update),
+            ),
+            "currentRevision": current_name,
+            "updateRevision": plan.update["metadata"]["name"],
+            "observedGeneration": content["metadata"]["generation"],
+            "collisionCount": 0,
+        }
+        write_status(self.api, STATEFUL_SETS, content, status)
+        self._revisions.forget_old(content, {current, update, *(digest or "" for digest in hashes)})

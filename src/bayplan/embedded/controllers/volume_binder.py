@@ -1,0 +1,249 @@
+"""Claims and volumes: each claim gets a volume of its own, one that is there or one that is made for it.
+
+A claim of a class that waits for its first consumer is left to the scheduler, which binds it to a volume
+that is there, or says on which node one is to be made (the annotation selected-node).
+
+https://kubernetes.io/docs/concepts/storage/persistent-volumes/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import ClassVar
+
+from bayplan.api.node import Node
+from bayplan.api.quantity import parse_quantity
+from bayplan.api.storage import (
+    BIND_COMPLETED_ANNOTATION,
+    BOUND_BY_CONTROLLER_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from bayplan.embedded.controllers.cluster import Cluster, Seen
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.provisioner import can_provision, new_volume
+from bayplan.embedded.controllers.status import write_status
+from bayplan.embedded.controllers.templates import compiled
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import (
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    Resource,
+)
+from bayplan.errors import NotFoundError
+
+
+class VolumeBinder(Controller):
+    """Looks after PersistentVolumeClaims."""
+
+    name: ClassVar = "persistentvolume-controller"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._unbound: dict[str, None] = {}
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {
+            PERSISTENT_VOLUME_CLAIMS: self._claim,
+            PERSISTENT_VOLUMES: self._volume,
+            STORAGE_CLASSES: lambda seen: list(self._unbound),
+        }
+
+    def _claim(self, seen: Seen) -> Iterable[str]:
+        self._unbound.pop(seen.key, None)
+        if seen.after is None:
+            return ()
+        if not seen.after.record(PersistentVolumeClaim).is_fully_bound:
+            self._unbound[seen.key] = None
+        return (seen.key,)
+
+    def _volume(self, seen: Seen) -> Iterable[str]:
+        """A volume concerns the claim that it is for, or all that wait for one."""
+        document = seen.after or seen.before
+        assert document is not None
+        claim = document.record(PersistentVolume).spec.claim_ref
+        return list(self._unbound) if claim is None else (f"{claim.namespace}/{claim.name}",)
+
+    # One look
+
+    def reconcile(self, key: str) -> float | None:
+        document = self.api.store.find(PERSISTENT_VOLUME_CLAIMS, key)
+        if document is None:
+            return None
+        record, claim = document.record(PersistentVolumeClaim), document.parse()
+        name = record.spec.volume_name
+        if name:
+            volume = self.cluster.find(PERSISTENT_VOLUMES, name)
+            if volume is not None and _is_free_for(volume, record):
+                self._bind(claim, volume, chosen_by_us=False)
+            elif record.is_fully_bound:
+                status = {**claim.get("status", {}), "phase": "Lost"}
+                write_status(self.api, PERSISTENT_VOLUME_CLAIMS, claim, status)
+            return None
+        if "deletionTimestamp" not in claim["metadata"]:
+            self._find_volume(claim, record)
+        return None
+
+    def _find_volume(self, claim: Content, record: PersistentVolumeClaim) -> None:
+        volume = self._reserved(record)
+        if volume is not None:
+            self._bind(claim, volume, chosen_by_us=True)
+            return
+        class_name = record.class_name
+        storage_class = self.cluster.find(STORAGE_CLASSES, class_name) if class_name else None
+        waits = (storage_class or {}).get("volumeBindingMode") == WAIT_FOR_FIRST_CONSUMER
+        node = record.annotations.get(SELECTED_NODE_ANNOTATION)
+        if waits and not node:
+            message = "waiting for first consumer to be created before binding"
+            self.events.normal(claim, "WaitForFirstConsumer", message)
+            return
+        volume = None if waits else self._smallest_that_fits(record, claim)
+        if volume is not None:
+            self._bind(claim, volume, chosen_by_us=True)
+        elif storage_class is not None and can_provision(storage_class):
+            self._provision(claim, storage_class, node if waits else None)
+        elif class_name:
+            message = f'storageclass.storage.k8s.io "{class_name}" not found'
+            if storage_class is None:
+                self.events.warning(claim, "ProvisioningFailed", message)
+        else:
+            message = "no persistent volumes available for this claim and no storage class is set"
+            self.events.normal(claim, "FailedBinding", message)
+
+    def _reserved(self, claim: PersistentVolumeClaim) -> Content | None:
+        """A volume that says it is for this claim: the scheduler or a user wrote that."""
+        for document in self.api.documents(PERSISTENT_VOLUMES):
+            if document.record(PersistentVolume).is_for(claim):
+                return document.parse()
+        return None
+
+    def _smallest_that_fits(self, record: PersistentVolumeClaim, claim: Content) -> Content | None:
+        wanted = parse_quantity(record.spec.resources.requests.get("storage"))
+        selector = claim["spec"].get("selector")
+        best, best_size = None, None
+        for document in self.api.documents(PERSISTENT_VOLUMES):
+            volume = document.record(PersistentVolume)
+            size = parse_quantity(volume.spec.capacity.get("storage"))
+            if (
+                volume.spec.claim_ref is None
+                and volume.metadata.deletion_timestamp is None
+                and volume.class_name == record.class_name
+                and (volume.spec.volume_mode or "Filesystem") == (record.spec.volume_mode or "Filesystem")
+                and set(record.spec.access_modes) <= set(volume.spec.access_modes)
+                and size >= wanted
+                and (selector is None or compiled(selector).matches(volume.labels))
+                and (best_size is None or size < best_size)
+            ):
+                best, best_size = document, size
+        return None if best is None else best.parse()
+
+    def _provision(self, claim: Content, storage_class: Content, node_name: str | None) -> None:
+        labels = None
+        if node_name is not None:
+            node = self.api.store.find(NODES, node_name)
+            if node is None:
+                # The node went after it was chosen: the scheduler is to choose again.
+                del claim["metadata"]["annotations"][SELECTED_NODE_ANNOTATION]
+                self.api.update(PERSISTENT_VOLUME_CLAIMS, claim)
+                return
+            labels = node.record(Node).labels
+        volume = new_volume(claim, storage_class, labels)
+        volume["spec"]["claimRef"] = _reference(claim)
+        created = self.api.create(PERSISTENT_VOLUMES, volume)
+        message = f"Successfully provisioned volume {created['metadata']['name']}"
+        self.events.normal(claim, "ProvisioningSucceeded", message)
+        self._bind(claim, created, chosen_by_us=True)
+
+    def _bind(self, claim: Content, volume: Content, *, chosen_by_us: bool) -> None:
+        """Tells both sides of each other. Doing it again changes nothing."""
+        reference = volume["spec"].get("claimRef")
+        if reference is None or not reference.get("uid"):
+            volume["spec"]["claimRef"] = _reference(claim)
+            if reference is None:
+                _note(volume, BOUND_BY_CONTROLLER_ANNOTATION)
+            volume = self.api.update(PERSISTENT_VOLUMES, volume)
+        if volume["status"].get("phase") != "Bound":
+            status = {**volume["status"], "phase": "Bound", "lastPhaseTransitionTime": self.api.now()}
+            write_status(self.api, PERSISTENT_VOLUMES, volume, status)
+        if chosen_by_us:
+            claim["spec"]["volumeName"] = volume["metadata"]["name"]
+            _note(claim, BOUND_BY_CONTROLLER_ANNOTATION)
+        _note(claim, BIND_COMPLETED_ANNOTATION)
+        claim = self.api.update(PERSISTENT_VOLUME_CLAIMS, claim)
+        status = {
+            **(claim.get("status") or {}),
+            "phase": "Bound",
+            "accessModes": volume["spec"].get("accessModes"),
+            "capacity": volume["spec"].get("capacity"),
+        }
+        write_status(self.api, PERSISTENT_VOLUME_CLAIMS, claim, status)
+
+
+class VolumeReclaimer(Controller):
+    """Looks after PersistentVolumes: free, bound, or left behind by their claim."""
+
+    name: ClassVar = "persistentvolume-controller"
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {
+            PERSISTENT_VOLUMES: lambda seen: () if seen.after is None else (seen.key,),
+            PERSISTENT_VOLUME_CLAIMS: self._claim,
+        }
+
+    def _claim(self, seen: Seen) -> Iterable[str]:
+        if seen.before is None or seen.after is not None:
+            return ()
+        name = seen.before.record(PersistentVolumeClaim).spec.volume_name
+        return (name,) if name else ()
+
+    def reconcile(self, key: str) -> float | None:
+        volume = self.cluster.find(PERSISTENT_VOLUMES, key)
+        if volume is None:
+            return None
+        reference = volume["spec"].get("claimRef")
+        if reference is None or not reference.get("uid"):
+            self._set_phase(volume, "Available")
+            return None
+        claim = self.cluster.find(PERSISTENT_VOLUME_CLAIMS, f"{reference['namespace']}/{reference['name']}")
+        if claim is not None and claim["metadata"]["uid"] == reference["uid"]:
+            return None  # the binder has it
+        self._set_phase(volume, "Released")
+        if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
+            with suppress(NotFoundError):
+                self.api.delete(PERSISTENT_VOLUMES, key)
+        return None
+
+    def _set_phase(self, volume: Content, phase: str) -> None:
+        if volume["status"].get("phase") != phase:
+            status = {**volume["status"], "phase": phase, "lastPhaseTransitionTime": self.api.now()}
+            write_status(self.api, PERSISTENT_VOLUMES, volume, status)
+
+
+def _is_free_for(volume: Content, claim: PersistentVolumeClaim) -> bool:
+    reference = volume["spec"].get("claimRef")
+    if reference is None:
+        return True
+    names = reference.get("namespace"), reference.get("name")
+    return names == (claim.namespace, claim.name) and reference.get("uid", "") in ("", claim.uid)
+
+
+def _reference(claim: Content) -> Content:
+    meta = claim["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "resourceVersion": meta["resourceVersion"],
+    }
+
+
+def _note(content: Content, annotation: str) -> None:
+    meta = content["metadata"]
+    meta["annotations"] = {**(meta.get("annotations") or {}), annotation: "yes"}

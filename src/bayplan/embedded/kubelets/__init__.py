@@ -1,0 +1,48 @@
+"""Simulated kubelets: nodes that are Ready, and pods that run on them, without anything running.
+
+    await kubelets.run(api)                       # until cancelled
+    for node in kubelets.make_nodes(12): api.create(NODES, node)
+    kubelets.down(api, "n03"); kubelets.up(api, "n03")
+
+They work on the embedded server's store in this process. `pods.py` says what a pod does, `registration.py`
+what a node does, `failures.py` how one fails. They run in the loop of `controllers/`, with one heap of
+due times for everything: what does not change costs nothing.
+"""
+
+from __future__ import annotations
+
+from bayplan.embedded.controllers import running
+from bayplan.embedded.controllers.cluster import Cluster
+from bayplan.embedded.kubelets.failures import DOWN, down, is_down, up
+from bayplan.embedded.kubelets.nodes import make_nodes
+from bayplan.embedded.kubelets.pods import (
+    DEFAULT_STOP_SECONDS,
+    EXIT_CODE,
+    RUN_SECONDS,
+    STOP_SECONDS,
+    PodKubelets,
+)
+from bayplan.embedded.kubelets.registration import NodeKubelets
+from bayplan.embedded.server.objects import ObjectAPI
+
+__all__ = [
+    "DEFAULT_STOP_SECONDS",
+    "DOWN",
+    "EXIT_CODE",
+    "RUN_SECONDS",
+    "STOP_SECONDS",
+    "down",
+    "is_down",
+    "make_nodes",
+    "run",
+    "up",
+]
+
+
+async def run(api: ObjectAPI, *, stop_seconds: float = DEFAULT_STOP_SECONDS) -> None:
+    """Simulates the kubelets of all nodes in the store, until cancelled.
+
+    Containers stop so many seconds after they are told to, unless their pod says otherwise.
+    """
+    cluster = Cluster(api)
+    await running.run(cluster, [NodeKubelets(cluster), PodKubelets(cluster, stop_seconds)])

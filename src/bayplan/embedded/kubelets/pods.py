@@ -1,0 +1,247 @@
+"""The pods' side of the simulated kubelets: a bound pod starts, runs, ends, and is stopped when deleted.
+
+What happens to a pod follows from its status and from the clock, so there is no task and no timer for a pod:
+a look does what is due and says when the next thing will be. A pod without `bayplan/run-seconds` runs for
+ever and costs nothing while it does.
+
+| annotation | meaning |
+|---|---|
+| `bayplan/run-seconds` | how long its containers run; without it, until it is deleted |
+| `bayplan/exit-code` | how they end: 0 (the default) is success |
+| `bayplan/stop-seconds` | how long they take to stop when the pod is deleted; 1 if nothing else is said |
+
+Whether they are then started again is the restart policy's to say. The first restart is immediate, the
+following ones wait 10 s, 20 s and so on, up to 5 minutes, as with a real kubelet.
+
+A deleted pod stops soon after it was told to (SIGTERM), like a well-behaved program; one that takes longer
+than its grace period is killed. Of preStop hooks, `sleep` takes its time; others take none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import ClassVar, Final
+
+from bayplan.api.pod import Pod
+from bayplan.api.times import seconds_or_1970
+from bayplan.embedded.controllers.cluster import Cluster, Seen
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.pod_index import is_ready
+from bayplan.embedded.kubelets import pod_status
+from bayplan.embedded.kubelets.addresses import Addresses
+from bayplan.embedded.kubelets.failures import is_down
+from bayplan.embedded.server.deletion import DeleteOptions
+from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.kinds import NODES, PODS, Resource
+from bayplan.errors import NotFoundError
+
+RUN_SECONDS: Final = "bayplan/run-seconds"
+EXIT_CODE: Final = "bayplan/exit-code"
+STOP_SECONDS: Final = "bayplan/stop-seconds"
+DEFAULT_STOP_SECONDS: Final = 1.0
+
+_TERMINATED: Final = 143
+_KILLED: Final = 137
+_FIRST_BACKOFF: Final = 10.0
+_LONGEST_BACKOFF: Final = 300.0
+
+
+class PodKubelets(Controller):
+    """What all kubelets do about pods."""
+
+    name: ClassVar = "kubelet"
+
+    def __init__(self, cluster: Cluster, stop_seconds: float = DEFAULT_STOP_SECONDS) -> None:
+        super().__init__(cluster)
+        self._default_stop_seconds = stop_seconds
+        self._addresses = Addresses(cluster)
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {PODS: self._pod, NODES: self._node}
+
+    def _pod(self, seen: Seen) -> Iterable[str]:
+        if seen.after is None:
+            assert seen.before is not None
+            self._addresses.release(seen.before.record(Pod))
+            return ()
+        pod = seen.after.record(Pod)
+        return (seen.key,) if pod.spec.node_name and not _just_runs(pod) else ()
+
+    def _node(self, seen: Seen) -> Iterable[str]:
+        """A node that comes, or comes back, has pods to start and to stop."""
+        was_up = seen.before is not None and not is_down(seen.before)
+        if seen.after is None or was_up or is_down(seen.after):
+            return ()
+        return [pod.key for pod in self.cluster.pods.on_node(seen.key)]
+
+    # One look
+
+    def reconcile(self, key: str) -> float | None:
+        document = self.api.store.find(PODS, key)
+        if document is None:
+            return None
+        pod = document.record(Pod)
+        node = self.api.store.find(NODES, pod.spec.node_name) if pod.spec.node_name else None
+        if node is None or is_down(node):
+            return None
+        if pod.is_terminating:
+            return self._stop(document, pod)
+        match pod.status.phase:
+            case "Pending":
+                return self._start(document, pod, node)
+            case "Running":
+                return self._run(document, pod)
+        return None
+
+    def _start(self, document: Document, pod: Pod, node: Document) -> float | None:
+        content = document.parse()
+        host_ip, pod_ip = self._addresses.give(pod, node)
+        content["status"] = pod_status.running(content, self.api.now(), pod_ip, host_ip)
+        self.api.write(PODS, document, content)
+        for problem in _problems(pod):
+            self.events.warning(content, "InvalidAnnotation", problem)
+        return _run_seconds(pod)
+
+    def _run(self, document: Document, pod: Pod) -> float | None:
+        seconds = _run_seconds(pod)
+        if seconds is None:
+            if not is_ready(pod):
+                self._make_ready(document)
+            return None
+        content = document.parse()
+        status = content["status"]
+        if pod_status.is_waiting(status):
+            return self._restart_when_due(document, content, pod)
+        now = self.api.time()
+        left = _seconds(pod_status.started_at(status), now) + seconds - now
+        if left > 0:
+            if not is_ready(pod):
+                self._make_ready(document)
+            return left
+        return self._end(document, content, pod)
+
+    def _make_ready(self, document: Document) -> None:
+        """Its node was away, and others have called the pod unready meanwhile."""
+        content = document.parse()
+        if pod_status.is_waiting(content["status"]):
+            return
+        content["status"] = pod_status.with_readiness(content["status"], ready=True, now=self.api.now())
+        self.api.write(PODS, document, content)
+
+    def _end(self, document: Document, content: Content, pod: Pod) -> float | None:
+        status, exit_code = content["status"], _exit_code(pod)
+        policy = content["spec"].get("restartPolicy", "Always")
+        now = self.api.now()
+        if policy == "Never" or (policy == "OnFailure" and exit_code == 0):
+            self._write(document, content, pod_status.ended(status, exit_code, now))
+            return None
+        delay = _backoff(pod_status.restarts(status))
+        if delay:
+            self._write(document, content, pod_status.backing_off(status, exit_code, now, delay))
+            return delay
+        self._write(document, content, pod_status.restarted(status, exit_code, now, now))
+        return _run_seconds(pod)
+
+    def _restart_when_due(self, document: Document, content: Content, pod: Pod) -> float | None:
+        status, now = content["status"], self.api.time()
+        finished = pod_status.finished_at(status) or self.api.now()
+        left = _seconds(finished, now) + _backoff(pod_status.restarts(status)) - now
+        if left > 0:
+            return left
+        restarted = pod_status.restarted(status, _exit_code(pod), finished, self.api.now())
+        self._write(document, content, restarted)
+        return _run_seconds(pod)
+
+    def _write(self, document: Document, content: Content, status: Content) -> None:
+        content["status"] = status
+        self.api.write(PODS, document, content)
+
+    def _stop(self, document: Document, pod: Pod) -> float | None:
+        """Ends a pod when its containers have stopped. One that never ran, or has ended, goes at once."""
+        content = document.parse()
+        grace: float = content["metadata"].get("deletionGracePeriodSeconds", 0)
+        seconds = _pre_stop_seconds(content) + self._stop_seconds(pod)
+        if pod.status.phase == "Running":
+            deletion = pod.metadata.deletion_timestamp
+            assert deletion is not None
+            told = deletion.timestamp() - grace
+            left = told + min(seconds, grace) - self.api.time()
+            if left > 0:
+                return left
+        if content["metadata"].get("finalizers") and not pod.is_finished:
+            # Somebody wants to see how it ended before it is gone.
+            exit_code = _TERMINATED if seconds < grace else _KILLED
+            self._write(document, content, pod_status.ended(content["status"], exit_code, self.api.now()))
+        with suppress(NotFoundError):
+            options = DeleteOptions(grace_period_seconds=0, uid=pod.uid)
+            self.api.delete(PODS, pod.name, pod.namespace, options)
+        return None
+
+    def _stop_seconds(self, pod: Pod) -> float:
+        text = pod.annotations.get(STOP_SECONDS)
+        return self._default_stop_seconds if text is None or not _is_duration(text) else float(text)
+
+
+def _pre_stop_seconds(content: Content) -> float:
+    """How long its containers sleep before they are told to stop (`lifecycle.preStop.sleep`)."""
+    hooks = ((each.get("lifecycle") or {}).get("preStop") or {} for each in content["spec"]["containers"])
+    return max(((hook.get("sleep") or {}).get("seconds", 0) for hook in hooks), default=0)
+
+
+def _just_runs(pod: Pod) -> bool:
+    """Whether nothing is to be done for a pod, now or later; most are so most of the time."""
+    is_running = pod.status.phase == "Running" and not pod.is_terminating and is_ready(pod)
+    return is_running and RUN_SECONDS not in pod.annotations
+
+
+def _run_seconds(pod: Pod) -> float | None:
+    """How long it runs; None for until it is deleted."""
+    text = pod.annotations.get(RUN_SECONDS)
+    if text is None or not _is_duration(text):
+        return None
+    return float(text)
+
+
+def _exit_code(pod: Pod) -> int:
+    text = pod.annotations.get(EXIT_CODE, "0")
+    return int(text) if _is_exit_code(text) else 0
+
+
+def _problems(pod: Pod) -> list[str]:
+    """What is wrong with the annotations that are for the kubelet, and what it does instead."""
+    found = []
+    exit_code = pod.annotations.get(EXIT_CODE)
+    instead = {RUN_SECONDS: "the pod runs until it is deleted", STOP_SECONDS: "it stops as other pods do"}
+    for name, what in instead.items():
+        seconds = pod.annotations.get(name)
+        if seconds is not None and not _is_duration(seconds):
+            found.append(
+                f'metadata.annotations[{name}]: "{seconds}" is not a number of seconds such as "30"; {what}'
+            )
+    if exit_code is not None and not _is_exit_code(exit_code):
+        found.append(
+            f'metadata.annotations[{EXIT_CODE}]: "{exit_code}" is not a number from 0 to 255; 0 is used'
+        )
+    return found
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return False
+    return math.isfinite(seconds) and seconds >= 0
+
+
+def _is_exit_code(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) <= 255
+
+
+def _backoff(restarts: int) -> float:
+    return 0.0 if not restarts else min(_FIRST_BACKOFF * 2.0 ** (restarts - 1), _LONGEST_BACKOFF)
+
+
+def _seconds(text: str | None, default: float) -> float:
+    return default if text is None else seconds_or_1970(text)

@@ -1,0 +1,227 @@
+"""Admission: what the server decides about a new object in the light of others. Fields in, fields out.
+
+| plugin | what it does here |
+|---|---|
+| NamespaceLifecycle | objects are created only in namespaces that exist and are not being deleted |
+| LimitRanger | containers that ask for nothing get the defaults of the namespace, and bounds are kept |
+| Priority | priority and preemption policy from the pod's class, or from the default class |
+| DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
+| DefaultStorageClass | claims without a class get the default one |
+| RuntimeClass | a pod gets the overhead, node selector and tolerations of its class |
+| ResourceQuota | what exceeds a quota of the namespace is refused; `quotas.py` counts |
+| (service addresses) | a service gets an address that no other one has |
+| PodTopologyLabels | a pod that is bound gets its node's zone and region as labels |
+
+`bayplan.api.admission` does the same for typed records that come from files.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any, Final
+
+from bayplan.api.admission import PREEMPT_LOWER_PRIORITY, SYSTEM_PRIORITIES, TOLERATED_SECONDS
+from bayplan.embedded.server import kinds, statuses
+from bayplan.embedded.server.documents import Content, DocumentStore
+from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.limit_ranges import give_defaults, limit_problem
+from bayplan.embedded.server.pod_defaults import affinity_terms
+from bayplan.embedded.server.pod_resources import amounts
+
+_ABSENCES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+_BETA_DEFAULT_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
+_BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_SERVICES: Final = ip_network("10.96.0.0/12")
+"""Where services have their addresses; nothing listens there."""
+TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+
+
+class Admission:
+    """Admits objects into a store."""
+
+    def __init__(self, store: DocumentStore) -> None:
+        self._store = store
+
+    def admit_namespace(self, resource: Resource, name: str, namespace: str) -> None:
+        """Refuses objects for namespaces that are not there, or going."""
+        document = self._store.find(kinds.NAMESPACES, namespace)
+        if document is None:
+            raise statuses.not_found(kinds.NAMESPACES, namespace)
+        if b'"deletionTimestamp"' in document.body and "deletionTimestamp" in document.parse()["metadata"]:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            raise statuses.forbidden(resource, name, why, [cause])
+
+    def admit(self, resource: Resource, content: Content) -> None:
+        """Completes a new object."""
+        if resource == kinds.PODS:
+            for limit_range in self._limit_ranges(content):
+                give_defaults(limit_range, content)
+            self._prioritize(content)
+            _tolerate_absences(content["spec"])
+            self._run_as_class_says(content)
+            _merge_label_keys(content)
+        elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
+            self._give_storage_class(content)
+        elif resource == kinds.SERVICES:
+            self._give_address(content["spec"])
+
+    def check_limits(self, resource: Resource, content: Content) -> None:
+        """Refuses pods and claims that ask for less or more than their namespace allows."""
+        if resource in (kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS):
+            for limit_range in self._limit_ranges(content):
+                if why := limit_problem(limit_range, resource, content):
+                    raise statuses.forbidden(resource, content["metadata"].get("name", ""), why)
+
+    def _limit_ranges(self, content: Content) -> list[Content]:
+        found = self._store.table(kinds.LIMIT_RANGES).of_namespace(content["metadata"]["namespace"])
+        return [document.parse() for document in found]
+
+    def admit_update(self, resource: Resource, content: Content) -> None:
+        """Completes a new version of an object."""
+        if resource == kinds.PODS:
+            _tolerate_absences(content["spec"])
+
+    def _prioritize(self, content: Content) -> None:
+        """A stated priority must be the one that the class would give."""
+        spec, name = content["spec"], content["metadata"].get("name", "")
+        class_name = spec.get("priorityClassName", "")
+        policy = None
+        if class_name in SYSTEM_PRIORITIES:
+            priority = SYSTEM_PRIORITIES[class_name]
+        elif class_name:
+            document = self._store.find(kinds.PRIORITY_CLASSES, class_name)
+            if document is None:
+                why = f"no PriorityClass with name {class_name} was found"
+                raise statuses.forbidden(kinds.PODS, name, why)
+            found = document.parse()
+            priority, policy = found.get("value", 0), found.get("preemptionPolicy")
+        else:
+            default = self._default_priority_class()
+            priority = 0
+            if default is not None:
+                spec["priorityClassName"] = default["metadata"]["name"]
+                priority, policy = default.get("value", 0), default.get("preemptionPolicy")
+        stated = spec.get("priority")
+        if stated is not None and stated != priority:
+            why = f"the integer value of priority ({stated}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"  # noqa: E501
+            raise statuses.forbidden(kinds.PODS, name, why)
+        spec["priority"] = priority
+        policy = policy or PREEMPT_LOWER_PRIORITY
+        stated_policy = spec.get("preemptionPolicy")
+        if stated_policy is not None and stated_policy != policy:
+            why = f"the string value of PreemptionPolicy ({stated_policy}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"  # noqa: E501
+            raise statuses.forbidden(kinds.PODS, name, why)
+        spec["preemptionPolicy"] = policy
+
+    def _run_as_class_says(self, content: Content) -> None:
+        """Takes over what the pod's RuntimeClass says about scheduling."""
+        spec, name = content["spec"], content["metadata"].get("name", "")
+        found: Content = {}
+        if class_name := spec.get("runtimeClassName"):
+            document = self._store.find(kinds.RUNTIME_CLASSES, class_name)
+            if document is None:
+                why = f'pod rejected: RuntimeClass "{class_name}" not found'
+                raise statuses.forbidden(kinds.PODS, name, why)
+            found = document.parse()
+        overhead = (found.get("overhead") or {}).get("podFixed") or {}
+        if spec.get("overhead") and not overhead:
+            why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            raise statuses.forbidden(kinds.PODS, name, why)
+        if overhead:
+            if spec.get("overhead") and amounts(spec["overhead"]) != amounts(overhead):
+                why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+                raise statuses.forbidden(kinds.PODS, name, why)
+            spec["overhead"] = overhead
+        scheduling = found.get("scheduling") or {}
+        for key, wanted in sorted((scheduling.get("nodeSelector") or {}).items()):
+            given = spec.setdefault("nodeSelector", {}).setdefault(key, wanted)
+            if given != wanted:
+                why = (
+                    f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; "
+                    f"pod.spec.nodeSelector[{key}] = {given}"
+                )
+                raise statuses.forbidden(kinds.PODS, name, why)
+        tolerations = spec.get("tolerations") or []
+        added = [each for each in scheduling.get("tolerations") or () if each not in tolerations]
+        if added:
+            spec["tolerations"] = [*tolerations, *added]
+
+    def _default_priority_class(self) -> Content | None:
+        marked = [
+            content
+            for document in self._store.table(kinds.PRIORITY_CLASSES)
+            if b'"globalDefault":true' in document.body and (content := document.parse()).get("globalDefault")
+        ]
+        return min(marked, key=lambda content: content.get("value", 0), default=None)
+
+    def _give_storage_class(self, content: Content) -> None:
+        spec = content.setdefault("spec", {})
+        annotations = content["metadata"].get("annotations") or {}
+        if "storageClassName" in spec or _BETA_CLASS in annotations:
+            return
+        marked = []
+        for document in self._store.table(kinds.STORAGE_CLASSES):
+            meta = document.parse()["metadata"]
+            notes = meta.get("annotations") or {}
+            if "true" in (notes.get(_DEFAULT_CLASS), notes.get(_BETA_DEFAULT_CLASS)):
+                marked.append(meta)
+        if marked:
+            # The newest; of several as old as each other the first by name, which is the order of the store.
+            spec["storageClassName"] = max(marked, key=lambda meta: meta["creationTimestamp"])["name"]
+
+    def _give_address(self, spec: dict[str, Any]) -> None:
+        """The first address of the services' network that no other service has."""
+        if spec.get("type") == "ExternalName":
+            return
+        if not spec.get("clusterIP"):
+            taken = {
+                document.parse().get("spec", {}).get("clusterIP")
+                for document in self._store.table(kinds.SERVICES)
+            }
+            spec["clusterIP"] = next(str(host) for host in _SERVICES.hosts() if str(host) not in taken)
+        spec.setdefault("clusterIPs", [spec["clusterIP"]])
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+    def topology_labels(self, node_name: str) -> dict[str, str]:
+        """The labels that a pod gets from the node it is bound to."""
+        document = self._store.find(kinds.NODES, node_name)
+        if document is None:
+            return {}
+        labels = document.facts(kinds.NODES).labels
+        return {name: labels[name] for name in TOPOLOGY_LABELS if name in labels}
+
+
+def _tolerate_absences(spec: dict[str, Any]) -> None:
+    tolerations = spec.get("tolerations") or []
+    added = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED_SECONDS}
+        for key in _ABSENCES
+        if not any(
+            toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
+            for toleration in tolerations
+        )
+    ]
+    if added:
+        spec["tolerations"] = [*tolerations, *added]
+
+
+def _merge_label_keys(content: Content) -> None:
+    """(mis)matchLabelKeys become part of the selectors beside them."""
+    spec = content["spec"]
+    labels = content["metadata"].get("labels") or {}
+    for term in (*(spec.get("topologySpreadConstraints") or ()), *affinity_terms(spec)):
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue
+        for operator, field in (("In", "matchLabelKeys"), ("NotIn", "mismatchLabelKeys")):
+            for key in term.get(field) or ():
+                if key in labels:
+                    requirement = {"key": key, "operator": operator, "values": [labels[key]]}
+                    selector.setdefault("matchExpressions", []).append(requirement)

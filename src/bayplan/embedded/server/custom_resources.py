@@ -1,0 +1,114 @@
+"""Kinds that users define: a CustomResourceDefinition becomes resources of the catalog, one a version.
+
+No conversion between versions is done (strategy None): all versions show the same fields. Objects are pruned,
+completed and checked by their schema (`validation/custom.py`); rules in CEL are not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bayplan.embedded.server import statuses
+from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, SCALE, STATUS, Catalog, Resource
+
+Content = dict[str, Any]
+
+_OPEN_SCHEMA: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class CustomResources:
+    """Keeps the catalog in step with the definitions."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def is_built_in(self, definition: Content) -> bool:
+        """Whether it names a built-in kind. Such a definition is rejected; an older store may contain one."""
+        spec = definition["spec"]
+        return self._catalog.is_built_in(spec["group"], spec["names"]["plural"], spec["names"]["kind"])
+
+    def check(self, definition: Content) -> None:
+        """Rejects a definition that would replace a built-in kind, and delete its objects with itself."""
+        if self.is_built_in(definition):
+            spec = definition["spec"]
+            why = f"{spec['names']['plural']}.{spec['group']} is a built-in API"
+            problem = statuses.forbidden_field("spec.names", why)
+            name = definition["metadata"]["name"]
+            raise statuses.invalid(CUSTOM_RESOURCE_DEFINITIONS, name, [problem])
+
+    def accept(self, definition: Content, now: str) -> None:
+        """Writes into a definition's status that its names are taken and its objects served."""
+        spec = definition["spec"]
+        status = definition.setdefault("status", {})
+        known = {condition["type"]: condition for condition in status.get("conditions") or ()}
+        status["acceptedNames"] = spec["names"]
+        stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+        status["storedVersions"] = list(dict.fromkeys([*(status.get("storedVersions") or ()), *stored]))
+        status["conditions"] = [
+            known.get(kind)
+            or {
+                "type": kind,
+                "status": "True",
+                "lastTransitionTime": now,
+                "reason": reason,
+                "message": message,
+            }
+            for kind, reason, message in (
+                ("NamesAccepted", "NoConflicts", "no conflicts found"),
+                ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+            )
+        ]
+
+    def define(self, definition: Content) -> None:
+        """Serves what a definition says, and no longer what an earlier version of it said."""
+        self.withdraw(definition)
+        for resource in self.resources_of(definition):
+            self._catalog.add(resource)
+
+    def withdraw(self, definition: Content) -> None:
+        if self.is_built_in(definition):
+            return
+        group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
+        for resource in self._catalog:
+            if (resource.group, resource.plural) == (group, plural):
+                self._catalog.remove(resource)
+
+    def resources_of(self, definition: Content) -> list[Resource]:
+        """One resource for each version that is served; all are stored as the storage version."""
+        if self.is_built_in(definition):
+            return []
+        spec = definition["spec"]
+        versions = [version for version in spec["versions"] if version.get("served", True)]
+        stored = next((self._resource(spec, v) for v in spec["versions"] if v.get("storage")), None)
+        resources = []
+        for version in versions:
+            resource = self._resource(spec, version)
+            if stored is not None and resource != stored:
+                resource = self._resource(spec, version, stored)
+            resources.append(resource)
+        return resources
+
+    def _resource(self, spec: Content, version: Content, stored: Resource | None = None) -> Resource:
+        names = spec["names"]
+        subresources = version.get("subresources") or {}
+        return Resource(
+            names["plural"],
+            names["kind"],
+            group=spec["group"],
+            version=version["name"],
+            namespaced=spec.get("scope") != "Cluster",
+            short_names=tuple(names.get("shortNames") or ()),
+            categories=tuple(names.get("categories") or ()),
+            subresources=(
+                *((STATUS,) if "status" in subresources else ()),
+                *((SCALE,) if "scale" in subresources else ()),
+            ),
+            selectable=tuple(
+                field["jsonPath"].removeprefix(".") for field in version.get("selectableFields") or ()
+            ),
+            singular_name=names.get("singular", ""),
+            list_kind_name=names.get("listKind", ""),
+            schema=(version.get("schema") or {}).get("openAPIV3Schema") or _OPEN_SCHEMA,
+            columns=tuple(version.get("additionalPrinterColumns") or ()),
+            stored_as=stored,
+        )

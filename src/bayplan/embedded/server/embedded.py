@@ -1,0 +1,152 @@
+"""The embedded API server, put together: store, API, HTTPS, and the files that clients need.
+
+    async with EmbeddedServer(data_dir) as server:
+        server.write_kubeconfig(Path("bayplan.kubeconfig"))
+        server.api.create(PODS, {...}, "default")      # in this process
+        ...                                            # or kubectl --kubeconfig bayplan.kubeconfig
+
+Controllers, simulated kubelets and the scheduler are not part of it: they use `server.api`, or, for the
+scheduler, `EmbeddedCluster(server.api)`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, Self
+
+from aiohttp import web
+
+from bayplan.embedded.server import kinds, kubeconfig, kubernetes_service
+from bayplan.embedded.server.documents import HISTORY, Document, DocumentStore
+from bayplan.embedded.server.files import token_in
+from bayplan.embedded.server.http.application import DEFAULT_LIMITS, Application
+from bayplan.embedded.server.kinds import Catalog, Resource
+from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.embedded.server.sqlite import SQLiteJournal
+from bayplan.embedded.server.tls import Certificates, certificates_in
+from bayplan.listening import Limits, Listener
+
+LOOPBACK: Final = "127.0.0.1"
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_SYSTEM_CLASSES: Final = (
+    ("system-node-critical", 2_000_001_000, "For pods without which a node cannot work."),
+    ("system-cluster-critical", 2_000_000_000, "For pods without which the cluster cannot work."),
+)
+
+
+def open_api(
+    journal: SQLiteJournal | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
+    seed: int | None = None,
+    history: int = HISTORY,
+) -> ObjectAPI:
+    """An API on what a journal has kept, or on nothing; with the objects that every cluster has."""
+    store = DocumentStore(journal=journal, history=history)
+    api = ObjectAPI(store, Catalog(), clock=clock, seed=seed)
+    if journal is not None:
+        _restore(api, journal)
+    for name in NAMESPACES:
+        if store.find(kinds.NAMESPACES, name) is None:
+            api.create(kinds.NAMESPACES, {"metadata": {"name": name}})
+    for name, priority, description in _SYSTEM_CLASSES:
+        if store.find(kinds.PRIORITY_CLASSES, name) is None:
+            content = {"metadata": {"name": name}, "value": priority, "description": description}
+            api.create(kinds.PRIORITY_CLASSES, content)
+    return api
+
+
+def _restore(api: ObjectAPI, journal: SQLiteJournal) -> None:
+    """Definitions first: they say which other resources there are."""
+    kept: dict[tuple[str, str], list[Document]] = {}
+    for api_version, plural, document in journal.documents():
+        kept.setdefault((api_version, plural), []).append(document)
+    definitions = kinds.CUSTOM_RESOURCE_DEFINITIONS
+    for document in kept.get((definitions.api_version, definitions.plural), ()):
+        api.customs.define(document.parse())
+    documents: list[tuple[Resource, Document]] = []
+    for (api_version, plural), found in kept.items():
+        group, _, version = api_version.rpartition("/")
+        resource = api.catalog.find(group, version, plural)
+        if resource is not None:
+            documents += [(resource, document) for document in found]
+    api.store.restore(documents, journal.committed)
+
+
+class EmbeddedServer:
+    """An API server on loopback. Without a data directory everything is gone when it stops."""
+
+    api: ObjectAPI
+    """For those who live in the same process; there once the server is entered."""
+    token: str
+    certificates: Certificates
+    port: int
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        clock: Callable[[], float] = time.time,
+        salvages: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """`salvages`: keep what is whole of a damaged data directory, instead of refusing it."""
+        self._limits = limits
+        self.port = port
+        self._data_dir = data_dir
+        self._host = host
+        self._clock = clock
+        self._salvages = salvages
+        self._exit = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            directory = self._data_dir
+            if directory is None:
+                temporary = tempfile.TemporaryDirectory(prefix="bayplan-")
+                directory = Path(stack.enter_context(temporary))
+            # What is thrown away with the process need not survive the machine.
+            journal = SQLiteJournal(directory, fsync=self._data_dir is not None, salvages=self._salvages)
+            stack.push_async_callback(journal.close)
+            self.api = open_api(journal, clock=self._clock)
+            self.token = token_in(directory)
+            self.certificates = certificates_in(directory, hosts=(self._host,))
+            self.api.root_ca = self.certificates.ca.read_text(encoding="ascii")
+            await self.api.store.durable()
+            application = Application(self.api, [self.token])
+            server = application.server(self._limits)
+            runner = web.ServerRunner(server, shutdown_timeout=1)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            listener = Listener(server, self._limits, self.certificates.context())
+            stack.push_async_callback(listener.close)
+            self.port = await listener.start(self._host, self.port)
+            kubernetes_service.publish(self.api, self._host, self.port)
+            self._exit = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._exit.aclose()
+
+    @property
+    def url(self) -> str:
+        return f"https://{self._host}:{self.port}"
+
+    @property
+    def endpoint(self) -> kubeconfig.Endpoint:
+        """What clients have to know."""
+        return kubeconfig.Endpoint(self.url, self.certificates.ca.read_bytes(), self.token)
+
+    def write_kubeconfig(self, path: Path) -> kubeconfig.Entry:
+        """Adds the server to a kubeconfig, or makes one that only its owner may read.
+
+        Raises:
+            InputError: the file is there and is not a kubeconfig.
+        """
+        return kubeconfig.add(path, self.endpoint)

@@ -1,0 +1,232 @@
+"""Takes requests: who is it, what do they want, and who answers that.
+
+Routing is by hand: paths are regular, kinds come and go with CustomResourceDefinitions, and aiohttp's router
+would cost more than most answers. Nothing is shown to anybody before it would survive a crash: every answer
+waits until what it has seen is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from aiohttp import web
+
+from bayplan.embedded.server import scale
+from bayplan.embedded.server.http import discovery, openapi
+from bayplan.embedded.server.http.answers import answer, refusal_answer
+from bayplan.embedded.server.http.reading import Reader
+from bayplan.embedded.server.http.requests import (
+    MAX_BODY_BYTES,
+    Form,
+    Target,
+    decode_body,
+    find_target,
+    flag,
+    read_body,
+    wanted_form,
+)
+from bayplan.embedded.server.http.reviews import review
+from bayplan.embedded.server.http.watching import Watcher
+from bayplan.embedded.server.http.writing import Writer
+from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.embedded.server.statuses import (
+    RefusalError,
+    bad_request,
+    method_not_allowed,
+    no_such_path,
+    not_simulated,
+)
+from bayplan.embedded.server.tables.printer import Printer
+from bayplan.errors import APIError
+from bayplan.listening import BoundedServer, Limits
+
+HEALTH: Final = ("/healthz", "/livez", "/readyz")
+_OPEN_TO_ALL: Final = frozenset((*HEALTH, "/version"))
+_VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+DEFAULT_LIMITS: Final = Limits()
+
+_log = logging.getLogger(__name__)
+
+
+class Application:
+    """The API over HTTP. Everybody with one of the tokens may do everything."""
+
+    def __init__(self, api: ObjectAPI, tokens: Iterable[str], *, watcher: Watcher | None = None) -> None:
+        self._api = api
+        self._tokens = frozenset(tokens)
+        if not all(token.strip() for token in self._tokens):
+            raise ValueError("an empty token would let everybody in")
+        self._printer = Printer(api.time)
+        self._reader = Reader(api, self._printer)
+        self._watcher = watcher or Watcher(api, self._printer)
+        self._writer = Writer(api)
+        self._openapi = openapi.Documents(api.catalog)
+
+    def server(self, limits: Limits = DEFAULT_LIMITS) -> BoundedServer:
+        """For aiohttp's runners."""
+        return BoundedServer(self.handle, limits, max_body_bytes=MAX_BODY_BYTES)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answers any request."""
+        try:
+            self._authenticate(request)
+            response = await self._route(request)
+            if not response.prepared and request.path not in _OPEN_TO_ALL:
+                await self._api.store.durable()
+            return response
+        except APIError as error:
+            return refusal_answer(request, error)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except RecursionError:
+            return refusal_answer(request, bad_request("the object is nested too deeply"))
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.path)
+            message = "Internal error occurred: the server's log says why"
+            return refusal_answer(request, RefusalError(message, 500, reason="InternalError", details={}))
+
+    def _authenticate(self, request: web.BaseRequest) -> None:
+        if request.path in _OPEN_TO_ALL:
+            return
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        # Headers are bytes; what is not UTF-8 in them is kept as surrogates.
+        given = token.strip().encode(errors="surrogateescape")
+        if scheme.lower() != "bearer" or not any(
+            hmac.compare_digest(given, known.encode()) for known in self._tokens
+        ):
+            raise RefusalError("Unauthorized", 401, reason="Unauthorized")
+
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        steps = [step for step in request.path.split("/") if step]
+        match steps:
+            case ["api", _, _, *_]:
+                return await self._answer_about(request, ["", *steps[1:]])
+            case ["apis", discovery.METRICS_GROUP, _, _, *_]:
+                raise not_simulated(discovery.NO_METRICS)
+            case ["apis", _, _, _, *_]:
+                return await self._answer_about(request, steps[1:])
+            case ["api" | "apis", *_]:
+                return self._discover(request, steps)
+            case ["openapi", *rest]:
+                return self._describe(request, rest)
+            case ["version"]:
+                return answer(request, discovery.VERSION)
+            case [("healthz" | "livez" | "readyz"), *_]:
+                return self._health()
+            case []:
+                paths = ["/api", "/api/v1", "/apis", *HEALTH, "/openapi/v3", "/version"]
+                return answer(request, {"paths": paths})
+        raise no_such_path()
+
+    def _health(self) -> web.Response:
+        failure = self._api.store.failure
+        if failure is None:
+            return web.Response(text="ok")
+        return web.Response(text=f"[-]storage failed: {failure}", status=500)
+
+    def _describe(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
+        """OpenAPI. Version 2 is empty: clients ask for it only about kinds that version 3 does not have."""
+        if steps == ["v2"]:
+            return self._describe_nothing(request)
+        if steps == ["v3"]:
+            return answer(request, self._openapi.index())
+        if steps and steps[0] == "v3":
+            found = self._openapi.find("/".join(steps[1:]))
+            if found is not None:
+                return answer(request, found)
+        raise no_such_path()
+
+    def _describe_nothing(self, request: web.BaseRequest) -> web.StreamResponse:
+        if "protobuf" in request.headers.get("Accept", ""):
+            return web.Response(body=openapi.EMPTY_V2_PROTOBUF, content_type=openapi.V2_PROTOBUF)
+        return answer(request, openapi.EMPTY_V2)
+
+    def _discover(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
+        catalog = self._api.catalog
+        if request.method != "GET":
+            raise method_not_allowed()
+        form = wanted_form(request.headers.get("Accept", ""))
+        match steps:
+            case ["api" | "apis" as root] if form.kind == "APIGroupDiscoveryList":
+                body = discovery.aggregated(catalog, core=root == "api")
+                response = answer(request, body)
+                kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+                response.headers["Content-Type"] = kind
+                return response
+            case ["api"]:
+                return answer(request, discovery.api_versions(), as_yaml=form.yaml)
+            case ["apis"]:
+                return answer(request, discovery.group_list(catalog), as_yaml=form.yaml)
+            case ["apis", name] if name in discovery.group_names(catalog):
+                return answer(request, discovery.group(catalog, name), as_yaml=form.yaml)
+            case ["api", version]:
+                resources = discovery.resource_list(catalog, "", version)
+            case ["apis", name, version]:
+                resources = discovery.resource_list(catalog, name, version)
+            case _:
+                resources = None
+        if resources is None:
+            raise no_such_path()
+        return answer(request, resources, as_yaml=form.yaml)
+
+    async def _answer_about(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
+        """Requests for objects. `steps` is [group, version, …]."""
+        if (asked := discovery.REVIEWS.get((steps[0], steps[2]))) is not None and len(steps) == 3:
+            if request.method != "POST":
+                raise method_not_allowed()
+            content = await decode_body(await read_body(request), request.content_type, "")
+            if not isinstance(content, dict):
+                raise bad_request("expected an object")
+            return answer(request, review(asked, content, self._tokens), 201)
+        target = find_target(self._api.catalog, steps)
+        if target is None:
+            raise no_such_path()
+        form = wanted_form(request.headers.get("Accept", ""))
+        verb = _VERBS.get(request.method, "")
+        if target.subresource is not None:
+            if verb not in target.subresource.verbs:
+                raise method_not_allowed()
+            self._refuse_what_is_simulated(target)
+        elif not target.name:
+            verb = {"get": "list", "delete": "deletecollection", "create": "create"}.get(verb, "")
+            if verb not in target.resource.verbs:
+                raise method_not_allowed()
+        elif verb == "create" or verb not in target.resource.verbs:
+            raise method_not_allowed()
+        return await self._dispatch(request, verb, target, form)
+
+    def _refuse_what_is_simulated(self, target: Target) -> None:
+        """Says why there are no logs, and so on, of an object that is there."""
+        assert target.subresource is not None
+        if why := target.subresource.refusal:
+            self._api.document(target.resource, target.name, target.namespace)
+            raise not_simulated(why)
+
+    async def _dispatch(
+        self, request: web.BaseRequest, verb: str, target: Target, form: Form
+    ) -> web.StreamResponse:
+        if verb == "list":
+            if flag(request, "watch"):
+                return await self._watcher.watch(request, target, form)
+            return await self._reader.list(request, target, form)
+        if verb == "get":
+            if target.subresource_name == "scale":
+                found = scale.get(self._api, target.resource, target.name, target.namespace)
+                return answer(request, found, as_yaml=form.yaml)
+            return self._reader.get(request, target, form)
+        if verb == "create":
+            if not target.namespace and target.resource.namespaced:
+                raise method_not_allowed()
+            return await self._writer.create(request, target, form)
+        if verb == "update":
+            return await self._writer.update(request, target, form)
+        if verb == "patch":
+            return await self._writer.patch(request, target, form)
+        if verb == "delete":
+            return await self._writer.delete(request, target, form)
+        return await self._writer.delete_all(request, target, form)

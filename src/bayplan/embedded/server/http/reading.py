@@ -1,0 +1,235 @@
+"""GET of one object, and of lists: pages, selectors, tables."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import chain, compress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from bayplan.embedded.server import statuses
+from bayplan.embedded.server.documents import Document
+from bayplan.embedded.server.http.answers import answer, is_for_people, pieces
+from bayplan.embedded.server.http.requests import JSON, Form, Target, integer
+from bayplan.embedded.server.http.turns import MAX_YAML_BYTES, in_steps, in_thread_if
+from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.embedded.server.selecting import Selection, parse_selection
+from bayplan.embedded.server.statuses import bad_request
+from bayplan.embedded.server.tables.printer import Printer
+from bayplan.embedded.server.views import from_storage
+
+MAX_OPEN_LISTS: Final = 1000
+"""Pages that can be asked for at the same time; the oldest token expires."""
+MAX_LIST_SECONDS: Final = 300.0
+"""How long a token is good, from the first page on: as long as etcd keeps old versions by default."""
+_STREAMED: Final = 1024 * 1024
+"""Lists larger than this are written piece by piece."""
+
+_ROWS: Final = 10
+"""Of a table that are made at once."""
+_TOKEN_NAME: Final = "bayplan"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _OpenList(NamedTuple):
+    """The rest of a list of which a client has read some pages: all pages show the same moment."""
+
+    documents: Sequence[Document]
+    start: int
+    """How many of them have been read."""
+    version: int
+    since: float
+    question: tuple[Hashable, ...]
+    """What was asked for; a token is good for no other list."""
+
+
+class Reader:
+    """Answers GET requests for objects."""
+
+    def __init__(self, api: ObjectAPI, printer: Printer) -> None:
+        self._api = api
+        self._printer = printer
+        self._open: OrderedDict[str, _OpenList] = OrderedDict()
+        self._lifetime = secrets.token_hex(8)
+        """Tokens of an earlier process are recognised by it, and expired."""
+        self._tokens = itertools.count()
+
+    def get(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
+        resource = target.resource
+        document = self._api.document(resource, target.name, target.namespace)
+        if form.kind == "Table":
+            table = self._printer.table(resource, [document], request.query.get("includeObject", "Metadata"))
+            return answer(request, table)
+        if form.kind == "PartialObjectMetadata":
+            return answer(request, metadata_only(document.parse()))
+        return answer(request, body_of(resource, document), as_yaml=form.yaml)
+
+    async def list(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
+        resource = target.resource
+        self._check(request)
+        documents, version, continue_, remaining = await self._page(request, target)
+        meta: dict[str, Any] = {"resourceVersion": str(version)}
+        if continue_:
+            meta["continue"] = continue_
+            if remaining is not None:
+                meta["remainingItemCount"] = remaining
+        if form.kind == "Table":
+            table = await self._table(resource, documents, request.query.get("includeObject", "Metadata"))
+            return answer(request, {**table, "metadata": meta})
+        if form.kind == "PartialObjectMetadataList":
+            items = await in_steps(lambda document: metadata_only(document.parse()), documents)
+            kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+            return answer(request, {**kind, "metadata": meta, "items": items})
+        head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta}
+        parts = _list_parts(_encode(head), (body_of(resource, document) for document in documents))
+        size = sum(len(document.body) for document in documents)
+        if size < _STREAMED or form.yaml or is_for_people(request):
+            whole = b"".join(parts)
+            is_slow = form.yaml and size > MAX_YAML_BYTES
+            return await in_thread_if(is_slow, lambda: answer(request, whole, as_yaml=form.yaml))
+        await self._api.store.durable()
+        response = web.StreamResponse()
+        response.content_type = JSON
+        await response.prepare(request)
+        for piece in pieces(parts):
+            await response.write(piece)
+            await asyncio.sleep(0)  # others have their turn, however fast this client reads
+        await response.write_eof()
+        return response
+
+    async def _table(self, resource: Resource, documents: Sequence[Document], include: str) -> dict[str, Any]:
+        """The table of many objects, made a few rows at a time."""
+        table = self._printer.table(resource, documents[:_ROWS], include)
+        starts = range(_ROWS, len(documents), _ROWS)
+        rows = await in_steps(
+            lambda start: self._printer.table(resource, documents[start : start + _ROWS], include)["rows"],
+            starts,
+        )
+        return {**table, "rows": [*table["rows"], *chain.from_iterable(rows)]}
+
+    def _check(self, request: web.BaseRequest) -> None:
+        query = request.query
+        if "sendInitialEvents" in query:
+            problem = statuses.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
+            raise statuses.invalid_options("ListOptions", [problem])
+        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        if match and not version:
+            why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            problem = statuses.forbidden_field("resourceVersionMatch", why)
+            raise statuses.invalid_options("ListOptions", [problem])
+        if match not in ("", "Exact", "NotOlderThan"):
+            problem = statuses.unsupported("resourceVersionMatch", match, ("Exact", "NotOlderThan", ""))
+            raise statuses.invalid_options("ListOptions", [problem])
+        current = self._api.store.version
+        if version and statuses.version_number(version) > current:
+            raise statuses.too_new(int(version), current)
+        if match == "Exact" and version and int(version) != current:
+            raise statuses.too_old(version, current)
+
+    async def _page(
+        self, request: web.BaseRequest, target: Target
+    ) -> tuple[Sequence[Document], int, str, int | None]:
+        """The objects of this page, the version they are of, where it goes on, and how many are left."""
+        limit = max(integer(request, "limit") or 0, 0)
+        token = request.query.get("continue", "")
+        query = request.query
+        self._forget_lists()
+        question = (
+            target.resource,
+            target.namespace,
+            query.get("labelSelector", ""),
+            query.get("fieldSelector", ""),
+        )
+        if token:
+            lifetime, key = _read_token(token)
+            found = self._open.get(key) if lifetime == self._lifetime else None
+            if found is None:
+                raise statuses.expired_continue()
+            if found.question != question:
+                raise bad_request("continue key is not valid: it is for another list")
+        else:
+            version = self._api.store.version
+            documents: Sequence[Document] = await select(
+                self._api, target.resource, selection_of(request, target)
+            )
+            found = _OpenList(documents, 0, version, time.monotonic(), question)
+        documents, end = found.documents, found.start + limit
+        if not limit or len(documents) <= end:
+            return documents[found.start :] if found.start else documents, found.version, "", None
+        next_key = str(next(self._tokens))
+        self._open[next_key] = found._replace(start=end)
+        next_token = _make_token(self._lifetime, next_key)
+        return documents[found.start : end], found.version, next_token, len(documents) - end
+
+    def _forget_lists(self) -> None:
+        oldest = time.monotonic() - MAX_LIST_SECONDS
+        while self._open and (
+            len(self._open) > MAX_OPEN_LISTS or next(iter(self._open.values())).since < oldest
+        ):
+            self._open.popitem(last=False)
+
+
+def selection_of(request: web.BaseRequest, target: Target) -> Selection:
+    query = request.query
+    return parse_selection(
+        target.resource, query.get("labelSelector", ""), query.get("fieldSelector", ""), target.namespace
+    )
+
+
+async def select(api: ObjectAPI, resource: Resource, selection: Selection) -> list[Document]:
+    """The objects of this moment that are selected."""
+    documents = list(api.documents(resource, selection.namespace))
+    if selection.is_everything:
+        return documents
+    return list(compress(documents, await in_steps(selection.matches, documents)))
+
+
+def body_of(resource: Resource, document: Document) -> bytes:
+    """An object's JSON in the form of the resource it is asked for as."""
+    if resource.stored_as is None:
+        return document.body
+    convert: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: from_storage(resource, content)  # noqa: E731
+    return document.view(resource.api_version, convert)
+
+
+def metadata_only(content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": content["metadata"],
+    }
+
+
+def _list_parts(head: bytes, bodies: Iterator[bytes]) -> Iterator[bytes]:
+    yield head[:-1] + b',"items":['
+    separator = b""
+    for body in bodies:
+        yield separator + body
+        separator = b","
+    yield b"]}"
+
+
+def _make_token(lifetime: str, key: str) -> str:
+    """Opaque to clients."""
+    return base64.urlsafe_b64encode(f"{_TOKEN_NAME}:{lifetime}:{key}".encode()).decode()
+
+
+def _read_token(token: str) -> tuple[str, str]:
+    """The server's lifetime and the key in a token."""
+    try:
+        name, lifetime, key = base64.urlsafe_b64decode(token.encode()).decode().split(":")
+    except ValueError as error:
+        raise bad_request(f"continue key is not valid: {error}") from error
+    if name != _TOKEN_NAME:
+        raise bad_request("continue key is not valid: it is not one of ours")
+    return lifetime, key

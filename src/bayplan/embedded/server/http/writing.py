@@ -1,0 +1,238 @@
+"""POST, PUT, PATCH and DELETE of objects, and the actions on them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from bayplan.embedded.server import kinds, pods, scale, statuses
+from bayplan.embedded.server.documents import Document
+from bayplan.embedded.server.http.answers import answer
+from bayplan.embedded.server.http.bodies import (
+    applied_ahead,
+    checked_patch,
+    options_from,
+    read_configuration,
+    read_delete_options,
+    read_object,
+    read_patch,
+    warning_headers,
+)
+from bayplan.embedded.server.http.reading import select, selection_of
+from bayplan.embedded.server.http.requests import Form, Target, flag, is_dry_run, read_body
+from bayplan.embedded.server.http.turns import MAX_BYTES, in_steps
+from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.embedded.server.patching.apply import apply_patch
+from bayplan.embedded.server.patching.plain import Content
+from bayplan.embedded.server.statuses import AbsentError, RefusalError, bad_request
+from bayplan.embedded.server.views import from_storage
+
+_APPLY: Final = ("application/apply-patch+yaml", "application/apply-patch+json")
+_CREATED_BY_UPDATE: Final = frozenset({kinds.EVENTS, kinds.LEASES})
+_RETURNS_DELETED: Final = frozenset(
+    {
+        kinds.CSI_DRIVERS, kinds.CSI_NODES, kinds.CSI_STORAGE_CAPACITIES, kinds.PERSISTENT_VOLUMES,
+        kinds.PERSISTENT_VOLUME_CLAIMS, kinds.PODS, kinds.SERVICES, kinds.SERVICE_ACCOUNTS,
+        kinds.STORAGE_CLASSES, kinds.VOLUME_ATTACHMENTS,
+    }
+)  # fmt: skip
+"""Kinds whose deletion is answered with the object; the others get a Status."""
+
+
+class Writer:
+    """Answers requests that change something."""
+
+    def __init__(self, api: ObjectAPI) -> None:
+        self._api = api
+
+    async def create(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
+        kind = "" if target.subresource is None else target.subresource.kind
+        content, warnings = await read_object(request, target, kind)
+        dry_run = is_dry_run(request, "CreateOptions")
+        if target.subresource_name == "binding":
+            return self._bind(request, target, content, dry_run)
+        if target.subresource_name == "eviction":
+            return self._evict(request, target, content)
+        content.get("metadata", {}).pop("managedFields", None)
+        created = self._api.create(target.resource, content, target.namespace, dry_run=dry_run)
+        return self._created(request, target, created, form, warnings)
+
+    async def update(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
+        kind = "" if target.subresource is None else target.subresource.kind
+        content, warnings = await read_object(request, target, kind)
+        name = content.setdefault("metadata", {}).setdefault("name", target.name)
+        if name != target.name:
+            raise bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+            )
+        dry_run = is_dry_run(request, "UpdateOptions")
+        resource = target.resource
+        if target.subresource_name == "scale":
+            updated = scale.update(
+                self._api, resource, content, target.namespace, dry_run=dry_run, manager=_manager(request)
+            )
+        elif self._is_to_be_created(target, content):
+            created = self._api.create(resource, content, target.namespace, dry_run=dry_run)
+            return self._created(request, target, created, form, warnings)
+        else:
+            updated = self._api.update(
+                resource,
+                content,
+                target.namespace,
+                subresource=target.subresource_name,
+                dry_run=dry_run,
+                manager=_manager(request),
+            )
+        return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))
+
+    def _created(
+        self, request: web.BaseRequest, target: Target, created: Content, form: Form, warnings: list[str]
+    ) -> web.Response:
+        """The answer with a new object, and with what its kind does not do here."""
+        if target.resource.caution:
+            warnings.append(target.resource.caution)
+        return answer(request, created, 201, as_yaml=form.yaml, headers=warning_headers(warnings))
+
+    def _is_to_be_created(self, target: Target, content: Content) -> bool:
+        """Some kinds are created by an update of what is not there, unless it means a certain version."""
+        stored = target.resource.storage
+        if stored not in _CREATED_BY_UPDATE or content["metadata"].get("resourceVersion"):
+            return False
+        return self._api.store.find(stored, stored.key(target.name, target.namespace)) is None
+
+    async def patch(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
+        body = await read_body(request)
+        dry_run = is_dry_run(request, "PatchOptions")
+        resource = target.resource
+        content_type = request.content_type
+        if content_type in _APPLY:
+            return await self._apply(request, target, form, body, dry_run)
+        change = await read_patch(target, content_type, body)
+        if target.subresource_name == "scale":
+            current = scale.get(self._api, resource, target.name, target.namespace)
+            wanted = change(current)
+            updated = scale.update(
+                self._api, resource, wanted, target.namespace, dry_run=dry_run, manager=_manager(request)
+            )
+            return answer(request, updated, as_yaml=form.yaml)
+        warnings: list[str] = []
+        known = self._api.document(resource, target.name, target.namespace)
+        change = await applied_ahead(
+            checked_patch(request, resource, change, warnings),
+            from_storage(resource, known.parse()),
+            len(body) + len(known.body) > MAX_BYTES,
+        )
+        patched = self._api.patch(
+            resource,
+            target.name,
+            target.namespace,
+            change,
+            subresource=target.subresource_name,
+            dry_run=dry_run,
+            manager=_manager(request),
+        )
+        return answer(request, patched, as_yaml=form.yaml, headers=warning_headers(warnings))
+
+    async def delete(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
+        options = await read_delete_options(request)
+        deleted = self._api.delete(target.resource, target.name, target.namespace, options)
+        stored = target.resource.storage
+        document = self._api.store.find(stored, stored.key(target.name, target.namespace))
+        is_gone = document is None or options.dry_run
+        if target.resource in _RETURNS_DELETED or not is_gone or deleted["metadata"].get("finalizers"):
+            return answer(request, deleted, as_yaml=form.yaml)
+        details: dict[str, Any] = {"name": target.name}
+        if target.resource.group:
+            details["group"] = target.resource.group
+        details.update(kind=target.resource.plural, uid=deleted["metadata"]["uid"])
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": details,
+        }
+        return answer(request, status)
+
+    async def delete_all(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
+        options = await read_delete_options(request)
+        resource = target.resource
+
+        def delete(document: Document) -> Content | None:
+            meta = document.parse()["metadata"]
+            try:
+                return self._api.delete(resource, meta["name"], meta.get("namespace", ""), options)
+            except AbsentError:
+                return None  # somebody else was faster
+
+        found = await select(self._api, resource, selection_of(request, target))
+        deleted = [item for item in await in_steps(delete, found) if item is not None]
+        version = str(self._api.store.version)
+        head = {"kind": resource.list_kind, "apiVersion": resource.api_version}
+        return answer(request, {**head, "metadata": {"resourceVersion": version}, "items": deleted})
+
+    def _bind(
+        self, request: web.BaseRequest, target: Target, content: Content, dry_run: bool
+    ) -> web.Response:
+        meta = content.get("metadata") or {}
+        if meta.get("name") != target.name:
+            raise bad_request("name in URL does not match name in Binding object")
+        bound_to = content.get("target") or {}
+        node = bound_to.get("name", "")
+        problems = []
+        if bound_to.get("kind", "Node") != "Node":
+            problems.append(statuses.unsupported("target.kind", bound_to["kind"], ["Node", "<empty>"]))
+        if not node:
+            problems.append(statuses.required("target.name"))
+        if problems:
+            # kube-apiserver has no status for these errors, so they are sent with 500 and without a reason.
+            raise RefusalError(statuses.aggregated([str(problem) for problem in problems]), 500)
+        pods.bind(
+            self._api,
+            target.name,
+            target.namespace,
+            node,
+            uid=meta.get("uid", ""),
+            labels=meta.get("labels"),
+            annotations=meta.get("annotations"),
+            dry_run=dry_run,
+        )
+        return answer(request, _DONE, 201)
+
+    def _evict(self, request: web.BaseRequest, target: Target, content: Content) -> web.Response:
+        options = options_from(content.get("deleteOptions") or {}, is_dry_run(request, "CreateOptions"))
+        pods.evict(self._api, target.name, target.namespace, options)
+        return answer(request, _DONE, 201)
+
+    async def _apply(
+        self, request: web.BaseRequest, target: Target, form: Form, body: bytes, dry_run: bool
+    ) -> web.Response:
+        manager = request.query.get("fieldManager", "")
+        if not manager:
+            problem = statuses.required("fieldManager", "is required for apply patch")
+            raise statuses.invalid_options("PatchOptions", [problem])
+        wanted, warnings = await read_configuration(request, target.resource, body)
+        updated, created = apply_patch(
+            self._api,
+            target.resource,
+            target.name,
+            target.namespace,
+            wanted,
+            manager=manager,
+            force=flag(request, "force"),
+            subresource=target.subresource_name,
+            dry_run=dry_run,
+        )
+        if created:
+            return self._created(request, target, updated, form, warnings)
+        return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))
+
+
+_DONE: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _manager(request: web.BaseRequest) -> str:
+    """Who changes the object: as the request says, or the name of the program."""
+    agent = request.headers.get("User-Agent", "").partition("/")[0]
+    return request.query.get("fieldManager", "") or agent or "unknown"

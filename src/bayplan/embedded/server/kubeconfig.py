@@ -1,0 +1,284 @@
+"""The entry of an embedded cluster in a kubeconfig: cluster, user and context of one name.
+
+A kubeconfig belongs to its user. An existing file is added to, as kind and minikube do: nothing in it is
+touched but entries that bayplan made itself, and its current-context only on request. A file that is not a
+kubeconfig is refused. Changes are made under kubectl's lock, and the file is replaced as a whole.
+
+Entries are recognised by their CA, which names bayplan: no other program makes one. An entry whose cluster is
+running is somebody else's, whatever it is called; one whose cluster is gone may be replaced.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import socket
+import ssl
+import stat
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from bayplan.api.documents import parse_documents
+from bayplan.embedded.server.kubeconfig_text import CURRENT, SECTIONS, Config, changed_text
+from bayplan.embedded.server.tls import CA_NAME
+from bayplan.errors import DecodeError, InputError
+from bayplan.files import create_private, locked, replace_content, warn_if_exposed
+from bayplan.tls import client_context, trust
+
+DEFAULT_NAME: Final = "bayplan"
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.@-]{0,61}[A-Za-z0-9])?")
+_KINDS: Final = {"clusters": "cluster", "users": "user", "contexts": "context"}
+_EMPTY: Final[Config] = {"apiVersion": "v1", "kind": "Config"}
+_MADE_HERE: Final = "# Made by bayplan up, and removed with its last cluster.\n"
+"""At the beginning of files that did not exist before. Whoever removes this line keeps the file."""
+PROBE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What a client has to know about a cluster."""
+
+    url: str
+    ca: bytes
+    token: str
+
+    @property
+    def ca_data(self) -> str:
+        return base64.b64encode(self.ca).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry that was written."""
+
+    path: Path
+    name: str
+    is_current: bool
+    """Whether kubectl uses it without `--context`."""
+    ca_data: str
+
+
+def check(path: Path, name: str | None = None) -> None:
+    """Looks whether an entry can be written, before there is one to write.
+
+    Raises:
+        InputError: the file is not a kubeconfig, or cannot be changed, or the name is taken.
+    """
+    config = _File(path).config
+    if name is not None:
+        if not _NAME.fullmatch(name):
+            raise InputError(f'"{name}" is not a name for a cluster: use letters, digits, "-", "_" and "."')
+        _check_free(path, config, name, None)
+
+
+def add(path: Path, endpoint: Endpoint, name: str | None = None, *, use_context: bool = False) -> Entry:
+    """Writes an entry, into a new file or an existing one.
+
+    Args:
+        name: of cluster, user and context; without it `bayplan`, or `bayplan-2` … where that is taken.
+        use_context: make it the current context, even where there is another. A new file always has one.
+
+    Raises:
+        InputError: as `check` has it.
+        OSError: the file cannot be written, or another program does not release its lock.
+    """
+    target = _File(path).path
+    with locked(target):
+        file = _File(path)
+        config = file.config
+        if name is None:
+            name = next(each for each in _names() if _obstacle(config, each, endpoint) is None)
+        else:
+            _check_free(path, config, name, endpoint)
+        file.write(_with_entry(config, endpoint, name, use_context=use_context))
+    warn_if_exposed(target, "kubeconfig")
+    is_current = use_context or not config.get(CURRENT) or config.get(CURRENT) == name
+    return Entry(target, name, is_current, endpoint.ca_data)
+
+
+def remove(entry: Entry) -> None:
+    """Removes an entry, unless it has become another's; with the last one, a file that was made here.
+
+    Raises:
+        InputError: the file is not a kubeconfig any more.
+        OSError: it cannot be written.
+    """
+    with locked(entry.path):
+        file = _File(entry.path)
+        cluster = _item(file.config, "clusters", entry.name).get("cluster") or {}
+        if cluster.get("certificate-authority-data") != entry.ca_data:
+            return
+        config = {**file.config}
+        for section in SECTIONS:
+            config[section] = [item for item in _items(config, section) if item.get("name") != entry.name]
+        if config.get(CURRENT) == entry.name:
+            config[CURRENT] = ""
+        if file.text.startswith(_MADE_HERE) and not any(config[section] for section in SECTIONS):
+            entry.path.unlink()
+        else:
+            file.write(config)
+
+
+class _File:
+    """A kubeconfig as it is on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._given = path
+        self.path = Path(os.path.realpath(path))
+        """Behind links: the link stays, what it refers to is changed."""
+        if not self.path.parent.is_dir():
+            raise InputError(f"there is no directory {self.path.parent}", source=str(path))
+        self.exists = self.path.exists()
+        if self.exists and not stat.S_ISREG(self.path.stat().st_mode):
+            raise self._refused("it is not a regular file")
+        for each in (path, self.path):
+            if _may_be_planted(each):
+                raise self._refused("it belongs to another user, in a directory that all users can write to")
+        try:
+            self.text = self.path.read_bytes().decode("utf-8-sig") if self.exists else _MADE_HERE
+        except UnicodeDecodeError:
+            raise self._refused("it is not UTF-8 text") from None
+        self.config: Config = self._parse()
+
+    def write(self, config: Config) -> None:
+        content = changed_text(self.text, self.config, config).encode()
+        if self.exists:
+            replace_content(self.path, content)
+        else:
+            create_private(self.path, content)
+
+    def _parse(self) -> Config:
+        try:
+            documents = [document.content for document in parse_documents(self.text.encode())]
+        except DecodeError as error:
+            raise self._refused(str(error)) from None
+        if not documents:
+            return {}
+        if len(documents) > 1:
+            raise self._refused("it has several documents")
+        (config,) = documents
+        if not isinstance(config, dict) or not _is_config(config):
+            raise self._refused("its kind is not Config")
+        for section in SECTIONS:
+            items = config.get(section) or []
+            if not isinstance(items, list) or not all(_is_item(item, section) for item in items):
+                raise self._refused(f"its {section} are not a list of named entries")
+        if not isinstance(config.get(CURRENT) or "", str):
+            raise self._refused(f"its {CURRENT} is not a name")
+        return config
+
+    def _refused(self, problem: str) -> InputError:
+        return InputError(
+            f"this is not a kubeconfig that can be added to: {problem}", source=str(self._given)
+        )
+
+
+def _is_config(config: Config) -> bool:
+    """client-go takes a file without kind for a kubeconfig; then it has to look like one."""
+    if config.get("apiVersion", "v1") != "v1":
+        return False
+    return config["kind"] == "Config" if "kind" in config else any(section in config for section in SECTIONS)
+
+
+def _is_item(item: object, section: str) -> bool:
+    return (
+        isinstance(item, dict)
+        and isinstance(item.get("name"), str)
+        and isinstance(item.get(_KINDS[section]) or {}, dict)
+    )
+
+
+def _items(config: Config, section: str) -> list[Config]:
+    return config.get(section) or []
+
+
+def _item(config: Config, section: str, name: str) -> Config:
+    return next((item for item in _items(config, section) if item["name"] == name), {})
+
+
+def _with_entry(config: Config, endpoint: Endpoint, name: str, *, use_context: bool) -> Config:
+    """What a user has added to the context of an earlier run, a namespace say, stays."""
+    context = {"namespace": "default", **(_item(config, "contexts", name).get("context") or {})}
+    new = {
+        "clusters": {"server": endpoint.url, "certificate-authority-data": endpoint.ca_data},
+        "users": {"token": endpoint.token},
+        "contexts": {**context, "cluster": name, "user": name},
+    }
+    changed = {**(config or _EMPTY)}
+    for section, kind in _KINDS.items():
+        others = [item for item in _items(config, section) if item["name"] != name]
+        changed[section] = [*others, {"name": name, kind: new[section]}]
+    if use_context or not config.get(CURRENT):
+        changed[CURRENT] = name
+    return changed
+
+
+def _names() -> chain[str]:
+    return chain((DEFAULT_NAME,), (f"{DEFAULT_NAME}-{number}" for number in count(2)))
+
+
+def _check_free(path: Path, config: Config, name: str, endpoint: Endpoint | None) -> None:
+    obstacle = _obstacle(config, name, endpoint)
+    if obstacle is not None:
+        raise InputError(f'the name "{name}" is taken: {obstacle}; choose another --name', source=str(path))
+
+
+def _obstacle(config: Config, name: str, endpoint: Endpoint | None) -> str | None:
+    """Why an entry of this name cannot be written; None where it can."""
+    if not any(_item(config, section, name) for section in SECTIONS):
+        return None
+    cluster: Config = _item(config, "clusters", name).get("cluster") or {}
+    url, ca_data = str(cluster.get("server", "")), str(cluster.get("certificate-authority-data", ""))
+    if endpoint is not None and (ca_data == endpoint.ca_data or url == endpoint.url):
+        return None  # our own, from before; or our port now
+    ca = _own_ca(ca_data)
+    if ca is None:
+        return "it is the name of another cluster, user or context"
+    return f"that cluster is running at {url}" if is_running(url, ca) else None
+
+
+def _own_ca(data: str) -> bytes | None:
+    """The CA of a cluster that bayplan made; None of all others."""
+    try:
+        pem = base64.b64decode(data, validate=True)
+        names: list[Any] = x509.load_pem_x509_certificate(pem).subject.get_attributes_for_oid(
+            NameOID.COMMON_NAME
+        )
+    except (binascii.Error, ValueError):
+        return None
+    return pem if [each.value for each in names] == [CA_NAME] else None
+
+
+def is_running(url: str, ca: bytes) -> bool:
+    """Whether a server with a certificate of this CA answers; one that is too busy to is running, too."""
+    try:
+        parts = urlsplit(url)
+        address = (parts.hostname or "", parts.port or 443)
+        context = client_context()
+        trust(context, ca)
+        with socket.create_connection(address, PROBE_SECONDS) as connection:
+            try:
+                context.wrap_socket(connection, server_hostname=parts.hostname).close()
+            except TimeoutError:
+                return True
+    except (OSError, ValueError, ssl.SSLError):
+        return False
+    return True
+
+
+def _may_be_planted(path: Path) -> bool:
+    """A file or link of somebody else where everybody may put some; the kernel follows no such links."""
+    try:
+        owner, directory = path.lstat().st_uid, path.parent.stat()
+    except FileNotFoundError:
+        return False
+    is_shared = directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH
+    return bool(is_shared) and owner not in (os.geteuid(), directory.st_uid)

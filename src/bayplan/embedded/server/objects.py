@@ -1,0 +1,367 @@
+"""The verbs of the API on the store: create, get, update, patch, delete, and the actions on pods.
+
+This is the embedded server without HTTP: controllers, simulated kubelets and the scheduler in this process
+call it directly, requests come through `http/`. Everything is synchronous: a call is one step that nobody
+else sees half of, and it raises a `RefusalError` with the Status of a real server where it does nothing. A
+write is in memory when a call returns; `await store.durable()` waits until it would survive a crash.
+
+    api = ObjectAPI(DocumentStore(), Catalog(), clock=time.time)
+    pod = api.create(PODS, {"metadata": {"name": "web"}, "spec": {...}}, "default")
+    api.patch(PODS, "web", "default", {"status": {"phase": "Running"}}, subresource="status")
+
+Objects go in and out as plain values, and nothing is shared: what is handed in is not changed, what is
+handed out belongs to the caller. What a kind needs beyond the
+common rules stands in `defaults.py`, `preparation.py`, `admission.py` and `validation/`.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from bayplan.api.go_values import is_version
+from bayplan.embedded.server import kinds, statuses
+from bayplan.embedded.server.admission import Admission
+from bayplan.embedded.server.custom_resources import CustomResources
+from bayplan.embedded.server.defaults import apply_defaults
+from bayplan.embedded.server.deletion import DeleteOptions, is_over, mark
+from bayplan.embedded.server.documents import Content, Document, DocumentStore, copied
+from bayplan.embedded.server.kinds import Catalog, Resource
+from bayplan.embedded.server.patching.ownership import track_update
+from bayplan.embedded.server.patching.plain import Patch, merge_patch
+from bayplan.embedded.server.preparation import prepare_new
+from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
+from bayplan.embedded.server.schema.types import type_of
+from bayplan.embedded.server.validation import new_problems, update_problems
+from bayplan.embedded.server.views import from_storage, to_storage
+
+CONTROL_PLANE: Final = "bayplan"
+"""Who changes an object if nobody else is named."""
+_NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""What names are generated from: no vowels, and nothing that looks like something else."""
+_LONGEST_PREFIX: Final = 63 - 5
+_SERVERS_OWN: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+)
+"""Metadata that users cannot set or change."""
+
+
+class ObjectAPI:
+    """The API of a store. `clock` is wall time in seconds; with a seed, uids and names repeat."""
+
+    def __init__(
+        self,
+        store: DocumentStore,
+        catalog: Catalog | None = None,
+        *,
+        clock: Callable[[], float],
+        seed: int | None = None,
+    ) -> None:
+        self.store = store
+        self.catalog = catalog or Catalog()
+        self.admission = Admission(store)
+        self.customs = CustomResources(self.catalog)
+        self._clock = clock
+        self._random = random.Random(seed)
+        self.root_ca = ""
+        """The certificate by which clients know this server, in PEM; empty where it is not served."""
+        self.computed: dict[Resource, Callable[[Document], Document]] = {}
+        """Resources of which a part is not stored but worked out when an object is read (heartbeats)."""
+
+    def now(self) -> str:
+        """The time that is written into objects."""
+        return self.after(0)
+
+    def after(self, seconds: float) -> str:
+        """The time some seconds from now, as it is written into objects."""
+        # Go counts nanoseconds in 64 bits and wraps around: 2⁶³-1 seconds from now was a second ago.
+        nanos = (int(seconds * 10**9) + 2**63) % 2**64 - 2**63
+        moment = datetime.fromtimestamp(int(self._clock()), UTC) + timedelta(microseconds=nanos // 1000)
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def time(self) -> float:
+        return self._clock()
+
+    # Reading
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Content:
+        return from_storage(resource, self.document(resource, name, namespace).parse())
+
+    def document(self, resource: Resource, name: str, namespace: str = "") -> Document:
+        """The stored document, which is cheaper than its fields."""
+        stored = resource.storage
+        document = self.store.find(stored, stored.key(name, namespace))
+        if document is None:
+            raise statuses.not_found(resource, name)
+        compute = self.computed.get(stored)
+        return document if compute is None else compute(document)
+
+    def documents(self, resource: Resource, namespace: str = "") -> Iterator[Document]:
+        """All objects of a resource, or those of a namespace, in the order of their keys."""
+        found = self.store.table(resource.storage).of_namespace(namespace)
+        compute = self.computed.get(resource.storage)
+        return found if compute is None else map(compute, found)
+
+    def list(self, resource: Resource, namespace: str = "") -> list[Content]:
+        return [from_storage(resource, document.parse()) for document in self.documents(resource, namespace)]
+
+    # Writing
+
+    def create(
+        self, resource: Resource, content: Content, namespace: str = "", *, dry_run: bool = False
+    ) -> Content:
+        """Adds an object, and returns it as stored."""
+        content = to_storage(resource, copied(content))
+        stored = resource.storage
+        meta = content.setdefault("metadata", {})
+        content["apiVersion"], content["kind"] = stored.api_version, stored.kind
+        self._place(resource, meta, namespace)
+        if is_version(meta.get("resourceVersion")):
+            # A real server answers so, too: it leaves this check to its storage.
+            raise statuses.RefusalError("resourceVersion should not be set on objects to be created", 500)
+        if resource.namespaced:
+            self.admission.admit_namespace(resource, meta.get("name", ""), meta["namespace"])
+        for name in (*_SERVERS_OWN, "selfLink"):
+            meta.pop(name, None)
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = self._generated(meta["generateName"])
+        meta["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        if stored.counts_generations or stored.schema is not None:
+            meta["generation"] = 1
+        meta["creationTimestamp"] = self.now()
+        apply_defaults(stored, content)
+        self.admission.admit(stored, content)
+        prepare_new(stored, content)
+        if problems := new_problems(stored, content):
+            raise statuses.invalid(resource, meta.get("name", ""), problems)
+        charged = self._charges(stored, content)
+        key = stored.key(meta["name"], meta.get("namespace", ""))
+        if self.store.find(stored, key) is not None:
+            raise statuses.already_exists(resource, meta["name"])
+        if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
+            self.customs.check(content)
+            self.customs.accept(content, self.now())
+        created = self._put(stored, key, content, dry_run)
+        self._settle(charged, dry_run)
+        return from_storage(resource, created)
+
+    def update(
+        self,
+        resource: Resource,
+        content: Content,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        manager: str | None = CONTROL_PLANE,
+    ) -> Content:
+        """Replaces an object, or its status, and returns it as stored. Nothing new is no write.
+
+        An object without a resourceVersion replaces whatever is there. What changes belongs to `manager` from
+        then on; with None the object says itself what belongs to whom.
+        """
+        content = to_storage(resource, copied(content))
+        meta = content.setdefault("metadata", {})
+        self._place(resource, meta, namespace)
+        document = self.document(resource, meta.get("name", ""), meta.get("namespace", ""))
+        replaced = self._replace(resource, document, content, subresource, dry_run, manager)
+        return from_storage(resource, replaced)
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str,
+        patch: Patch | Content,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        manager: str | None = CONTROL_PLANE,
+    ) -> Content:
+        """Changes an object. A plain value is a merge patch: what it says is set, null removes."""
+        document = self.document(resource, name, namespace)
+        change = merge_patch(patch) if isinstance(patch, dict) else patch
+        old = from_storage(resource, document.parse())
+        uid, version = old["metadata"]["uid"], old["metadata"]["resourceVersion"]
+        content = to_storage(resource, copied(change(old)))
+        meta = content.get("metadata") or {}
+        if meta.get("name") != name:
+            raise statuses.bad_request(
+                f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({name})"
+            )
+        if meta.get("uid") not in (None, "", uid) and meta.get("resourceVersion") == version:
+            raise statuses.immutable_uid(resource, name, meta["uid"])
+        self._place(resource, meta, namespace)
+        replaced = self._replace(resource, document, content, subresource, dry_run, manager)
+        return from_storage(resource, replaced)
+
+    def delete(
+        self, resource: Resource, name: str, namespace: str = "", options: DeleteOptions | None = None
+    ) -> Content:
+        """Removes an object, or marks it, where something has to happen first: finalizers, a pod that runs.
+
+        The answer is the object as it was last, or as it is now.
+        """
+        options = options or DeleteOptions()
+        document = self.document(resource, name, namespace)
+        stored, content = resource.storage, document.parse()
+        options.check(resource, content)
+        if stored == kinds.NAMESPACES and name in (
+            "default",
+            "kube-system",
+            "kube-public",
+            "kube-node-lease",
+        ):
+            raise statuses.forbidden(resource, name, "this namespace may not be deleted")
+        changed = mark(stored, content, options, self)
+        if is_over(stored, content):
+            return from_storage(resource, self._remove(stored, document.key, content, options.dry_run))
+        if not changed:
+            return from_storage(resource, content)
+        return from_storage(resource, self._put(stored, document.key, content, options.dry_run))
+
+    # How it is done
+
+    def _place(self, resource: Resource, meta: dict[str, Any], namespace: str) -> None:
+        """Settles the namespace of an object that is sent to one."""
+        if not resource.namespaced:
+            meta.pop("namespace", None)
+            return
+        if namespace and meta.get("namespace", namespace) != namespace:
+            raise statuses.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        meta["namespace"] = namespace or meta.get("namespace") or "default"
+
+    def _replace(
+        self,
+        resource: Resource,
+        document: Document,
+        content: Content,
+        subresource: str,
+        dry_run: bool,
+        manager: str | None,
+    ) -> Content:
+        stored = resource.storage
+        old = document.parse()
+        meta, known = content.setdefault("metadata", {}), old["metadata"]
+        name = known["name"]
+        if meta.get("uid") and meta["uid"] != known["uid"]:
+            raise statuses.another_uid(resource, document.key, name, meta["uid"], known["uid"])
+        version = meta.get("resourceVersion")
+        if version and version != "0" and version != known["resourceVersion"]:
+            raise statuses.changed_since(resource, name)
+        if not version and stored.schema is not None:
+            problem = statuses.invalid_field("metadata.resourceVersion", 0, "must be specified for an update")
+            raise statuses.invalid(resource, name, [problem])
+        content["apiVersion"], content["kind"] = stored.api_version, stored.kind
+        for field in (*_SERVERS_OWN, "generateName"):
+            if field in known:
+                meta[field] = known[field]
+            else:
+                meta.pop(field, None)
+        meta["resourceVersion"] = known["resourceVersion"]
+        self._keep_what_it_may_not_change(stored, content, old, subresource)
+        if not subresource:
+            apply_defaults(stored, content)
+            self.admission.admit_update(stored, content)
+        if problems := update_problems(stored, content, old, subresource):
+            raise statuses.invalid(resource, name, problems)
+        if manager is not None and (known.get("managedFields") or meta.get("managedFields")):
+            track_update(content, old, type_of(stored), manager, self.now(), subresource)
+        if "generation" in meta and _differ_in_spec(content, old):
+            meta["generation"] += 1
+        if content == old:
+            return old
+        if "deletionTimestamp" in meta and is_over(stored, content):
+            return self._remove(stored, document.key, content, dry_run)
+        if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
+            self.customs.check(content)
+            self.customs.accept(content, self.now())
+        charged = () if subresource else self._charges(stored, content, old)
+        replaced = self._put(stored, document.key, content, dry_run)
+        self._settle(charged, dry_run)
+        return replaced
+
+    def _charges(self, stored: Resource, content: Content, old: Content | None = None) -> Sequence[Charge]:
+        """The quotas that a new object, or a new version of one, is charged to, if it is allowed."""
+        if not stored.namespaced:
+            return ()
+        if old is None or stored != kinds.PODS:
+            self.admission.check_limits(stored, content)
+        try:
+            return charges(self, stored, content, old)
+        except QuotaExceededError as error:
+            raise statuses.forbidden(stored, content["metadata"].get("name", ""), str(error)) from None
+
+    def _settle(self, charged: Sequence[Charge], dry_run: bool) -> None:
+        for document, quota in charged:
+            self._put(kinds.RESOURCE_QUOTAS, document.key, quota, dry_run)
+
+    def _keep_what_it_may_not_change(
+        self, stored: Resource, content: Content, old: Content, subresource: str
+    ) -> None:
+        if subresource in ("status", "approval"):
+            for field in (*content.keys(), *old.keys()):
+                if field not in ("status", "metadata"):
+                    _copy_field(field, old, content)
+            if stored.schema is not None:
+                content["metadata"] = dict(old["metadata"])
+        elif subresource == "finalize":
+            finalizers = (content.get("spec") or {}).get("finalizers") or []
+            content.clear()
+            content.update({**old, "spec": {**old.get("spec", {}), "finalizers": finalizers}})
+        else:
+            if stored.subresource("status") is not None:
+                _copy_field("status", old, content)
+            if stored == kinds.NAMESPACES:
+                _copy_field("spec", old, content)
+
+    def write(
+        self, resource: Resource, document: Document, content: Content, *, dry_run: bool = False
+    ) -> Content:
+        """Stores a new version of an object as it is. For actions that know what they do (`pods.py`)."""
+        return self._put(resource, document.key, content, dry_run)
+
+    def _put(self, stored: Resource, key: str, content: Content, dry_run: bool) -> Content:
+        if dry_run:
+            return content
+        self.store.put(stored, key, content)
+        if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
+            self.customs.define(content)
+        return content
+
+    def _remove(self, stored: Resource, key: str, content: Content, dry_run: bool) -> Content:
+        if dry_run:
+            return content
+        if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
+            for resource in self.customs.resources_of(content):
+                for document in list(self.store.table(resource)):
+                    self.store.remove(resource, document.key, document.parse())
+                self.store.drop(resource)
+            self.customs.withdraw(content)
+        self.store.remove(stored, key, content)
+        return content
+
+    def _generated(self, prefix: str) -> str:
+        return prefix[:_LONGEST_PREFIX] + "".join(self._random.choices(_NAME_SUFFIX, k=5))
+
+
+def _copy_field(field: str, source: Content, target: Content) -> None:
+    if field in source:
+        target[field] = source[field]
+    else:
+        target.pop(field, None)
+
+
+def _differ_in_spec(content: Content, old: Content) -> bool:
+    """Whether anything but metadata and status differs."""
+    fields = {*content, *old} - {"metadata", "status"}
+    return any(content.get(field) != old.get(field) for field in fields)

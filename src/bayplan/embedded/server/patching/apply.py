@@ -1,0 +1,209 @@
+"""Server-side apply: a manager says which fields it wants, and how; what it no longer wants goes.
+
+Somebody else's field with another value is a conflict, unless the manager insists. What is here is the common
+form: fields, maps, and lists that are maps or sets by the type; no unions, and no conversion between
+versions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bayplan.embedded.server import statuses
+from bayplan.embedded.server.documents import copied
+from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.patching.identity import identity
+from bayplan.embedded.server.patching.ownership import (
+    APPLY,
+    UPDATE,
+    PartFinder,
+    Path,
+    Paths,
+    entry_paths,
+    field_of,
+    key_step,
+    make_entry,
+    managers_of,
+    nested,
+    paths_of,
+    shown,
+    without,
+)
+from bayplan.embedded.server.schema.types import ANYTHING, Field, Type, type_of
+from bayplan.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from bayplan.embedded.server.objects import ObjectAPI
+
+Content = dict[str, Any]
+
+_BEFORE: Final = "before-first-apply"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def apply_patch(
+    api: ObjectAPI,
+    resource: Resource,
+    name: str,
+    namespace: str,
+    wanted: Content,
+    *,
+    manager: str,
+    force: bool = False,
+    subresource: str = "",
+    dry_run: bool = False,
+) -> tuple[Content, bool]:
+    """Applies what a manager wants, and returns the object and whether it was created."""
+    _check(wanted, resource, name)
+    of = type_of(resource)
+    paths = paths_of(wanted, of)
+    meta = {**(wanted.get("metadata") or {}), "name": name}
+    wanted = {**wanted, "metadata": meta}
+    try:
+        live = api.get(resource, name, namespace)
+    except NotFoundError:
+        if subresource:
+            raise
+        if meta.get("uid") or meta.get("resourceVersion"):
+            raise
+        entry = make_entry(manager, APPLY, resource.api_version, api.now(), paths)
+        wanted["metadata"] = {**meta, "managedFields": [entry]}
+        return api.create(resource, wanted, namespace, dry_run=dry_run), True
+    entries = _entries(live, of, api.now())
+    ours = [entry for entry in entries if _is_ours(entry, manager, subresource)]
+    others = [entry for entry in entries if entry not in ours]
+    conflicts = _conflicts(others, paths, live, wanted)
+    if conflicts and not force:
+        raise _conflict(conflicts)
+    mine = frozenset(path for entry in ours for path in entry_paths(entry))
+    merged = _merged(live, wanted, Field(of))
+    theirs = frozenset(path for entry in others for path in entry_paths(entry))
+    merged = without(merged, mine - paths - theirs)
+    contested = frozenset(path for _, path in conflicts)
+    kept = [_less(entry, contested) for entry in others]
+    kept.append(make_entry(manager, APPLY, resource.api_version, api.now(), paths, subresource))
+    merged["metadata"]["managedFields"] = [entry for entry in kept if entry["fieldsV1"]]
+    if not meta.get("resourceVersion"):
+        merged["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+    _keep_times(merged, live)
+    updated = api.update(resource, merged, namespace, subresource=subresource, dry_run=dry_run, manager=None)
+    return updated, False
+
+
+def _check(wanted: Content, resource: Resource, name: str) -> None:
+    if not wanted.get("kind") or not wanted.get("apiVersion"):
+        raise statuses.bad_request("invalid object type: /, Kind=")
+    if (wanted["kind"], wanted["apiVersion"]) != (resource.kind, resource.api_version):
+        raise statuses.bad_request(
+            f"apply: {wanted['kind']} in {wanted['apiVersion']} is sent to {resource.full_name}"
+        )
+    meta = wanted.get("metadata") or {}
+    if meta.get("name", name) != name:
+        raise statuses.bad_request(
+            f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
+        )
+    if meta.get("managedFields"):
+        raise statuses.bad_request("metadata.managedFields must be nil")
+
+
+def _entries(live: Content, of: Type, now: str) -> list[Content]:
+    """The managers of an object. One that was never applied belongs to whoever was there before.
+
+    What kubectl applied by itself (client-side) is taken over without asking, as kubectl does it.
+    """
+    entries = managers_of(live)
+    if entries or _LAST_APPLIED in (live["metadata"].get("annotations") or {}):
+        return entries
+    paths = frozenset(path for path in paths_of(live, of) if path[0] != "f:status")
+    return [make_entry(_BEFORE, UPDATE, live["apiVersion"], now, paths)]
+
+
+def _is_ours(entry: Content, manager: str, subresource: str) -> bool:
+    return (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) == (
+        manager, APPLY, subresource,
+    )  # fmt: skip
+
+
+def _conflicts(
+    others: list[Content], paths: Paths, live: Content, wanted: Content
+) -> list[tuple[Content, Path]]:
+    """Fields of others for which another value is wanted than they have."""
+    live_part, wanted_part = PartFinder(live).find, PartFinder(wanted).find
+    return [
+        (entry, path)
+        for entry in others
+        for path in sorted(entry_paths(entry) & paths)
+        if path[-1] != "." and live_part(path) != wanted_part(path)
+    ]
+
+
+def _conflict(conflicts: list[tuple[Content, Path]]) -> statuses.ClashError:
+    by_manager: dict[str, list[str]] = {}
+    causes = []
+    for entry, path in conflicts:
+        who = f'"{entry.get("manager", "")}"'
+        if entry.get("subresource"):
+            who += f' with subresource "{entry["subresource"]}"'
+        if entry.get("operation") == UPDATE:
+            who += f" using {entry.get('apiVersion', '')}"
+        field = shown(path)
+        by_manager.setdefault(who, []).append(field)
+        causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field})
+    if len(conflicts) == 1:
+        text = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        lines = [
+            f"conflicts with {who}:\n" + "\n".join(f"- {field}" for field in fields)
+            for who, fields in by_manager.items()
+        ]
+        text = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+    return statuses.ClashError(text, reason="Conflict", details={"causes": causes})
+
+
+def _less(entry: Content, paths: Paths) -> Content:
+    left = entry_paths(entry) - paths
+    return {**entry, "fieldsV1": nested(left)}
+
+
+def _merged(live: Any, wanted: Any, field: Field) -> Any:
+    of = field.type
+    if field.atomic or of.atomic:
+        return wanted
+    if isinstance(wanted, dict) and isinstance(live, dict) and (of.is_struct or of.name == "map"):
+        result = dict(live)
+        for name, part in wanted.items():
+            inner = field_of(of, name)
+            result[name] = _merged(live[name], part, inner) if name in live else copied(part)
+        return result
+    if isinstance(wanted, list) and isinstance(live, list) and field.keys:
+        return _merged_entries(live, wanted, field)
+    if isinstance(wanted, list) and isinstance(live, list) and field.is_set:
+        known = {identity(item) for item in live}
+        return [*live, *(item for item in wanted if identity(item) not in known)]
+    return wanted
+
+
+def _merged_entries(live: list[Any], wanted: list[Any], field: Field) -> list[Any]:
+    """Entries of others stay where they are, ours come in our order."""
+    inner = Field(field.type.items or ANYTHING)
+    known = {key_step(item, field.keys): item for item in live}
+    asked = {key_step(item, field.keys): item for item in wanted}
+    made = {
+        step: _merged(known[step], item, inner) if step in known else copied(item)
+        for step, item in asked.items()
+    }
+    result = [made.get(step, item) for step, item in known.items()]
+    result += [item for step, item in made.items() if step not in known]
+    return result
+
+
+def _keep_times(merged: Content, live: Content) -> None:
+    """Applying the same again is no write: the times of managers alone are no news."""
+    times = {
+        (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")): entry
+        for entry in managers_of(live)
+    }
+    for entry in merged["metadata"]["managedFields"]:
+        known = times.get((entry.get("manager"), entry.get("operation"), entry.get("subresource", "")))
+        if known is not None and known.get("fieldsV1") == entry.get("fieldsV1"):
+            entry["time"] = known.get("time", entry["time"])

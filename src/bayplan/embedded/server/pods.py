@@ -1,0 +1,192 @@
+"""Actions on pods that have a path of their own: binding to a node, and eviction within budgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bayplan.api.meta import LabelSelector
+from bayplan.api.selectors import compile_selector
+from bayplan.embedded.server import kinds, statuses
+from bayplan.embedded.server.deletion import DeleteOptions
+from bayplan.embedded.server.kinds import PODS
+from bayplan.embedded.server.statuses import UnavailableError
+
+if TYPE_CHECKING:
+    from bayplan.embedded.server.objects import ObjectAPI
+
+Content = dict[str, Any]
+
+POD_SCHEDULED: Final = "PodScheduled"
+_RETRY_SECONDS: Final = 10
+_TOO_MANY: Final = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def bind(
+    api: ObjectAPI,
+    name: str,
+    namespace: str,
+    node_name: str,
+    *,
+    uid: str = "",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    dry_run: bool = False,
+) -> Content:
+    """Assigns a pod to a node, which need not exist."""
+    document = api.document(PODS, name, namespace)
+    pod = document.parse()
+    meta, spec = pod["metadata"], pod["spec"]
+    if uid and uid != meta["uid"]:
+        raise statuses.another_uid(PODS, document.key, name, uid, meta["uid"])
+    if "deletionTimestamp" in meta:
+        raise _not_bound(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _not_bound(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _not_bound(name, f"pod {name} has non-empty .spec.schedulingGates")
+    spec["nodeName"] = node_name
+    given = {**api.admission.topology_labels(node_name), **(labels or {})}
+    for field, added in (("labels", given), ("annotations", annotations)):
+        if added:
+            meta[field] = {**(meta.get(field) or {}), **added}
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    _set_condition(
+        status,
+        {"type": POD_SCHEDULED, "status": "True", "lastProbeTime": None, "lastTransitionTime": api.now()},
+    )
+    return api.write(PODS, document, pod, dry_run=dry_run)
+
+
+def _not_bound(name: str, why: str) -> statuses.ClashError:
+    return statuses.conflict(PODS, name, why, "binding")
+
+
+def _set_condition(status: Content, condition: Content) -> None:
+    others = [known for known in status.get("conditions") or () if known.get("type") != condition["type"]]
+    status["conditions"] = [*others, condition]
+
+
+def set_scheduling(
+    api: ObjectAPI,
+    name: str,
+    namespace: str,
+    condition: Content | None,
+    nominated: str | None,
+    *,
+    uid: str = "",
+) -> None:
+    """What a scheduler says about a pod: a condition, and the node it hopes for ("" for none any more).
+
+    The time of a condition's last transition moves only when its status does. Nothing new is no write.
+    """
+    document = api.document(PODS, name, namespace)
+    pod = document.parse()
+    if uid and uid != pod["metadata"]["uid"]:
+        raise statuses.immutable_uid(PODS, name, uid)
+    status = pod.setdefault("status", {})
+    changed = False
+    if condition is not None:
+        changed = _merge_condition(status, condition, api.now())
+    if nominated is not None and nominated != status.get("nominatedNodeName", ""):
+        changed = True
+        if nominated:
+            status["nominatedNodeName"] = nominated
+        else:
+            status.pop("nominatedNodeName", None)
+    if changed:
+        api.write(PODS, document, pod)
+
+
+def _merge_condition(status: Content, condition: Content, now: str) -> bool:
+    conditions = status.setdefault("conditions", [])
+    new = {"lastProbeTime": None, **condition}
+    new.setdefault("lastTransitionTime", now)
+    for i, known in enumerate(conditions):
+        if known.get("type") != condition["type"]:
+            continue
+        if known.get("status") == condition.get("status"):
+            if all(known.get(field) == new.get(field) for field in ("reason", "message", "lastProbeTime")):
+                return False
+            new["lastTransitionTime"] = known.get("lastTransitionTime") or now
+        conditions[i] = new
+        return True
+    conditions.append(new)
+    return True
+
+
+def evict(api: ObjectAPI, name: str, namespace: str, options: DeleteOptions) -> None:
+    """Deletes a pod, unless that would break a PodDisruptionBudget."""
+    pod = api.get(PODS, name, namespace)
+    if _needs_no_budget(pod):
+        api.delete(PODS, name, namespace, options)
+        return
+    budgets = _budgets_of(api, pod)
+    if len(budgets) > 1:
+        message = (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+        raise UnavailableError(message, 500)
+    if budgets and not options.dry_run:
+        _take_from(api, budgets[0], pod)
+    api.delete(PODS, name, namespace, options)
+
+
+def _needs_no_budget(pod: Content) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
+
+
+def _budgets_of(api: ObjectAPI, pod: Content) -> list[Content]:
+    labels = pod["metadata"].get("labels") or {}
+    found = []
+    for budget in api.list(kinds.POD_DISRUPTION_BUDGETS, pod["metadata"]["namespace"]):
+        selector = (budget.get("spec") or {}).get("selector")
+        compiled = compile_selector(
+            None if selector is None else msgspec.convert(selector, LabelSelector, strict=False)
+        )
+        if compiled.matches(labels):
+            found.append(budget)
+    return found
+
+
+def _take_from(api: ObjectAPI, budget: Content, pod: Content) -> None:
+    """One disruption less is allowed from now on."""
+    meta, status = budget["metadata"], budget.setdefault("status", {})
+    name = meta["name"]
+    if status.get("observedGeneration", 0) < meta.get("generation", 0):
+        raise _too_many(f"The disruption budget {name} is still being processed by the server.")
+    allowed = status.get("disruptionsAllowed", 0)
+    if not _is_ready(pod) and _healthy_enough(budget):
+        return
+    if allowed <= 0:
+        raise _too_many(
+            f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
+            f"{status.get('currentHealthy', 0)} currently"
+        )
+    status["disruptionsAllowed"] = allowed - 1
+    status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = api.now()
+    api.update(kinds.POD_DISRUPTION_BUDGETS, budget, subresource="status")
+
+
+def _is_ready(pod: Content) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(known.get("type") == "Ready" and known.get("status") == "True" for known in conditions)
+
+
+def _healthy_enough(budget: Content) -> bool:
+    """Whether a pod that is not healthy may go without being counted."""
+    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget["status"]
+    return bool(status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0)
+
+
+def _too_many(why: str) -> UnavailableError:
+    details = {
+        "causes": [{"reason": "DisruptionBudget", "message": why}],
+        "retryAfterSeconds": _RETRY_SECONDS,
+    }
+    return UnavailableError(_TOO_MANY, 429, reason="TooManyRequests", details=details)

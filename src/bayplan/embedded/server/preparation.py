@@ -1,0 +1,129 @@
+"""What the server itself writes into an object of a kind when it is created or changed.
+
+Defaults fill what was left out (`defaults.py`); this sets what users have no say in: the status of something
+new, a pod's quality of service, a service's address, the labels by which a job knows its pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from bayplan.api.quantity import parse_quantity
+from bayplan.embedded.server import kinds
+from bayplan.embedded.server.kinds import Resource
+
+Content = dict[str, Any]
+
+_GATED: Final = {
+    "type": "PodScheduled",
+    "status": "False",
+    "lastProbeTime": None,
+    "lastTransitionTime": None,
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+_UID_LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
+_NAME_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
+
+
+def prepare_new(resource: Resource, content: Content) -> None:
+    """Sets what is the server's to set in an object that is being created; its metadata is complete."""
+    prepare = _NEW.get(resource)
+    if prepare is not None:
+        prepare(content)
+    elif resource.subresource("status") is not None:
+        content.pop("status", None)
+        if resource.schema is None:
+            content["status"] = {}
+
+
+def _pod(content: Content) -> None:
+    content["status"] = {"phase": "Pending", "qosClass": quality_of_service(content.get("spec") or {})}
+    if (content.get("spec") or {}).get("schedulingGates"):
+        now = content["metadata"]["creationTimestamp"]
+        content["status"]["conditions"] = [{**_GATED, "lastTransitionTime": now}]
+
+
+def quality_of_service(spec: Content) -> str:
+    """Guaranteed, Burstable or BestEffort, from the cpu and memory of its containers."""
+    seen = False
+    guaranteed = True
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        resources = container.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        for name in ("cpu", "memory"):
+            request, limit = parse_quantity(requests.get(name)), parse_quantity(limits.get(name))
+            seen = seen or bool(request or limit)
+            guaranteed = guaranteed and bool(limit) and request == limit
+    if not seen:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _namespace(content: Content) -> None:
+    content["spec"] = {"finalizers": ["kubernetes"]}
+    content["status"] = {"phase": "Active"}
+
+
+def _node(content: Content) -> None:
+    status = content.setdefault("status", {})
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    info = status.setdefault("nodeInfo", {})
+    for name in (
+        "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
+        "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+    ):  # fmt: skip
+        info.setdefault(name, "")
+
+
+def _volume(content: Content) -> None:
+    now = content["metadata"]["creationTimestamp"]
+    content["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now}
+
+
+def _job(content: Content) -> None:
+    content["status"] = {}
+    spec, meta = content["spec"], content["metadata"]
+    if spec.get("manualSelector"):
+        return
+    spec["manualSelector"] = False
+    labels = {**dict.fromkeys(_UID_LABELS, meta["uid"]), **dict.fromkeys(_NAME_LABELS, meta.get("name", ""))}
+    for target in (meta, spec["template"].setdefault("metadata", {})):
+        target["labels"] = {**(target.get("labels") or {}), **labels}
+    spec["selector"] = {"matchLabels": {_UID_LABELS[0]: meta["uid"]}}
+
+
+def _daemon_set(content: Content) -> None:
+    meta = content["metadata"]
+    meta.setdefault("annotations", {})["deprecated.daemonset.template.generation"] = "1"
+    names = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
+    content["status"] = dict.fromkeys(names, 0)
+
+
+def _status(**fields: Any) -> Callable[[Content], None]:
+    def prepare(content: Content) -> None:
+        content["status"] = dict(fields)
+
+    return prepare
+
+
+_NEW: Final[dict[Resource, Callable[[Content], None]]] = {
+    kinds.AUTOSCALERS: _status(desiredReplicas=0),
+    kinds.DAEMON_SETS: _daemon_set,
+    kinds.INGRESSES: _status(loadBalancer={}),
+    kinds.JOBS: _job,
+    kinds.NAMESPACES: _namespace,
+    kinds.NODES: _node,
+    kinds.PERSISTENT_VOLUMES: _volume,
+    kinds.PERSISTENT_VOLUME_CLAIMS: _status(phase="Pending"),
+    kinds.PODS: _pod,
+    kinds.POD_DISRUPTION_BUDGETS: _status(
+        disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0
+    ),
+    kinds.REPLICATION_CONTROLLERS: _status(replicas=0),
+    kinds.REPLICA_SETS: _status(replicas=0),
+    kinds.SERVICES: _status(loadBalancer={}),
+    kinds.STATEFUL_SETS: _status(replicas=0, availableReplicas=0),
+    kinds.VOLUME_ATTACHMENTS: _status(attached=False),
+}

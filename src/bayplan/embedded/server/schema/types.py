@@ -1,0 +1,350 @@
+"""The fields of built-in kinds, from `fields.txt`: what there is, of which type, and how lists are merged.
+
+One description serves five readers: decoding (`clean`: unknown fields, wrong types, canonical quantities),
+protobuf, strategic merge patches, server-side apply, and OpenAPI. Types of custom resources are made from
+their own schemas (`custom.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from bayplan.api.go_values import GoValueError, canonical_time
+from bayplan.api.quantity import canonical_quantity
+from bayplan.embedded.server.kinds import Resource
+from bayplan.errors import QuantityError
+
+_SCALARS: Final = frozenset(
+    {
+        "any", "boolean", "bytes", "int-or-string", "int32", "int64", "microtime", "number", "quantity",
+        "string", "time",
+    }
+)  # fmt: skip
+_METADATA: Final = "ObjectMeta"
+
+
+@dataclass(slots=True)
+class Type:
+    """A type of value: a scalar by its name, a list or map of others, or a struct with fields."""
+
+    name: str
+    items: Type | None = None
+    """Of what, for a list (`name` is "list") or a map ("map")."""
+    fields: dict[str, Field] | None = None
+    choices: tuple[str, ...] = ()
+    atomic: bool = False
+    open: bool = False
+    """A struct that keeps fields it does not know (x-kubernetes-preserve-unknown-fields)."""
+
+    @property
+    def is_struct(self) -> bool:
+        return self.fields is not None
+
+
+@dataclass(slots=True)
+class Field:
+    """A field of a struct, and how patches treat it."""
+
+    type: Type
+    number: tuple[int, ...] = ()
+    """Its number in protobuf; with the numbers of the messages around it that JSON does without."""
+    optional: bool = False
+    """Whether absent and zero are not the same."""
+    required: bool = False
+    keys: tuple[str, ...] = ()
+    """What tells the entries of a list apart in server-side apply."""
+    is_set: bool = False
+    merge_key: str = ""
+    """What tells the entries of a list apart in a strategic merge patch."""
+    merges: bool = False
+    retains_keys: bool = False
+    atomic: bool = False
+
+
+ANYTHING: Final = Type("any")
+
+
+@cache
+def _types() -> Mapping[str, Type]:
+    text = files(__package__).joinpath("fields.txt").read_text(encoding="utf-8")
+    blocks = [
+        block.splitlines() for block in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n")
+    ]
+    types = {name: Type(name) for name in _SCALARS}
+    heads = [(block[0].split(), block[1:]) for block in blocks if block and block[0]]
+    for (name, *flags), _ in heads:
+        types[name] = Type(name, fields={}, atomic="atomic" in flags)
+    for (name, *_), lines in heads:
+        fields = types[name].fields
+        assert fields is not None
+        for line in lines:
+            words = line.split()
+            fields[words[0]] = _field(words[1], words[2:], types)
+    return types
+
+
+def _field(text: str, words: list[str], types: Mapping[str, Type]) -> Field:
+    options = dict(word.partition("=")[::2] for word in words)
+    return Field(
+        _type(text, types),
+        number=tuple(int(step) for word in words if word[0] == "#" for step in word[1:].split(".")),
+        optional="optional" in options,
+        required="required" in options,
+        keys=tuple(options["keys"].split(",")) if "keys" in options else (),
+        is_set="set" in options,
+        merges="merge" in options,
+        merge_key=options.get("merge", ""),
+        retains_keys="retain" in options,
+        atomic="atomic" in options,
+    )
+
+
+def _type(text: str, types: Mapping[str, Type]) -> Type:
+    if text[0] == "[":
+        return Type("list", items=_type(text[1:-1], types))
+    if text[0] == "{":
+        return Type("map", items=_type(text[1:-1], types))
+    name, parenthesis, choices = text.partition("(")
+    if parenthesis:
+        return Type(name, choices=tuple(choices[:-1].split(",")))
+    return types[name]
+
+
+@cache
+def _descriptions() -> Mapping[str, str]:
+    text = files(__package__).joinpath("descriptions.txt").read_text(encoding="utf-8")
+    lines = (line.partition(": ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: description for name, _, description in lines}
+
+
+def description(of: str, field: str = "") -> str:
+    """What is to be said about a type, or a field of it; empty where nobody has written anything."""
+    known = _descriptions()
+    if not field:
+        return known.get(of, "")
+    return known.get(f"{of}.{field}") or known.get(f"*.{field}", "")
+
+
+def described() -> Iterator[str]:
+    """The names of all that is described."""
+    return iter(_descriptions())
+
+
+def named_type(name: str) -> Type:
+    """A type by the name it has in `fields.txt`."""
+    return _types()[name]
+
+
+def all_types() -> Iterator[Type]:
+    return (each for each in _types().values() if each.is_struct)
+
+
+def type_of(resource: Resource, kind: str = "") -> Type:
+    """The type of a resource's objects, or of another kind that belongs to it (`Binding`, `Scale`)."""
+    if kind:
+        return named_type(kind)
+    if resource.schema is not None:
+        from bayplan.embedded.server.schema.custom import custom_type
+
+        return custom_type(resource)
+    return named_type(type_name(resource))
+
+
+def type_name(resource: Resource) -> str:
+    """The name of a built-in resource's type in `fields.txt`."""
+    return kind_type_name(resource.group, resource.version, resource.kind)
+
+
+def kind_type_name(group: str, version: str, kind: str) -> str:
+    """The name of a kind's type: it begins with the group, and the version, where others share its kind.
+
+    Raises:
+        KeyError: there is no such type.
+    """
+    first, types = group.partition(".")[0], _types()
+    candidates = (f"{first}.{version}.{kind}", f"{first}.{kind}", kind)
+    found = next((name for name in candidates if name in types), None)
+    if found is None:
+        raise KeyError(kind)
+    return found
+
+
+class TypeMismatchError(Exception):
+    """A value has the wrong type; the message is the one Go's decoder gives."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        """Where it is; empty where nobody knows."""
+
+
+@dataclass(slots=True)
+class Cleaning:
+    """What `clean` came across."""
+
+    unknown: list[str] = field(default_factory=list)
+    """Paths of fields that the type does not have."""
+    lenient: bool = False
+    """Whether wrong types are left to somebody else: those of custom resources are told by their schema."""
+
+
+def clean(content: Any, of: Type, *, lenient: bool = False) -> tuple[Any, list[str]]:
+    """The value as the server keeps it, and the paths of the fields it does not know.
+
+    Fields that are unknown or null are left out, quantities are written in their canonical form.
+
+    Raises:
+        TypeMismatchError: something has the wrong type.
+    """
+    found = Cleaning(lenient=lenient)
+    return _clean(content, of, "", of.name, "", found), found.unknown
+
+
+def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: Cleaning) -> Any:
+    if of.fields is not None:
+        if not isinstance(content, dict):
+            if found.lenient and dotted and of.name != _METADATA:
+                return content
+            raise _mismatch(content, struct, dotted, path, of)
+        return _clean_struct(content, of, path, dotted, found)
+    name = of.name
+    if name == "string":
+        if isinstance(content, str):
+            return content
+    elif name == "list":
+        if isinstance(content, list):
+            assert of.items is not None
+            items = of.items
+            return [
+                _clean(part, items, f"{path}[{i}]", struct, dotted, found)
+                for i, part in enumerate(content)
+                if part is not None
+            ]
+    elif name == "map":
+        if isinstance(content, dict):
+            assert of.items is not None
+            items = of.items
+            return {
+                key: _null_in_map(items)
+                if part is None
+                else _clean(part, items, f"{path}.{key}", struct, dotted, found)
+                for key, part in content.items()
+            }
+    elif name in ("int32", "int64"):
+        if isinstance(content, int) and not isinstance(content, bool):
+            limit = 2**31 if name == "int32" else 2**63
+            if -limit <= content < limit:
+                return content
+    elif name == "boolean":
+        if isinstance(content, bool):
+            return content
+    elif name == "quantity":
+        return _clean_quantity(content)
+    elif name == "int-or-string":
+        if isinstance(content, str | int) and not isinstance(content, bool):
+            return content
+    elif name == "number":
+        if isinstance(content, int | float) and not isinstance(content, bool):
+            return content
+    elif name in ("time", "microtime"):
+        if isinstance(content, str):
+            return _clean_time(content, micro=name == "microtime")
+    elif name == "bytes":
+        if isinstance(content, str):
+            return content
+    else:
+        return content
+    if found.lenient:
+        return content
+    raise _mismatch(content, struct, dotted, path, of)
+
+
+def _clean_struct(content: dict[str, Any], of: Type, path: str, dotted: str, found: Cleaning) -> Any:
+    assert of.fields is not None
+    kept = {}
+    fields = of.fields
+    if of.name == _METADATA:
+        found = replace(found, lenient=False)
+    for key, part in content.items():
+        known = fields.get(key)
+        if known is None:
+            if of.open:
+                kept[key] = part
+            else:
+                found.unknown.append(f"{path}.{key}" if path else key)
+        elif part is not None:
+            cleaned = _clean(
+                part,
+                known.type,
+                f"{path}.{key}" if path else key,
+                of.name,
+                f"{dotted}.{key}" if dotted else key,
+                found,
+            )
+            if cleaned is not None:
+                kept[key] = cleaned
+    return kept
+
+
+def _null_in_map(items: Type) -> Any:
+    """What a null entry of a map counts as: the type's zero."""
+    return {"string": "", "quantity": "0", "bytes": "", "boolean": False}.get(items.name, {})
+
+
+def _clean_time(content: str, *, micro: bool) -> str | None:
+    try:
+        return canonical_time(content, micro=micro)
+    except GoValueError as error:
+        raise TypeMismatchError(str(error)) from error
+
+
+def _clean_quantity(content: Any) -> str:
+    if not isinstance(content, str | int | float) or isinstance(content, bool):
+        raise TypeMismatchError(_QUANTITY_RULE)
+    try:
+        return canonical_quantity(content)
+    except QuantityError as error:
+        raise TypeMismatchError(_QUANTITY_RULE) from error
+
+
+_QUANTITY_RULE: Final = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+_GO_KINDS: Final = {
+    str: "string",
+    bool: "bool",
+    int: "number",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
+
+
+_GO_TYPES: Final = {
+    "boolean": "bool",
+    "bytes": "[]uint8",
+    "microtime": "string",
+    "number": "float64",
+    "time": "string",
+}
+
+
+def _mismatch(content: Any, struct: str, dotted: str, path: str, of: Type) -> TypeMismatchError:
+    kind = _GO_KINDS.get(type(content), "null")
+    if kind == "number" and of.name in ("int32", "int64"):
+        kind = f"number {content}"
+    place = f"Go struct field {struct}.{dotted}" if dotted else "Go value"
+    return TypeMismatchError(f"json: cannot unmarshal {kind} into {place} of type {_go_type(of)}", path)
+
+
+def _go_type(of: Type) -> str:
+    if of.items is not None:
+        return f"[]{_go_type(of.items)}" if of.name == "list" else f"map[string]{_go_type(of.items)}"
+    if of.fields is not None:
+        return f"v1.{of.name.rpartition('.')[2]}"
+    return _GO_TYPES.get(of.name, of.name)

@@ -1,0 +1,175 @@
+"""Which objects a request means: label selectors and field selectors as they stand in a URL.
+
+labelSelector=app=web,tier in (front,back),!canary
+fieldSelector=spec.nodeName=n1,status.phase!=Failed
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from bayplan.api.selectors import EVERYTHING, Operator, Requirement, Selector, requirement_problems
+from bayplan.cluster_api import Change
+from bayplan.embedded.server.documents import Document, Entry
+from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.statuses import bad_request
+from bayplan.embedded.server.views import stored_field
+
+_TOKEN: Final = re.compile(r"\s*(==|!=|=|!|>|<|\(|\)|,|[^\s=!<>(),]+)\s*")
+_OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
+_SYMBOLS: Final = {
+    "=": Operator.IN,
+    "==": Operator.IN,
+    "!=": Operator.NOT_IN,
+    ">": Operator.GT,
+    "<": Operator.LT,
+}
+_PUNCTUATION: Final = frozenset("=!<>(),") | {"==", "!="}
+
+
+def parse_label_selector(text: str) -> Selector:
+    """A label selector as kubectl writes it.
+
+    Raises:
+        RefusalError: it cannot be read; 400.
+    """
+    tokens = _TOKEN.findall(text)
+    position = 0
+    requirements = []
+    while position < len(tokens):
+        requirement, position = _requirement(tokens, position)
+        requirements.append(requirement)
+        if position < len(tokens):
+            if tokens[position] != ",":
+                raise _unreadable(f"found '{tokens[position]}', expected: ',' or 'end of string'")
+            position += 1
+            if position == len(tokens):
+                raise _unreadable("found '', expected: identifier after ','")
+    return Selector(tuple(requirements)) if requirements else EVERYTHING
+
+
+def _requirement(tokens: list[str], at: int) -> tuple[Requirement, int]:
+    key = tokens[at]
+    if key == "!":
+        if at + 1 >= len(tokens):
+            raise _unreadable("found '', expected: identifier")
+        return _checked(tokens[at + 1], Operator.DOES_NOT_EXIST, ()), at + 2
+    if key in _PUNCTUATION:
+        raise bad_request(f"found '{key}', expected: !, identifier, or 'end of string'")
+    operator = tokens[at + 1] if at + 1 < len(tokens) else ","
+    if operator == ",":
+        return _checked(key, Operator.EXISTS, ()), at + 1
+    if operator in _SYMBOLS:
+        given = tokens[at + 2] if at + 2 < len(tokens) and tokens[at + 2] != "," else ""
+        return _checked(key, _SYMBOLS[operator], (given,)), at + (3 if given else 2)
+    if operator in ("in", "notin"):
+        values, at = _values(tokens, at + 2)
+        return _checked(key, Operator.IN if operator == "in" else Operator.NOT_IN, values), at
+    raise _unreadable(f"found '{operator}', expected: {_OPERATORS}")
+
+
+def _values(tokens: list[str], at: int) -> tuple[tuple[str, ...], int]:
+    found = tokens[at] if at < len(tokens) else ""
+    if found != "(":
+        raise _unreadable(f"found '{found}' expected: '('")
+    try:
+        end = tokens.index(")", at)
+    except ValueError:
+        raise _unreadable("found '', expected: ',', ')' or identifier") from None
+    inside = tokens[at + 1 : end]
+    values = tuple(token for token in inside if token != ",")
+    if inside.count(",") >= max(len(values), 1):
+        values = (*values, "")
+    return values, end + 1
+
+
+def _checked(key: str, operator: Operator, values: tuple[str, ...]) -> Requirement:
+    if problems := requirement_problems(key, operator, values):
+        raise _unreadable(problems[0])
+    return Requirement(key, operator, frozenset(values))
+
+
+def _unreadable(why: str) -> Exception:
+    return bad_request(f"unable to parse requirement: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a resource a request means."""
+
+    resource: Resource
+    labels: Selector = EVERYTHING
+    fields: tuple[tuple[str, str, bool], ...] = ()
+    """Path, value, and whether the field has to equal it (or not)."""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def is_everything(self) -> bool:
+        return self.labels.is_empty and not self.fields and not self.namespace and not self.name
+
+    def matches(self, document: Document) -> bool:
+        if self.namespace and not document.key.startswith(f"{self.namespace}/"):
+            return False
+        if self.name and document.key.rpartition("/")[2] != self.name:
+            return False
+        if self.labels.is_empty and not self.fields:
+            return True
+        labels, fields = document.facts(self.resource)
+        return self.labels.matches(labels) and all(
+            (fields[path] == wanted) is equal for path, wanted, equal in self.fields
+        )
+
+    def seen(self, entry: Entry) -> tuple[Change, Document] | None:
+        """What a change looks like to somebody who sees only these objects; None for nothing.
+
+        An object that does not match any more is deleted for them: as they knew it, with the new version.
+        """
+        now = entry.change is not Change.DELETED and self.matches(entry.document)
+        before = entry.previous is not None and self.matches(entry.previous)
+        if now:
+            return (Change.MODIFIED if before else Change.ADDED), entry.document
+        if not before:
+            return None
+        if entry.change is Change.DELETED:
+            return Change.DELETED, entry.document
+        assert entry.previous is not None
+        return Change.DELETED, entry.previous.at_version(entry.document.version)
+
+
+def parse_selection(resource: Resource, labels: str, fields: str, namespace: str) -> Selection:
+    """The selectors of a request.
+
+    Raises:
+        RefusalError: one of them cannot be read, or names a field that cannot be selected; 400.
+    """
+    wanted = []
+    name = ""
+    for path, text, equal in _field_terms(fields):
+        if path == "metadata.name" and equal:
+            name = text
+        elif path == "metadata.namespace" and equal and resource.namespaced:
+            namespace = namespace or text
+        elif path in resource.selectable or path in ("metadata.name", "metadata.namespace"):
+            wanted.append((stored_field(resource, path), text, equal))
+        elif resource.selectable:
+            raise bad_request(f"field label not supported: {path}")
+        else:
+            known = '"metadata.name", "metadata.namespace"'
+            raise bad_request(f'"{path}" is not a known field selector: only {known}')
+    return Selection(resource, parse_label_selector(labels), tuple(wanted), namespace, name)
+
+
+def _field_terms(text: str) -> list[tuple[str, str, bool]]:
+    terms = []
+    for term in re.split(r"(?<!\\),", text):
+        if not term:
+            continue
+        found = re.fullmatch(r"([^=!]+)(==|!=|=)(.*)", term, re.DOTALL)
+        if found is None:
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
+        path, operator, wanted = found.groups()
+        terms.append((path, re.sub(r"\\([\\,=])", r"\1", wanted), operator != "!="))
+    return terms

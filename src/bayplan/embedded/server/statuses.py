@@ -1,0 +1,297 @@
+"""Refusals of the embedded server: errors that carry the Status a Kubernetes API server would send.
+
+Each is also one of the errors of `bayplan.errors`, so code in this process handles them as it handles those
+of a real server. The texts are Kubernetes': people and scripts know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bayplan.api.go_values import GoValueError, parse_uint
+from bayplan.embedded.server.kinds import Resource
+from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
+
+Details = Mapping[str, Any]
+
+MAX_PROBLEMS: Final = 100
+"""Of one object that are named in an answer; a hundred thousand wrong entries would fill gigabytes."""
+_CHANGED_SINCE: Final = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
+class RefusalError(APIError):
+    """The server says no. `code` is the HTTP status, `reason` the machine-readable word for it."""
+
+    reason: str
+    details: Details | None
+
+    def __init__(
+        self, message: str, code: int | None = None, *, reason: str = "", details: Details | None = None
+    ) -> None:
+        super().__init__(message, code)
+        self.reason = reason
+        self.details = details
+
+    @property
+    def retry_after_seconds(self) -> int | None:
+        return None if self.details is None else self.details.get("retryAfterSeconds")
+
+    def status(self) -> dict[str, Any]:
+        """The Status object of the answer."""
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": str(self),
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = dict(self.details)
+        status["code"] = self.code
+        return status
+
+
+class AbsentError(RefusalError, NotFoundError):
+    """404"""
+
+
+class ClashError(RefusalError, ConflictError):
+    """409"""
+
+
+class ForgottenError(RefusalError, GoneError):
+    """410"""
+
+
+class UnavailableError(RefusalError, ServerError):
+    """429 and 5xx: nothing was done; trying again may help."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One thing that is wrong with an object: `field` is its path, `message` begins with what kind it is."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+    def cause(self) -> dict[str, str]:
+        return {"reason": self.reason, "message": self.message, "field": self.field}
+
+
+def required(field: str, detail: str = "") -> FieldProblem:
+    return FieldProblem(field, _joined("Required value", detail), "FieldValueRequired")
+
+
+def forbidden_field(field: str, detail: str) -> FieldProblem:
+    return FieldProblem(field, f"Forbidden: {detail}", "FieldValueForbidden")
+
+
+def invalid_field(field: str, actual: Any, detail: str) -> FieldProblem:
+    return FieldProblem(field, f"Invalid value: {shown(actual)}: {detail}", "FieldValueInvalid")
+
+
+def duplicate(field: str, actual: Any, detail: str = "") -> FieldProblem:
+    return FieldProblem(field, _joined(f"Duplicate value: {shown(actual)}", detail), "FieldValueDuplicate")
+
+
+def unsupported(field: str, actual: Any, supported: Sequence[str]) -> FieldProblem:
+    choices = ", ".join(f'"{choice}"' for choice in supported)
+    return FieldProblem(
+        field,
+        f"Unsupported value: {shown(actual)}: supported values: {choices}",
+        "FieldValueNotSupported",
+    )
+
+
+def shown(actual: Any) -> str:
+    """A value as Kubernetes prints it in messages."""
+    if isinstance(actual, bool):
+        return "true" if actual else "false"
+    if actual is None:
+        return "null"
+    if isinstance(actual, str):
+        escaped = actual.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(actual, list):
+        return f"[{','.join(map(shown, actual))}]"
+    if isinstance(actual, dict):
+        return f"{{{','.join(f'{shown(key)}:{shown(part)}' for key, part in actual.items())}}}"
+    return str(actual)
+
+
+def aggregated(texts: Sequence[str]) -> str:
+    """Several errors in one message, as Kubernetes joins them."""
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
+
+
+def _joined(kind: str, detail: str) -> str:
+    return f"{kind}: {detail}" if detail else kind
+
+
+def _details(resource: Resource, name: str = "", **more: Any) -> dict[str, Any]:
+    details: dict[str, Any] = {"name": name} if name else {}
+    if resource.group:
+        details["group"] = resource.group
+    return {**details, "kind": resource.plural, **more}
+
+
+def not_found(resource: Resource, name: str) -> AbsentError:
+    return AbsentError(
+        f'{resource.full_name} "{name}" not found', reason="NotFound", details=_details(resource, name)
+    )
+
+
+def not_simulated(why: str) -> RefusalError:
+    """What a real cluster has and a simulated one cannot have."""
+    return RefusalError(why, 501, reason="NotImplemented", details={})
+
+
+def no_such_path() -> AbsentError:
+    return AbsentError("the server could not find the requested resource", reason="NotFound", details={})
+
+
+def method_not_allowed() -> RefusalError:
+    message = "the server does not allow this method on the requested resource"
+    return RefusalError(message, 405, reason="MethodNotAllowed", details={})
+
+
+def already_exists(resource: Resource, name: str) -> ClashError:
+    return ClashError(
+        f'{resource.full_name} "{name}" already exists',
+        reason="AlreadyExists",
+        details=_details(resource, name),
+    )
+
+
+def conflict(resource: Resource, name: str, why: str, subresource: str = "") -> ClashError:
+    """The object is not as the request assumed."""
+    kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    full_name = f"{resource.full_name}/{subresource}" if subresource else resource.full_name
+    return ClashError(
+        f'Operation cannot be fulfilled on {full_name} "{name}": {why}',
+        reason="Conflict",
+        details={**_details(resource, name), "kind": kind},
+    )
+
+
+def changed_since(resource: Resource, name: str) -> ClashError:
+    return conflict(resource, name, _CHANGED_SINCE)
+
+
+def another_uid(resource: Resource, key: str, name: str, wanted: str, stored: str) -> ClashError:
+    """An update meant an object of the same name that has been deleted since."""
+    return conflict(
+        resource,
+        name,
+        f"StorageError: invalid object, Code: 4, Key: /registry/{resource.plural}/{key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, "
+        f"UID in object meta: {stored}",
+    )
+
+
+def immutable_uid(resource: Resource, name: str, wanted: str) -> RefusalError:
+    """A patch meant an object of the same name that has been deleted since, and would have changed the uid.
+
+    The real server looks at it with all metadata, and again with the fields of the kind: it says so twice.
+    """
+    return invalid(resource, name, [invalid_field("metadata.uid", wanted, "field is immutable")] * 2)
+
+
+def failed_precondition(resource: Resource, name: str, field: str, wanted: str, stored: str) -> ClashError:
+    """A deletion said which object it meant, and this is another one."""
+    what = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]
+    return ClashError(
+        f'Operation cannot be fulfilled on {resource.kind} "{name}": the {what} in the precondition '
+        f"({wanted}) does not match the {what} in record ({stored}). The object might have been "
+        f"{'deleted and then recreated' if field == 'uid' else 'modified'}",
+        reason="Conflict",
+        details={**_details(resource, name), "kind": resource.kind},
+    )
+
+
+def too_large(why: str) -> RefusalError:
+    """413."""
+    message = f"Request entity too large: {why}"
+    return RefusalError(message, 413, reason="RequestEntityTooLarge", details={})
+
+
+def bad_request(message: str) -> RefusalError:
+    return RefusalError(message, 400, reason="BadRequest")
+
+
+def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Details] = ()) -> RefusalError:
+    named = f'{resource.full_name} "{name}"' if name else resource.full_name
+    details = _details(resource, name, **({"causes": list(causes)} if causes else {}))
+    return RefusalError(f"{named} is forbidden: {why}", 403, reason="Forbidden", details=details)
+
+
+def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> RefusalError:
+    """422: the object breaks rules; all of them are named."""
+    return _invalid(resource.full_kind, resource.group, resource.kind, name, problems)
+
+
+def invalid_options(kind: str, problems: Sequence[FieldProblem]) -> RefusalError:
+    """The parameters of the request break rules: ListOptions, DeleteOptions, PatchOptions."""
+    return _invalid(f"{kind}.meta.k8s.io", "meta.k8s.io", kind, "", problems)
+
+
+def _invalid(full: str, group: str, kind: str, name: str, problems: Sequence[FieldProblem]) -> RefusalError:
+    left_out = len(problems) - MAX_PROBLEMS
+    problems = problems[:MAX_PROBLEMS]
+    texts = list(dict.fromkeys(map(str, problems)))
+    if left_out > 0:
+        texts.append(f"and {left_out} more")
+    message = aggregated(texts)
+    details: dict[str, Any] = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    details["kind"] = kind
+    details["causes"] = [problem.cause() for problem in problems]
+    return RefusalError(f'{full} "{name}" is invalid: {message}', 422, reason="Invalid", details=details)
+
+
+def too_old(version: int | str, oldest: int) -> ForgottenError:
+    return ForgottenError(f"too old resource version: {version} ({oldest})", reason="Expired")
+
+
+def expired_continue() -> ForgottenError:
+    return ForgottenError(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new "
+        "list without the continue parameter.",
+        reason="Expired",
+    )
+
+
+def too_new(version: int, current: int) -> UnavailableError:
+    return UnavailableError(
+        f"Timeout: Too large resource version: {version}, current: {current}",
+        504,
+        reason="Timeout",
+        details={
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+    )
+
+
+def version_number(text: str) -> int:
+    """A resourceVersion as a number.
+
+    Raises:
+        RefusalError: it is none; 400.
+    """
+    try:
+        return parse_uint(text)
+    except GoValueError as error:
+        message = f'invalid resource version: resourceVersion: Invalid value: "{text}": {error}'
+        raise bad_request(message) from None

@@ -1,0 +1,245 @@
+"""Rows of pods, nodes and what a scheduler deals with besides them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bayplan.embedded.server import kinds
+from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.tables.durations import age
+from bayplan.embedded.server.tables.rows import NONE, UNKNOWN, Content, Row, Rows, columns, joined
+
+_ROLE: Final = "node-role.kubernetes.io/"
+
+
+def _created(content: Content, now: float) -> str:
+    return age(content["metadata"].get("creationTimestamp"), now)
+
+
+def _name(content: Content) -> str:
+    return str(content["metadata"]["name"])
+
+
+# Pods
+
+
+def _pod(content: Content, now: float) -> Row:
+    spec, status = content.get("spec") or {}, content.get("status") or {}
+    statuses = status.get("containerStatuses") or []
+    sidecars = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    total = len(spec.get("containers") or ()) + len(sidecars)
+    names = {c.get("name") for c in sidecars}
+    started = [s for s in status.get("initContainerStatuses") or () if s.get("name") in names]
+    ready = sum(bool(s.get("ready")) for s in (*statuses, *started))
+    restarts = sum(s.get("restartCount", 0) for s in (*statuses, *started))
+    addresses = [entry.get("ip", "") for entry in status.get("podIPs") or ()]
+    return [
+        _name(content),
+        f"{ready}/{total}",
+        pod_status(content),
+        str(restarts),
+        _created(content, now),
+        joined(filter(None, addresses[:1]), status.get("podIP") or NONE),
+        spec.get("nodeName") or NONE,
+        status.get("nominatedNodeName") or NONE,
+        _readiness_gates(spec, status),
+    ]
+
+
+def pod_status(content: Content) -> str:
+    """What the STATUS column says: the phase, or what is more telling."""
+    meta, status = content["metadata"], content.get("status") or {}
+    reason = str(status.get("reason") or status.get("phase") or "")
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            reason = "SchedulingGated"
+    initializing = _init_reason(content)
+    if initializing is not None:
+        reason = initializing
+    else:
+        running = False
+        for state in reversed(status.get("containerStatuses") or ()):
+            told = _container_reason(state)
+            if told:
+                reason = told
+            elif state.get("ready") and "running" in (state.get("state") or {}):
+                running = True
+        if reason == "Completed" and running:
+            reason = "Running" if _has_condition(status, "Ready") else "NotReady"
+    if "deletionTimestamp" in meta and status.get("reason") == "NodeLost":
+        return "Unknown"
+    if "deletionTimestamp" in meta and status.get("phase") not in ("Succeeded", "Failed"):
+        return "Terminating"
+    return reason
+
+
+def _init_reason(content: Content) -> str | None:
+    spec, status = content.get("spec") or {}, content.get("status") or {}
+    states = status.get("initContainerStatuses") or ()
+    restartable = {
+        c.get("name") for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"
+    }
+    for i, state in enumerate(states):
+        ended = (state.get("state") or {}).get("terminated")
+        if ended is not None and ended.get("exitCode", 0) == 0:
+            continue
+        if state.get("name") in restartable and state.get("started"):
+            continue
+        told = _container_reason(state)
+        if told and told != "PodInitializing":
+            return f"Init:{told}"
+        return f"Init:{i}/{len(spec.get('initContainers') or ())}"
+    return None
+
+
+def _container_reason(state: Content) -> str:
+    inner = state.get("state") or {}
+    waiting, ended = inner.get("waiting") or {}, inner.get("terminated")
+    if waiting.get("reason"):
+        return str(waiting["reason"])
+    if ended is None:
+        return ""
+    if ended.get("reason"):
+        return str(ended["reason"])
+    if ended.get("signal"):
+        return f"Signal:{ended['signal']}"
+    return f"ExitCode:{ended.get('exitCode', 0)}"
+
+
+def _has_condition(status: Content, kind: str) -> bool:
+    return any(c.get("type") == kind and c.get("status") == "True" for c in status.get("conditions") or ())
+
+
+def _readiness_gates(spec: Content, status: Content) -> str:
+    gates = spec.get("readinessGates") or ()
+    if not gates:
+        return NONE
+    open_gates = sum(_has_condition(status, gate.get("conditionType", "")) for gate in gates)
+    return f"{open_gates}/{len(gates)}"
+
+
+# Nodes
+
+
+def _node(content: Content, now: float) -> Row:
+    meta, spec, status = content["metadata"], content.get("spec") or {}, content.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    words = [
+        "Ready" if c.get("status") == "True" else "NotReady"
+        for c in status.get("conditions") or ()
+        if c.get("type") == "Ready"
+    ]
+    words = words or ["Unknown"]
+    if spec.get("unschedulable"):
+        words.append("SchedulingDisabled")
+    labels = meta.get("labels") or {}
+    roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE) and key != _ROLE}
+    if labels.get("kubernetes.io/role"):
+        roles.add(labels["kubernetes.io/role"])
+    return [
+        _name(content),
+        ",".join(words),
+        joined(sorted(roles)),
+        _created(content, now),
+        info.get("kubeletVersion", ""),
+        _address(status, "InternalIP"),
+        _address(status, "ExternalIP"),
+        info.get("osImage") or UNKNOWN,
+        info.get("kernelVersion") or UNKNOWN,
+        info.get("containerRuntimeVersion") or UNKNOWN,
+    ]
+
+
+def _address(status: Content, kind: str) -> str:
+    found = [entry.get("address") for entry in status.get("addresses") or () if entry.get("type") == kind]
+    return str(found[0]) if found else NONE
+
+
+# Others
+
+
+def _namespace(content: Content, now: float) -> Row:
+    return [_name(content), (content.get("status") or {}).get("phase", ""), _created(content, now)]
+
+
+def _event(content: Content, now: float) -> Row:
+    about = content.get("involvedObject") or {}
+    series = content.get("series") or {}
+    first = content.get("firstTimestamp") or content.get("eventTime")
+    last = series.get("lastObservedTime") or content.get("lastTimestamp") or first
+    count = series.get("count") or content.get("count") or 1
+    source = content.get("source") or {}
+    component = source.get("component") or content.get("reportingComponent") or ""
+    host = source.get("host") or content.get("reportingInstance") or ""
+    target = about.get("kind", "").lower()
+    return [
+        age(last, now),
+        content.get("type", ""),
+        content.get("reason", ""),
+        f"{target}/{about['name']}" if about.get("name") else target,
+        about.get("fieldPath", ""),
+        f"{component}, {host}" if host else component,
+        content.get("message", "").strip(),
+        age(first, now),
+        str(count),
+        _name(content),
+    ]
+
+
+def _budget(content: Content, now: float) -> Row:
+    spec, status = content.get("spec") or {}, content.get("status") or {}
+    return [
+        _name(content),
+        str(spec.get("minAvailable", "N/A")),
+        str(spec.get("maxUnavailable", "N/A")),
+        status.get("disruptionsAllowed", 0),
+        _created(content, now),
+    ]
+
+
+def _priority_class(content: Content, now: float) -> Row:
+    return [
+        _name(content),
+        content.get("value", 0),
+        bool(content.get("globalDefault")),
+        _created(content, now),
+        content.get("preemptionPolicy", ""),
+    ]
+
+
+def _lease(content: Content, now: float) -> Row:
+    holder = (content.get("spec") or {}).get("holderIdentity", "")
+    return [_name(content), holder, _created(content, now)]
+
+
+def _created_at(content: Content, now: float) -> Row:
+    return [_name(content), content["metadata"].get("creationTimestamp")]
+
+
+_EVENT_COLUMNS: Final = (
+    "Last Seen", "Type", "Reason", "Object", "Subobject*", "Source*", "Message", "First Seen*", "Count*",
+    "Name*",
+)  # fmt: skip
+_NODE_COLUMNS: Final = (
+    "Name", "Status", "Roles", "Age", "Version", "Internal-IP*", "External-IP*", "OS-Image*",
+    "Kernel-Version*", "Container-Runtime*",
+)  # fmt: skip
+_POD_COLUMNS: Final = (
+    "Name", "Ready", "Status", "Restarts", "Age", "IP*", "Node*", "Nominated Node*", "Readiness Gates*",
+)  # fmt: skip
+
+ROWS: Final[Mapping[Resource, Rows]] = {
+    kinds.CUSTOM_RESOURCE_DEFINITIONS: Rows(columns("Name", "Created At:date"), _created_at),
+    kinds.EVENTS: Rows(columns(*_EVENT_COLUMNS), _event),
+    kinds.LEASES: Rows(columns("Name", "Holder", "Age"), _lease),
+    kinds.NAMESPACES: Rows(columns("Name", "Status", "Age"), _namespace),
+    kinds.NODES: Rows(columns(*_NODE_COLUMNS), _node),
+    kinds.PODS: Rows(columns(*_POD_COLUMNS), _pod),
+    kinds.POD_DISRUPTION_BUDGETS: Rows(
+        columns("Name", "Min Available", "Max Unavailable", "Allowed Disruptions:integer", "Age"), _budget
+    ),
+    kinds.PRIORITY_CLASSES: Rows(
+        columns("Name", "Value:integer", "Global-Default:boolean", "Age", "PreemptionPolicy"), _priority_class
+    ),
+}

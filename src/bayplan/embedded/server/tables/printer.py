@@ -1,0 +1,107 @@
+"""Objects as rows of a table, for `kubectl get`: the columns of each kind, and how each cell is made.
+
+The server makes the cells, so that kubectl can print kinds it has never heard of. Columns with a priority
+above 0 are shown with `-o wide`. Custom resources bring their own columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.tables import other_rows, pod_rows, storage_rows, workload_rows
+from bayplan.embedded.server.tables.durations import age
+from bayplan.embedded.server.tables.json_paths import at_path
+from bayplan.embedded.server.tables.rows import Row, Rows, columns
+from bayplan.embedded.server.views import from_storage
+
+_NAME_AND_AGE: Final = Rows(columns("Name", "Age"), lambda content, now: [_name(content), _age(content, now)])
+_ROWS: Final[Mapping[Resource, Rows]] = {
+    **other_rows.ROWS,
+    **pod_rows.ROWS,
+    **storage_rows.ROWS,
+    **workload_rows.ROWS,
+}
+
+
+def _name(content: Content) -> str:
+    return str(content["metadata"]["name"])
+
+
+def _age(content: Content, now: float) -> str:
+    return age(content["metadata"].get("creationTimestamp"), now)
+
+
+class Printer:
+    """Makes tables. `clock` is wall time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+
+    def table(
+        self, resource: Resource, documents: Sequence[Document], include: str, with_columns: bool = True
+    ) -> dict[str, Any]:
+        """A table with a row for each object; `include` is how much of the object goes with it."""
+        rows = self._rows(resource)
+        now = self._clock()
+        made = []
+        for document in documents:
+            content = document.parse()
+            row: dict[str, Any] = {"cells": rows.cells(content, now)}
+            if include == "Metadata":
+                row["object"] = {
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": content["metadata"],
+                }
+            elif include == "Object":
+                row["object"] = from_storage(resource, content)
+            made.append(row)
+        meta = {"resourceVersion": str(documents[-1].version)} if len(documents) == 1 else {}
+        return {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": meta,
+            "columnDefinitions": rows.columns if with_columns else [],
+            "rows": made,
+        }
+
+    def _rows(self, resource: Resource) -> Rows:
+        if resource.columns:
+            return _custom_rows(resource)
+        return _ROWS.get(resource.storage, _NAME_AND_AGE)
+
+
+def _custom_rows(resource: Resource) -> Rows:
+    """The additionalPrinterColumns of a definition, after the name."""
+    definitions = [
+        *columns("Name"),
+        *(
+            {
+                "name": column["name"],
+                "type": column.get("type", "string"),
+                "format": column.get("format", ""),
+                "description": column.get("description", ""),
+                "priority": column.get("priority", 0),
+            }
+            for column in resource.columns
+        ),
+    ]
+
+    def cells(content: Content, now: float) -> Row:
+        row: Row = [_name(content)]
+        for column in resource.columns:
+            found = at_path(content, column["jsonPath"])
+            if found is None:
+                row.append(None)
+            elif column.get("type") == "date":
+                row.append(age(found, now))
+            elif column.get("type") in ("integer", "number", "boolean"):
+                row.append(found)
+            else:
+                row.append(str(found))
+        return row
+
+    return Rows(definitions, cells)

@@ -1,0 +1,84 @@
+"""Whether an object keeps the rules of its kind: problems with their fields, in Kubernetes' words.
+
+Types and unknown fields have been looked at before (`schema/`). This is about meaning: names, labels,
+quantities, selectors, references between fields, and what may change after creation. It covers what
+scheduling reads and what people get wrong; a rule that is missing lets an object through that a real server
+would refuse, never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from bayplan.embedded.server import kinds
+from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.statuses import FieldProblem
+from bayplan.embedded.server.validation import others as rules
+from bayplan.embedded.server.validation.custom import custom_problems
+from bayplan.embedded.server.validation.metadata import metadata_problems, metadata_update_problems
+from bayplan.embedded.server.validation.pods import pod_problems, pod_update_problems
+
+Content = dict[str, Any]
+
+_RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
+    kinds.CONFIG_MAPS: rules.config_map_problems,
+    kinds.CUSTOM_RESOURCE_DEFINITIONS: rules.definition_problems,
+    kinds.DAEMON_SETS: rules.workload_problems,
+    kinds.DEPLOYMENTS: rules.workload_problems,
+    kinds.JOBS: rules.job_problems,
+    kinds.LEASES: rules.lease_problems,
+    kinds.NODES: rules.node_problems,
+    kinds.PERSISTENT_VOLUMES: rules.volume_problems,
+    kinds.PERSISTENT_VOLUME_CLAIMS: rules.claim_problems,
+    kinds.PODS: pod_problems,
+    kinds.POD_DISRUPTION_BUDGETS: rules.budget_problems,
+    kinds.PRIORITY_CLASSES: rules.priority_class_problems,
+    kinds.REPLICATION_CONTROLLERS: rules.replication_controller_problems,
+    kinds.REPLICA_SETS: rules.workload_problems,
+    kinds.SECRETS: rules.secret_problems,
+    kinds.SERVICES: rules.service_problems,
+    kinds.STATEFUL_SETS: rules.workload_problems,
+    kinds.STORAGE_CLASSES: rules.storage_class_problems,
+}
+_UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
+    kinds.DAEMON_SETS: rules.workload_update_problems,
+    kinds.DEPLOYMENTS: rules.workload_update_problems,
+    kinds.PODS: pod_update_problems,
+    kinds.PRIORITY_CLASSES: rules.priority_class_update_problems,
+    kinds.REPLICA_SETS: rules.workload_update_problems,
+    kinds.STORAGE_CLASSES: rules.storage_class_update_problems,
+}
+
+
+def new_problems(resource: Resource, content: Content) -> list[FieldProblem]:
+    """What is wrong with an object that is to be created."""
+    return metadata_problems(resource, content) + _rule_problems(resource, content)
+
+
+def update_problems(
+    resource: Resource, content: Content, old: Content, subresource: str
+) -> list[FieldProblem]:
+    """What is wrong with a new version of an object. What has not changed is not looked at again."""
+    problems = metadata_update_problems(content, old)
+    if content["metadata"].get("labels") != old["metadata"].get("labels"):
+        problems += metadata_problems(resource, content)
+    if subresource or _same_rules_apply(content, old):
+        return problems
+    problems += _rule_problems(resource, content)
+    if (update_rule := _UPDATE_RULES.get(resource)) is not None:
+        problems += update_rule(content, old)
+    return problems
+
+
+def _rule_problems(resource: Resource, content: Content) -> list[FieldProblem]:
+    if resource.schema is not None:
+        return custom_problems(content, resource.schema)
+    rule = _RULES.get(resource)
+    return rule(content) if rule is not None else []
+
+
+def _same_rules_apply(content: Content, old: Content) -> bool:
+    """Whether nothing but metadata and status differs."""
+    fields = {*content, *old} - {"metadata", "status"}
+    return all(content.get(field) == old.get(field) for field in fields)

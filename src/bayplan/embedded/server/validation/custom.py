@@ -1,0 +1,184 @@
+"""The rules of custom resources: what their schema says of types, bounds, choices and what must be there.
+
+Rules in CEL, and those that combine schemas (oneOf, anyOf, not), are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from operator import ge, le
+from typing import Any, Final
+
+from bayplan.embedded.server.documents import copied
+from bayplan.embedded.server.patching.identity import identity
+from bayplan.embedded.server.statuses import FieldProblem, invalid_field, required, unsupported
+from bayplan.embedded.server.validation.patterns import PatternError, check_pattern, matches
+
+Content = dict[str, Any]
+Schema = Mapping[str, Any]
+
+_NAMES: Final = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
+_KEYWORDS: Final[dict[str, type]] = {
+    "enum": list,
+    "exclusiveMaximum": bool,
+    "exclusiveMinimum": bool,
+    "maxItems": int,
+    "maxLength": int,
+    "maximum": float,
+    "minItems": int,
+    "minLength": int,
+    "minimum": float,
+    "pattern": str,
+    "properties": dict,
+    "required": list,
+    "type": str,
+}
+_Enums = dict[int, frozenset[Hashable]]
+"""Choices by the identity of their list in the schema: each list is hashed once for each object."""
+_MAX_NAMED_CHOICES: Final = 100
+
+_BOUNDS: Final = (
+    ("minimum", "exclusiveMinimum", "greater than", ge),
+    ("maximum", "exclusiveMaximum", "less than", le),
+)
+
+
+def fill_in(content: Any, schema: Schema) -> None:
+    """Sets what is missing to the schema's defaults, in place."""
+    if isinstance(content, dict):
+        for name, part in (schema.get("properties") or {}).items():
+            if name not in content and part.get("default") is not None:
+                content[name] = copied(part["default"])
+            if name in content:
+                fill_in(content[name], part)
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, dict):
+            for name, part in content.items():
+                if name not in (schema.get("properties") or {}):
+                    fill_in(part, extra)
+    elif isinstance(content, list):
+        for part in content:
+            fill_in(part, schema.get("items") or {})
+
+
+def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
+    """What is wrong with an object by its schema; its metadata has been looked at before."""
+    body = {name: part for name, part in content.items() if name not in ("apiVersion", "kind", "metadata")}
+    properties = {
+        name: part
+        for name, part in (schema.get("properties") or {}).items()
+        if name not in ("apiVersion", "kind", "metadata")
+    }
+    return _problems(body, {**schema, "type": "object", "properties": properties}, "", {})
+
+
+def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
+    """What is wrong with a schema itself: everything in it has to be what it is taken for."""
+    if not isinstance(schema, dict):
+        return [invalid_field(path, _NAMES.get(type(schema), "null"), "must be of type object")]
+    problems = [
+        invalid_field(f"{path}.{name}", _NAMES.get(type(part), "null"), f"must be of type {_NAMES[kind]}")
+        for name, kind in _KEYWORDS.items()
+        if (part := schema.get(name)) is not None
+        and type(part) is not kind
+        and not (kind is float and type(part) is int)
+    ]
+    if problems:
+        return problems
+    try:
+        check_pattern(schema.get("pattern", ""))
+    except PatternError as error:
+        why = f"must be a valid regular expression, but isn't: {error}"
+        problems.append(invalid_field(f"{path}.pattern", schema["pattern"], why))
+    for name, part in (schema.get("properties") or {}).items():
+        problems += schema_problems(part, f"{path}.properties[{name}]")
+    if "items" in schema:
+        problems += schema_problems(schema["items"], f"{path}.items")
+    extra = schema.get("additionalProperties")
+    if extra is not None and not isinstance(extra, bool):
+        problems += schema_problems(extra, f"{path}.additionalProperties")
+    return problems
+
+
+def _problems(content: Any, schema: Schema, path: str, enums: _Enums) -> list[FieldProblem]:
+    if wrong := _type_problem(content, schema, path):
+        return [wrong]
+    problems = []
+    if (choices := schema.get("enum")) and not _is_choice(content, choices, enums):
+        problems.append(unsupported(path, content, [str(choice) for choice in choices[:_MAX_NAMED_CHOICES]]))
+    if isinstance(content, dict):
+        problems += _object_problems(content, schema, path, enums)
+    elif isinstance(content, list):
+        problems += _length_problems(len(content), schema, path, "Items", "items")
+        items = schema.get("items") or {}
+        for i, part in enumerate(content):
+            problems += _problems(part, items, f"{path}[{i}]", enums)
+    elif isinstance(content, str):
+        problems += _length_problems(len(content), schema, path, "Length", "chars long")
+        pattern = schema.get("pattern")
+        if pattern and not matches(pattern, content):
+            problems.append(invalid_field(path, content, f"{path} in body should match '{pattern}'"))
+    elif isinstance(content, int | float) and not isinstance(content, bool):
+        problems += _bound_problems(content, schema, path)
+    return problems
+
+
+def _is_choice(content: Any, choices: list[Any], enums: _Enums) -> bool:
+    known = enums.get(id(choices))
+    if known is None:
+        known = enums[id(choices)] = frozenset(map(identity, choices))
+    return identity(content) in known
+
+
+def _type_problem(content: Any, schema: Schema, path: str) -> FieldProblem | None:
+    wanted = schema.get("type")
+    if content is None or wanted is None or schema.get("x-kubernetes-int-or-string"):
+        return None
+    actual = _NAMES.get(type(content), "null")
+    if actual == wanted or (wanted == "number" and actual == "integer"):
+        return None
+    return invalid_field(path, actual, f'{path} in body must be of type {wanted}: "{actual}"')
+
+
+def _object_problems(content: Content, schema: Schema, path: str, enums: _Enums) -> list[FieldProblem]:
+    prefix = f"{path}." if path else ""
+    problems = [required(f"{prefix}{name}") for name in schema.get("required") or () if name not in content]
+    properties = schema.get("properties") or {}
+    extra = schema.get("additionalProperties")
+    for name, part in content.items():
+        inner = properties.get(name) or (extra if isinstance(extra, dict) else None)
+        if inner is not None:
+            problems += _problems(part, inner, f"{prefix}{name}", enums)
+    return problems
+
+
+def _length_problems(length: int, schema: Schema, path: str, suffix: str, unit: str) -> list[FieldProblem]:
+    least, most = schema.get(f"min{suffix}"), schema.get(f"max{suffix}")
+    if least is not None and length < least:
+        return [invalid_field(path, length, f"{path} in body should have at least {least} {unit}")]
+    if most is not None and length > most:
+        return [invalid_field(path, length, f"{path} in body should have at most {most} {unit}")]
+    return []
+
+
+def _bound_problems(number: float, schema: Schema, path: str) -> list[FieldProblem]:
+    problems = []
+    for name, exclusive, words, holds in _BOUNDS:
+        bound = schema.get(name)
+        if bound is None:
+            continue
+        if schema.get(exclusive):
+            if number == bound or not holds(number, bound):
+                problems.append(invalid_field(path, number, f"{path} in body should be {words} {bound}"))
+        elif not holds(number, bound):
+            problems.append(
+                invalid_field(path, number, f"{path} in body should be {words} or equal to {bound}")
+            )
+    return problems

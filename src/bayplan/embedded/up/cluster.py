@@ -1,0 +1,241 @@
+"""The parts of a cluster, started in order and stopped in reverse.
+
+    API server ─► kinds of one's own ─► controllers, kubelets ─► nodes ─► scheduler
+
+All of them live on one loop. Whoever breaks beyond repair breaks the cluster: `failure` raises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from bayplan.api.documents import Document
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.config import KubeSchedulerConfiguration
+from bayplan.embedded import controllers, kubelets
+from bayplan.embedded.server.embedded import EmbeddedServer
+from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
+from bayplan.embedded.server.kinds import NODES, PODS
+from bayplan.embedded.up.manifests import apply, is_definition, is_node
+from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.framework.plugin_api import Plugin
+from bayplan.metrics import SchedulerMetrics
+from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.tasks import cancel_all, first_to_end
+
+IDLE_SECONDS: Final = 0.5
+"""A cluster is idle when nothing was written for so long, and nothing is in progress."""
+STALLED_SECONDS: Final = 5.0
+"""A cluster that only repeats failed attempts is idle after so long, on top of the longest backoff."""
+LOOK_SECONDS: Final = 0.1
+DISK_LOOK_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """What the cluster is to be like."""
+
+    nodes: int = 0
+    """Nodes to be made, besides those that are there."""
+    port: int = 0
+    """Of the API server; 0 for any that is free."""
+    data_dir: Path | None = None
+    """Where objects are kept; None: nowhere, once the process ends."""
+    salvages: bool = False
+    """Keep what is whole of a damaged data directory, instead of refusing it."""
+    config: KubeSchedulerConfiguration | None = None
+    plugins: Sequence[type[Plugin]] = ()
+    schedules: bool = True
+    stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS
+    """How long containers take to stop, if their pod does not say otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How many there are."""
+
+    nodes: int = 0
+    ready_nodes: int = 0
+    running: int = 0
+    starting: int = 0
+    """Bound, but not running yet."""
+    pending: int = 0
+    """Without a node."""
+    terminating: int = 0
+    """Being deleted."""
+    finished: int = 0
+
+
+class LocalCluster:
+    """A cluster. To be used in an `async with` block."""
+
+    def __init__(self, settings: LocalSettings, outcomes: Outcomes, first: Iterable[Document] = ()) -> None:
+        self._settings = settings
+        self._outcomes = outcomes
+        self._definitions = [document for document in first if is_definition(document)]
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.server = EmbeddedServer(settings.data_dir, port=settings.port, salvages=settings.salvages)
+        self.scheduler: Scheduler | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.server)
+            stack.push_async_callback(self._stop)
+            # A plugin that watches a kind of its own need not find out later that there is one.
+            apply(self.server.api, self._definitions)
+            self._start(self._watch_the_disk(), "disk")
+            self._start_machines()
+            self._make_nodes()
+            if self._settings.schedules:
+                stack.enter_context(self._start_scheduler().watchdog)
+                await self._synced()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def _start_machines(self) -> None:
+        api = self.server.api
+        self._start(controllers.run_all(api), "controllers")
+        self._start(kubelets.run(api, stop_seconds=self._settings.stop_seconds), "kubelets")
+
+    def _make_nodes(self) -> None:
+        """As many as are missing: a cluster that was kept has its nodes already."""
+        api = self.server.api
+        there = {document.key for document in api.documents(NODES)}
+        for node in kubelets.make_nodes(self._settings.nodes):
+            if node["metadata"]["name"] not in there:
+                api.create(NODES, node)
+
+    def _start_scheduler(self) -> Scheduler:
+        settings = self._settings
+        self.scheduler = Scheduler(
+            EmbeddedCluster(self.server.api),
+            settings.config,
+            plugins=settings.plugins,
+            metrics=SchedulerMetrics(),
+            on_decision=self._outcomes.decided,
+            on_binding=self._outcomes.progressed,
+        )
+        self._start(self.scheduler.run(), "scheduler")
+        return self.scheduler
+
+    async def _synced(self) -> None:
+        """Waits until the scheduler knows everything. Raises what breaks before: it would wait for ever."""
+        assert self.scheduler is not None
+        synced = asyncio.ensure_future(self.scheduler.synced())
+        try:
+            await first_to_end([synced, *self._tasks])
+        finally:
+            await cancel_all([synced])
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def _stop(self) -> None:
+        await cancel_all(self._tasks)
+
+    async def _watch_the_disk(self) -> None:
+        """Breaks when what is written can no longer be kept: better no cluster than one that forgets."""
+        while self.server.api.store.failure is None:
+            await asyncio.sleep(DISK_LOOK_SECONDS)
+        raise self.server.api.store.failure
+
+    async def failure(self) -> None:
+        """Waits until a part of the cluster breaks, and raises what it broke with."""
+        await first_to_end(self._tasks)
+
+    # Using it
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its objects outlive it."""
+        return self._settings.data_dir is not None
+
+    async def apply(self, documents: Sequence[Document]) -> int:
+        """Creates objects or changes them. Nodes come first, and are ready before there are pods for them."""
+        nodes = [document for document in documents if is_node(document)]
+        if nodes:
+            apply(self.server.api, nodes)
+            await self.idle()
+        rest = [document for document in documents if not is_node(document)]
+        return len(nodes) + apply(self.server.api, rest)
+
+    def census(self) -> Census:
+        api = self.server.api
+        nodes = [document.record(Node) for document in api.documents(NODES)]
+        counts = dict.fromkeys(("running", "starting", "pending", "terminating", "finished"), 0)
+        for pod in self.pods():
+            counts[_state(pod)] += 1
+        return Census(nodes=len(nodes), ready_nodes=sum(map(_is_ready, nodes)), **counts)
+
+    def pods(self) -> Iterator[Pod]:
+        for document in self.server.api.documents(PODS):
+            yield document.record(Pod)
+
+    @property
+    def scheduler_names(self) -> Collection[str]:
+        """The values of `schedulerName` that are scheduled here."""
+        return () if self.scheduler is None else self.scheduler.core.frameworks.keys()
+
+    async def idle(self) -> None:
+        """Waits until every pod is scheduled or unschedulable, and nothing else is in progress.
+
+        A pod whose attempts keep failing (a plugin raises, a gang never gets together) is tried again for
+        ever. It does not count once nothing has come of that for longer than the longest backoff.
+        """
+        loop = asyncio.get_running_loop()
+        store = self.server.api.store
+        version, written = store.version, loop.time()
+        census, changed = self.census(), loop.time()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            before, census = census, self.census()
+            if census != before or self._is_starting_something(census):
+                changed = loop.time()
+            if store.version != version or self._is_busy(census):
+                version, written = store.version, loop.time()
+            if loop.time() - written >= IDLE_SECONDS or loop.time() - changed >= self._stalled_seconds:
+                return
+
+    @property
+    def _stalled_seconds(self) -> float:
+        longest = 0 if self.scheduler is None else self.scheduler.config.pod_max_backoff_seconds
+        return longest + STALLED_SECONDS
+
+    def _is_starting_something(self, census: Census) -> bool:
+        """Whether a change is to be expected, other than from repeating what failed before."""
+        if census.terminating or census.starting:
+            return True
+        return self._outcomes.is_binding_for_the_first_time()
+
+    def _is_busy(self, census: Census) -> bool:
+        if census.terminating or census.starting:
+            return True
+        if self.scheduler is None:
+            return False
+        context = self.scheduler.context
+        counts = context.queue.counts()
+        return bool(counts.active or counts.backoff or context.queue.in_flight_counts() or len(context.tasks))
+
+
+def _state(pod: Pod) -> str:
+    if pod.is_terminating:
+        return "terminating"
+    if pod.status.phase in ("Succeeded", "Failed"):
+        return "finished"
+    if not pod.spec.node_name:
+        return "pending"
+    return "running" if pod.status.phase == "Running" else "starting"
+
+
+def _is_ready(node: Node) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)

@@ -1,0 +1,156 @@
+"""The pods of a cluster, by what the scheduler made of them: bound, waiting, rejected, unschedulable.
+
+The API server says which pods there are and which have a node; `Outcomes` adds reasons and times. Identical
+pods with the same outcome share a row, so that a Deployment of a hundred is a line and not a hundred.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from rich.text import Text
+
+from bayplan.api.pod import Pod
+from bayplan.embedded.up.outcomes import Outcome, Outcomes, State
+
+MAX_NODES_NAMED: Final = 3
+"""Nodes of a group that are named."""
+MAX_COLUMN: Final = 48
+"""Characters for a column; a longer text is shown whole, and pushes the rest of its line to the right."""
+INDENT: Final = "  "
+
+_STYLES: Final = {
+    State.BOUND: "green",
+    State.WAITING: "cyan",
+    State.REJECTED: "yellow",
+    State.ERROR: "red",
+    State.UNSCHEDULABLE: "yellow",
+    State.PENDING: "dim",
+}
+_GATED: Final = "scheduling gates: {gates}"
+_OTHER_SCHEDULER: Final = "schedulerName is {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A pod, or identical pods with the same outcome."""
+
+    time: float
+    """Of the latest of them."""
+    pods: str
+    nodes: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """All pods in one state, the latest first."""
+
+    state: State
+    pods: int
+    rows: Sequence[Row]
+
+    @property
+    def title(self) -> Text:
+        pods = f"{self.pods:,} pod{'' if self.pods == 1 else 's'}"
+        return Text.assemble((self.state.value, f"bold {_STYLES[self.state]}"), f": {pods}")
+
+
+class Report:
+    """Makes sections from pods. It remembers what pods look like, so that each is encoded only once."""
+
+    def __init__(self, outcomes: Outcomes, schedulers: Iterable[str] = ()) -> None:
+        self._outcomes = outcomes
+        self._schedulers = frozenset(schedulers)
+        self._looks: dict[str, object] = {}
+
+    def sections(self, pods: Iterable[Pod]) -> list[Section]:
+        """The states that some pod is in, in the order of `State`."""
+        groups: dict[tuple[object, ...], list[Outcome]] = {}
+        looks: dict[str, object] = {}
+        for pod in pods:
+            if pod.is_terminating or pod.is_finished:
+                continue
+            look = looks[pod.uid] = self._looks.get(pod.uid) or _look(pod)
+            outcome = self._outcome(pod)
+            # Of bound pods the reasons differ though nothing else does: the best of 9 nodes, then of 8.
+            reason = "" if outcome.state is State.BOUND else outcome.reason
+            groups.setdefault((outcome.state, pod.namespace, look, reason), []).append(outcome)
+        self._looks = looks
+        sections = []
+        for state in State:
+            found = [group for key, group in groups.items() if key[0] is state]
+            if found:
+                rows = sorted(map(_row, found), key=lambda row: (-row.time, row.pods))
+                sections.append(Section(state, sum(map(len, found)), rows))
+        return sections
+
+    def _outcome(self, pod: Pod) -> Outcome:
+        known = self._outcomes.get(pod.uid)
+        if pod.spec.node_name:
+            if known is not None and known.state is State.BOUND:
+                return known
+            return Outcome(pod.key, pod.uid, State.BOUND, pod.spec.node_name, "", _bound_at(pod))
+        if known is not None and known.state is not State.BOUND:
+            return known
+        created = pod.metadata.creation_timestamp
+        return Outcome(
+            pod.key, pod.uid, State.PENDING, "", self._why_pending(pod), created.timestamp() if created else 0
+        )
+
+    def _why_pending(self, pod: Pod) -> str:
+        if pod.spec.scheduling_gates:
+            return _GATED.format(gates=", ".join(gate.name for gate in pod.spec.scheduling_gates))
+        if self._schedulers and pod.spec.scheduler_name not in self._schedulers:
+            return _OTHER_SCHEDULER.format(name=pod.spec.scheduler_name)
+        return ""
+
+
+def lines(section: Section) -> list[Text]:
+    """The rows of a section, each on one line however long its reason is."""
+    pods = min(max((len(row.pods) for row in section.rows), default=0), MAX_COLUMN)
+    nodes = min(max((len(row.nodes) for row in section.rows), default=0), MAX_COLUMN)
+    style = _STYLES[section.state]
+    return [
+        Text.assemble(
+            INDENT,
+            (clock(row.time), "dim"),
+            f"  {row.pods:<{pods}}  ",
+            *([(f"{row.nodes:<{nodes}}  ", style)] if nodes else []),
+            row.reason,
+        )
+        for row in section.rows
+    ]
+
+
+def clock(seconds: float) -> str:
+    """A moment as a clock on the wall shows it; empty where it is not known."""
+    return time.strftime("%H:%M:%S", time.localtime(seconds)) if seconds else " " * 8
+
+
+def _look(pod: Pod) -> object:
+    """Equal for identical pods: those of one controller, or with the same spec."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            return owner.uid
+    return hash(msgspec.json.encode(msgspec.structs.replace(pod.spec, node_name="")))
+
+
+def _row(group: Sequence[Outcome]) -> Row:
+    latest = max(group, key=lambda outcome: outcome.time)
+    first = min(outcome.pod for outcome in group)
+    more = f" and {len(group) - 1:,} more" if len(group) > 1 else ""
+    nodes = list(dict.fromkeys(outcome.node for outcome in group if outcome.node))
+    left = f" +{len(nodes) - MAX_NODES_NAMED:,}" if len(nodes) > MAX_NODES_NAMED else ""
+    return Row(latest.time, first + more, " ".join(sorted(nodes)[:MAX_NODES_NAMED]) + left, latest.reason)
+
+
+def _bound_at(pod: Pod) -> float:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.last_transition_time is not None:
+            return condition.last_transition_time.timestamp()
+    return 0.0

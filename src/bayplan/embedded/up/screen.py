@@ -1,0 +1,233 @@
+"""What is shown of a cluster: a page that keeps up with it on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from bayplan.embedded.up.cluster import Census, LocalCluster
+from bayplan.embedded.up.outcomes import Outcome, Outcomes, State
+from bayplan.embedded.up.report import Report, Section, clock, lines
+from bayplan.embedded.up.terminal import Page, rows
+
+REFRESH_SECONDS: Final = 0.5
+MAX_SHARE: Final = 0.1
+"""Of the time that making the page may take: on a large cluster it is made less often."""
+MIN_BOUND_ROWS: Final = 5
+"""Kept for bound pods, however many others there are."""
+MAX_LOG_LINES: Final = 100
+LOG_LINES_SHOWN: Final = 3
+MAX_ROWS_IN_SUMMARY: Final = 20
+REPEAT_SECONDS: Final = 10.0
+"""A pod's reason that keeps changing is printed no more often than this."""
+MAX_REMEMBERED: Final = 20_000
+
+PLAIN_WIDTHS: Final = (14, 32, 12)
+"""Columns of state, pod and node in plain lines."""
+
+
+def heading(cluster: LocalCluster, kubeconfig: str) -> list[str]:
+    """Where the cluster is, and how it is used."""
+    return [f"● embedded control plane on {cluster.server.url}   kubeconfig: {kubeconfig}"]
+
+
+def hints(kubeconfig: str) -> list[str]:
+    return [
+        f"Try:  kubectl --kubeconfig {kubeconfig} get pods -A -o wide",
+        f"      kubectl --kubeconfig {kubeconfig} describe pod NAME",
+    ]
+
+
+def in_numbers(census: Census) -> str:
+    """`12 nodes · pods: 22 running, 1 pending`"""
+    nodes = f"{census.nodes:,} node{'' if census.nodes == 1 else 's'}"
+    if census.ready_nodes != census.nodes:
+        nodes += f" ({census.ready_nodes:,} ready)"
+    parts = [
+        f"{count:,} {word}"
+        for word, count in (
+            ("running", census.running),
+            ("starting", census.starting),
+            ("pending", census.pending),
+            ("terminating", census.terminating),
+            ("finished", census.finished),
+        )
+        if count
+    ]
+    return f"{nodes} · pods: {', '.join(parts) or 'none'}"
+
+
+def in_a_line(outcome: Outcome) -> str:
+    """An outcome for files and pipes."""
+    state, pod, node = PLAIN_WIDTHS
+    return (
+        f"{clock(outcome.time)}  {outcome.state.label:<{state}} {outcome.pod:<{pod}} "
+        f"{outcome.node or '–':<{node}} {outcome.reason}"
+    )
+
+
+class PlainLines:
+    """A line for each outcome, for files and pipes. A pod that is tried again and again gets few of them."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._printed: dict[tuple[str, State], Outcome] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Takes the line of an outcome, unless it would say what one before it said."""
+        key = (outcome.uid, outcome.state)
+        before = self._printed.get(key)
+        if before is not None and (
+            before.reason == outcome.reason or outcome.time - before.time < REPEAT_SECONDS
+        ):
+            return
+        if before is None and len(self._printed) >= MAX_REMEMBERED:
+            del self._printed[next(iter(self._printed))]
+        self._printed[key] = outcome
+        self._lines.append(in_a_line(outcome))
+
+    def take(self) -> list[str]:
+        """The lines that were added since the last time."""
+        taken, self._lines = self._lines, []
+        return taken
+
+
+class LogLines(logging.Handler):
+    """Keeps log messages while the terminal shows a page, on which they would be written otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: deque[str] = deque(maxlen=MAX_LOG_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f"{record.levelname} {record.name}: {record.getMessage()}"
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            text += f": {record.exc_info[1]!r}"
+        if not self.kept or self.kept[-1] != text:
+            self.kept.append(text)
+
+
+class Screen:
+    """A live view on a terminal, until it is cancelled."""
+
+    def __init__(
+        self,
+        console: Console,
+        cluster: LocalCluster,
+        outcomes: Outcomes,
+        kubeconfig: str,
+        log: LogLines | None = None,
+    ) -> None:
+        self._console = console
+        self._cluster = cluster
+        self._outcomes = outcomes
+        self._kubeconfig = kubeconfig
+        self._log = LogLines() if log is None else log
+        self._report = Report(outcomes, cluster.scheduler_names)
+
+    async def run(self) -> None:
+        """Draws the page whenever the cluster or the size of the terminal changes."""
+        loop = asyncio.get_running_loop()
+        resized = asyncio.Event()
+        loop.add_signal_handler(signal.SIGWINCH, resized.set)
+        try:
+            with Page(self._console) as page:
+                while True:
+                    since = loop.time()
+                    page.draw(self.view(*page.size))
+                    pause = max(REFRESH_SECONDS, (loop.time() - since) / MAX_SHARE)
+                    resized.clear()
+                    try:
+                        await asyncio.wait_for(resized.wait(), pause)
+                    except TimeoutError:
+                        continue
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
+
+    def view(self, width: int, height: int) -> list[Text]:
+        """Everything as it is now, for a terminal of this size."""
+        log = list(self._log.kept)[-LOG_LINES_SHOWN:]
+        top = [*self._head(), Text()]
+        bottom = [
+            Text(),
+            *(Text(line[: width - 1], style="red") for line in log),
+            *(Text(line, style="dim") for line in (*hints(self._kubeconfig), "Ctrl-C stops the cluster.")),
+        ]
+        room = height - sum(rows(line, width) for line in (*top, *bottom))
+        sections = self._report.sections(self._cluster.pods())
+        page = [*top, *fitted(sections, width, room), *bottom]
+        while sum(rows(line, width) for line in page) > height and len(page) > 1:
+            page.pop()
+        return page
+
+    def summary(self) -> list[str]:
+        """What is left on the terminal, or at the end of a file, when the cluster is gone."""
+        sections = self._report.sections(self._cluster.pods())
+        if not self._console.is_terminal:
+            sections = [section for section in sections if section.state is not State.BOUND]
+        shown: list[str] = []
+        for section in sections:
+            shown.append(section.title.plain)
+            found = lines(section)
+            shown += [line.plain.rstrip() for line in found[:MAX_ROWS_IN_SUMMARY]]
+            if len(found) > MAX_ROWS_IN_SUMMARY:
+                shown.append(_more(len(found) - MAX_ROWS_IN_SUMMARY).plain)
+        return [*shown, f"● {in_numbers(self._cluster.census())}"]
+
+    def _head(self) -> list[Text]:
+        counted = f"{self._outcomes.scheduled:,} scheduled, {self._outcomes.failed:,} failed attempts"
+        return [
+            *(Text(line, style="bold") for line in heading(self._cluster, self._kubeconfig)),
+            Text(f"● {in_numbers(self._cluster.census())} · {counted}"),
+        ]
+
+
+def fitted(sections: Sequence[Section], width: int, room: int) -> list[Text]:
+    """As much of the sections as fits into so many rows. Bound pods get what the others leave."""
+    bound = [section for section in sections if section.state is State.BOUND]
+    others = [section for section in sections if section.state is not State.BOUND]
+    kept = min(MIN_BOUND_ROWS, 1 + len(bound[0].rows)) if bound else 0
+    parts: list[Text] = []
+    left = room - kept
+    for number, section in enumerate(others):
+        part = _fitted(section, width, left // (len(others) - number))
+        left -= sum(rows(line, width) for line in part)
+        parts += part
+    for section in bound:
+        parts = [*_fitted(section, width, left + kept), *parts]
+    return parts
+
+
+def _fitted(section: Section, width: int, room: int) -> list[Text]:
+    """The title and as many rows as there is room for; the first one is cut if it alone is too long."""
+    if room < 1:
+        return []
+    shown, used = [section.title], 1
+    found = lines(section)
+    for number, line in enumerate(found):
+        after = len(found) - number - 1
+        space = room - used - (after > 0)
+        if rows(line, width) > space:
+            if number == 0 and space > 0:
+                line.truncate(space * width, overflow="ellipsis")
+                shown.append(line)
+                used += space
+            else:
+                after += 1
+            if after and used < room:
+                shown.append(_more(after))
+            break
+        shown.append(line)
+        used += rows(line, width)
+    return shown
+
+
+def _more(count: int) -> Text:
+    return Text(f"  … and {count:,} more", style="dim")

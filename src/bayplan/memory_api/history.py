@@ -1,0 +1,164 @@
+"""What happened lately to the objects of one kind, and those who watch it.
+
+A watcher is a cursor into the history and nothing more: it costs no memory, however slow it is, and an event
+is stored once for all of them. The history is a ring: it forgets its older half when it is full. Who still
+wanted that is told so (410) and has to list again, as with a real API server.
+
+A watcher that wakes up gets all that happened since: the price of a task switch is paid for each batch, not
+for each event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from bayplan.cluster_api import ObjectT, WatchEvent
+from bayplan.memory_api import api_errors
+
+
+class Versioned(Protocol):
+    """Something that happened at a resourceVersion."""
+
+    @property
+    def resource_version(self) -> str: ...
+
+
+EventT = TypeVar("EventT", bound=Versioned)
+
+
+class History(Generic[EventT]):
+    """The events of one kind, oldest first, in the order of their resourceVersions."""
+
+    compacted: int
+    """What happened up to this resourceVersion may be forgotten."""
+
+    def __init__(
+        self,
+        size: int,
+        compacted: int = 0,
+        *,
+        size_of: Callable[[EventT], int] = lambda _: 0,
+        max_bytes: int = 0,
+    ) -> None:
+        self.compacted = compacted
+        self._size = size
+        self._size_of = size_of
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._events: list[EventT] = []
+        self._forgotten = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def append(self, event: EventT) -> None:
+        events = self._events
+        events.append(event)
+        if self._waiting:
+            self._wake()
+        self._bytes += self._size_of(event)
+        if len(events) >= 2 * self._size:
+            self._forget(self._size)
+        elif self._bytes > 2 * self._max_bytes:
+            self._forget_bytes()
+
+    @property
+    def last(self) -> EventT | None:
+        return self._events[-1] if self._events else None
+
+    def before_last(self, count: int) -> EventT | None:
+        """The event that `count` others have followed; None where it is forgotten."""
+        return self._events[-1 - count] if len(self._events) > count else None
+
+    def compact(self, version: int) -> None:
+        """Forgets everything; `version` is the current resourceVersion."""
+        self._forget(len(self._events))
+        self.compacted = version
+
+    def position_after(self, version: int) -> int:
+        """The cursor of one who knows everything up to a resourceVersion.
+
+        Raises:
+            GoneError: what followed has been forgotten.
+        """
+        if version < self.compacted:
+            raise api_errors.too_old(str(version), self.compacted)
+        return self._forgotten + bisect_right(self._events, version, key=_version_of)
+
+    def read(self, cursor: int) -> Sequence[EventT] | None:
+        """All events from the cursor on; None where some of them have been forgotten."""
+        index = cursor - self._forgotten
+        return self._events[index:] if index >= 0 else None
+
+    async def changed(self) -> None:
+        """Waits for the next event."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _forget_bytes(self) -> None:
+        """Forgets what is beyond the younger `max_bytes`; the latest event stays."""
+        left, count = self._bytes, 0
+        for event in self._events[:-1]:
+            if left <= self._max_bytes:
+                break
+            left -= self._size_of(event)
+            count += 1
+        self._forget(count)
+
+    def _forget(self, count: int) -> None:
+        if count:
+            self._bytes -= sum(map(self._size_of, self._events[:count]))
+            self.compacted = _version_of(self._events[count - 1])
+            self._forgotten += count
+            del self._events[:count]
+
+
+def _version_of(event: Versioned) -> int:
+    return int(event.resource_version)
+
+
+class Watch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):
+    """One watcher's way through a history. It never ends by itself."""
+
+    def __init__(
+        self, history: History[WatchEvent[ObjectT]], resource_version: str, position: Callable[[str], int]
+    ) -> None:
+        self._history = history
+        self._version = resource_version
+        self._position = position
+        self._cursor = -1
+        self._over = False
+
+    async def __anext__(self) -> Sequence[WatchEvent[ObjectT]]:
+        if self._over:
+            raise StopAsyncIteration
+        if self._cursor < 0:
+            self._cursor = self._start()
+        history = self._history
+        while not (batch := history.read(self._cursor)):
+            if batch is None:
+                self._over = True
+                raise api_errors.too_old(self._version, history.compacted)
+            await history.changed()
+        self._cursor += len(batch)
+        self._version = batch[-1].resource_version
+        return batch
+
+    def _start(self) -> int:
+        """Nothing is refused before somebody asks, as with a server that has to be asked over a network."""
+        self._over = True
+        cursor = self._position(self._version)
+        self._over = False
+        return cursor

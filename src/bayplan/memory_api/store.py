@@ -1,0 +1,316 @@
+"""API objects in memory, with everything a scheduler needs of an API server, in its own process.
+
+`MemoryStore` keeps the objects and says what happened to them. It is plain synchronous code without a loop:
+replays, benchmarks and tests drive it directly. `memory.py` shows the same store to the scheduler.
+
+Objects are taken as they are: defaults and admission (`bayplan.api`) are the caller's business, there are no
+finalizers, and an update replaces the status too. What makes it an API server is kept exactly: one counter
+for all resourceVersions, conflicts, uids, graceful deletion, the rules of binding, the order of events.
+
+Neighbours: `history.py` for watches, `pod_writes.py` for what a write makes of a pod, `api_errors.py` for the
+texts.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Generic
+
+from msgspec.structs import replace
+
+from bayplan.api.go_values import GoValueError, parse_uint
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
+from bayplan.cluster_api import Change, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.memory_api import api_errors
+from bayplan.memory_api.history import History, Watch
+from bayplan.memory_api.kubelet import Kubelet
+from bayplan.memory_api.pod_writes import RUNNING, bound_status, grace_period, initial_status, patched_status
+
+DEFAULT_HISTORY: Final = 50_000
+"""Events that are remembered for each kind, at least: more than any driver makes before watchers wake up."""
+
+_COUNTS_GENERATIONS: Final = frozenset(
+    (Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet)
+)
+"""The kinds of which the API server counts the changes of the spec."""
+
+_NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""What names are generated from: no vowels, and nothing that looks like something else."""
+
+_ADDED: Final = Change.ADDED
+_MODIFIED: Final = Change.MODIFIED
+_DELETED: Final = Change.DELETED
+
+
+class _Table(Generic[ObjectT]):
+    """The objects of one kind by (namespace, name), and what happened to them."""
+
+    __slots__ = ("history", "kind", "objects")
+
+    def __init__(self, kind: type[ObjectT], history: History[WatchEvent[ObjectT]]) -> None:
+        self.kind = kind
+        self.objects: dict[tuple[str, str], ObjectT] = {}
+        self.history = history
+
+    def find(self, name: str, namespace: str) -> ObjectT:
+        try:
+            return self.objects[namespace, name]
+        except KeyError:
+            raise api_errors.not_found(self.kind, name) from None
+
+
+class MemoryStore:
+    """All objects of a cluster.
+
+    Time is wall time in seconds since the epoch, from `clock`; what is stored has whole seconds, as on the
+    wire. Uids come from a counter and the seed: the same writes give the same objects. With a `kubelet`, pods
+    that run are deleted gracefully; without, everything is gone at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        seed: int = 0,
+        history: int = DEFAULT_HISTORY,
+        kubelet: Kubelet | None = None,
+    ) -> None:
+        self.kubelet = kubelet
+        self._clock = clock
+        self._second = -1
+        self._moment = datetime.fromtimestamp(0, UTC)
+        self._random = random.Random(seed)
+        self._uid_prefix = f"{self._random.getrandbits(32):08x}-0000-4000-8000-"
+        self._uids = 0
+        self._version = 0
+        self._compacted = 0
+        self._history = history
+        self._tables: dict[type[Object], _Table[Any]] = {}
+        self._pods: _Table[Pod] = self._table(Pod)
+
+    @property
+    def resource_version(self) -> str:
+        """The version of the last write."""
+        return str(self._version)
+
+    def last_version(self, kind: type[Object]) -> str:
+        """The version of the last change of a kind; empty where there was none."""
+        last = self._table(kind).history.last
+        return "" if last is None else last.resource_version
+
+    def now(self) -> datetime:
+        """The time that is written into objects."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second = second
+            self._moment = datetime.fromtimestamp(second, UTC)
+        return self._moment
+
+    # Reading
+
+    def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
+        return self._table(kind).find(name, namespace)
+
+    def list(self, kind: type[ObjectT]) -> Sequence[ObjectT]:
+        """All objects of a kind in the order of their keys, finished pods included."""
+        table = self._table(kind)
+        return [table.objects[key] for key in sorted(table.objects, key="/".join)]
+
+    def watch(self, kind: type[ObjectT], resource_version: str) -> Watch[ObjectT]:
+        """Changes after a resourceVersion, in batches. A pod that finishes is seen as deleted."""
+        history = self._table(kind).history
+
+        def position(text: str) -> int:
+            try:
+                version = parse_uint(text)
+            except GoValueError as error:
+                raise api_errors.not_a_version(text) from error
+            if version > self._version:
+                raise api_errors.too_new(version, self._version)
+            return history.position_after(version)
+
+        return Watch(history, resource_version, position)
+
+    def send_bookmarks(self) -> None:
+        """Tells all watchers how far they are, of kinds to which nothing happens too."""
+        version = self.resource_version
+        for table in self._tables.values():
+            last = table.history.last
+            if last is None or last.resource_version != version:
+                table.history.append(WatchEvent(Change.BOOKMARK, None, version))
+
+    def compact(self) -> None:
+        """Forgets all history: who watches has what is there, everyone else must list."""
+        self._compacted = self._version
+        for table in self._tables.values():
+            table.history.compact(self._version)
+
+    # Writing
+
+    def create(self, item: ObjectT) -> ObjectT:
+        """Adds an object, and returns it with its uid, resourceVersion, generation and time of creation."""
+        kind = type(item)
+        table = self._table(kind)
+        meta = item.metadata
+        name = meta.name or self._generate_name(table, meta)
+        key = (meta.namespace, name)
+        if key in table.objects:
+            raise api_errors.already_exists(kind, name)
+        now = self.now()
+        self._uids += 1
+        version = self._next_version()
+        meta = replace(
+            meta,
+            name=name,
+            uid=f"{self._uid_prefix}{self._uids:012x}",
+            resource_version=version,
+            generation=1 if kind in _COUNTS_GENERATIONS else 0,
+            creation_timestamp=now,
+            deletion_timestamp=None,
+        )
+        if isinstance(item, Pod):
+            item = replace(item, metadata=meta, status=initial_status(item, now))
+        else:
+            item = replace(item, metadata=meta)
+        table.objects[key] = item
+        if not is_hidden(item):
+            table.history.append(WatchEvent(_ADDED, item, version))
+        return item
+
+    def update(self, item: ObjectT) -> ObjectT:
+        """Replaces an object, status included, and returns it as stored. Nothing new is no write.
+
+        An item without a resourceVersion replaces whatever is there.
+        """
+        kind = type(item)
+        table = self._table(kind)
+        meta = item.metadata
+        old = table.find(meta.name, meta.namespace)
+        known = old.metadata
+        if meta.uid and meta.uid != known.uid:
+            raise api_errors.another_uid(kind, old, meta.uid)
+        if meta.resource_version and meta.resource_version != known.resource_version:
+            raise api_errors.changed_since(kind, meta.name)
+        if isinstance(item, Pod) and isinstance(old, Pod) and item.spec.node_name != old.spec.node_name:
+            raise api_errors.moved(item)
+        new_spec = kind in _COUNTS_GENERATIONS and item.spec != old.spec  # type: ignore[attr-defined]  # those have one
+        meta = replace(
+            meta,
+            uid=known.uid,
+            resource_version=known.resource_version,
+            generation=known.generation + new_spec,
+            creation_timestamp=known.creation_timestamp,
+            deletion_timestamp=known.deletion_timestamp,
+        )
+        item = replace(item, metadata=meta)
+        return old if item == old else self._replace(table, old, item)
+
+    def delete(
+        self,
+        kind: type[Object],
+        name: str,
+        namespace: str = "",
+        *,
+        grace_period_seconds: int | None = None,
+        uid: str = "",
+    ) -> None:
+        """Removes an object; a pod that runs is only marked, if there is a kubelet to finish it."""
+        table = self._table(kind)
+        old = table.find(name, namespace)
+        if uid and uid != old.metadata.uid:
+            raise api_errors.another_uid(kind, old, uid)
+        if isinstance(old, Pod) and self.kubelet is not None:
+            period = grace_period(old, grace_period_seconds)
+            if period:
+                self._terminate(old, period, self.kubelet)
+                return
+        del table.objects[namespace, name]
+        version = self._next_version()
+        if not is_hidden(old):
+            gone = replace(old, metadata=replace(old.metadata, resource_version=version))
+            table.history.append(WatchEvent(_DELETED, gone, version))
+
+    def bind(self, name: str, namespace: str, node_name: str, *, uid: str = "") -> Pod:
+        """Assigns a pod to a node, which need not exist."""
+        pod = self._pods.find(name, namespace)
+        refusal = api_errors.binding_refusal(pod, uid)
+        if refusal is not None:
+            raise refusal
+        spec = replace(pod.spec, node_name=node_name)
+        bound = replace(pod, spec=spec, status=bound_status(pod.status, self.now()))
+        return self._replace(self._pods, pod, bound)
+
+    def patch_pod_status(self, name: str, namespace: str, patch: PodStatusPatch, *, uid: str = "") -> Pod:
+        """Changes a pod's condition or nomination. Nothing new is no write."""
+        pod = self._pods.find(name, namespace)
+        if uid and uid != pod.uid:
+            raise api_errors.patched_uid(pod, uid)
+        return self._set_status(pod, patched_status(pod.status, patch, self.now()))
+
+    def set_pod_running(self, name: str, namespace: str, start_time: datetime | None = None) -> Pod:
+        """What a kubelet says when it has started a pod."""
+        pod = self._pods.find(name, namespace)
+        start_time = start_time or self.now()
+        return self._set_status(pod, replace(pod.status, phase=RUNNING, start_time=start_time))
+
+    def set_pod_phase(self, name: str, namespace: str, phase: str) -> Pod:
+        """What a kubelet says when a pod has ended: Succeeded or Failed."""
+        pod = self._pods.find(name, namespace)
+        return self._set_status(pod, replace(pod.status, phase=phase))
+
+    def _set_status(self, pod: Pod, status: PodStatus) -> Pod:
+        if status is pod.status or status == pod.status:
+            return pod
+        return self._replace(self._pods, pod, replace(pod, status=status))
+
+    def _terminate(self, pod: Pod, period: int, kubelet: Kubelet) -> None:
+        if pod.metadata.deletion_timestamp is not None:
+            return
+        meta = replace(
+            pod.metadata,
+            generation=pod.metadata.generation + 1,
+            deletion_timestamp=self.now() + timedelta(seconds=period),
+        )
+        kubelet(self, self._replace(self._pods, pod, replace(pod, metadata=meta)), period)
+
+    def _replace(self, table: _Table[ObjectT], old: ObjectT, new: ObjectT) -> ObjectT:
+        """Stores a new version of an object, and tells those who watch what it looks like to them."""
+        version = self._next_version()
+        meta = new.metadata
+        new = replace(new, metadata=replace(meta, resource_version=version))
+        table.objects[meta.namespace, meta.name] = new
+        if is_hidden(new):
+            if not is_hidden(old):
+                seen = replace(old, metadata=replace(old.metadata, resource_version=version))
+                table.history.append(WatchEvent(_DELETED, seen, version))
+        else:
+            table.history.append(WatchEvent(_ADDED if is_hidden(old) else _MODIFIED, new, version))
+        return new
+
+    def _table(self, kind: type[ObjectT]) -> _Table[ObjectT]:
+        table = self._tables.get(kind)
+        if table is None:
+            table = self._tables[kind] = _Table(kind, History(self._history, self._compacted))
+        return table
+
+    def _next_version(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    def _generate_name(self, table: _Table[Any], meta: ObjectMeta) -> str:
+        if not meta.generate_name:
+            raise api_errors.nameless(table.kind)
+        while True:
+            name = meta.generate_name + "".join(self._random.choices(_NAME_SUFFIX, k=5))
+            if (meta.namespace, name) not in table.objects:
+                return name
+
+
+def is_hidden(item: Object) -> bool:
+    """Whether schedulers are not shown the object: pods that have finished."""
+    return isinstance(item, Pod) and item.status.phase in ("Succeeded", "Failed")

@@ -1,0 +1,166 @@
+"""Garbage collection and the deletion of namespaces: what goes with what, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.embedded.server.deletion import DeleteOptions
+from bayplan.embedded.server.kinds import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    REPLICA_SETS,
+    SECRETS,
+)
+from bayplan.embedded.server.statuses import RefusalError
+from tests.embedded.controllers.world import World, in_world, template, workload
+
+
+def owner(world: World, name: str, *, blocks: bool = False) -> dict[str, object]:
+    content = world.get(CONFIG_MAPS, name)
+    meta = content["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": meta["name"], "uid": meta["uid"]}
+    return {**reference, "blockOwnerDeletion": True} if blocks else reference
+
+
+@pytest.mark.parametrize("propagation", [None, "Background", "Foreground"])
+def test_all_that_a_deployment_made_goes_with_it(propagation: str | None) -> None:
+    async def test(world: World) -> None:
+        world.create(DEPLOYMENTS, "web", workload(replicas=3))
+        await world.settle()
+        world.api.delete(DEPLOYMENTS, "web", "default", DeleteOptions(propagation=propagation))
+        await world.settle()
+        assert (world.names(DEPLOYMENTS) == ["web"]) is (propagation == "Foreground")
+        await world.after(31)
+        assert (world.names(DEPLOYMENTS), world.names(REPLICA_SETS), world.names(PODS)) == ([], [], [])
+
+    in_world(test)
+
+
+def test_orphans_stay_and_a_new_deployment_of_the_kind_takes_them_over() -> None:
+    async def test(world: World) -> None:
+        world.create(DEPLOYMENTS, "web", workload(replicas=2))
+        await world.settle()
+        pods, sets = world.names(PODS), world.names(REPLICA_SETS)
+        world.api.delete(DEPLOYMENTS, "web", "default", DeleteOptions(propagation="Orphan"))
+        await world.settle()
+        assert world.names(DEPLOYMENTS) == []
+        assert world.names(PODS) == pods
+        world.create(DEPLOYMENTS, "web", workload(replicas=2))
+        await world.settle()
+        assert (world.names(PODS), world.names(REPLICA_SETS)) == (pods, sets)
+
+    in_world(test)
+
+
+def test_an_object_with_two_owners_stays_until_both_are_gone() -> None:
+    async def test(world: World) -> None:
+        for name in ("first", "second"):
+            world.create(CONFIG_MAPS, name)
+        owners = [owner(world, "first"), owner(world, "second")]
+        world.create(SECRETS, "child", ownerReferences=owners)
+        await world.settle()
+        world.api.delete(CONFIG_MAPS, "first", "default")
+        await world.settle()
+        (left,) = world.get(SECRETS, "child")["metadata"]["ownerReferences"]
+        assert left["name"] == "second"
+        world.api.delete(CONFIG_MAPS, "second", "default")
+        await world.settle()
+        assert world.names(SECRETS) == []
+
+    in_world(test)
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_in_the_foreground_the_owner_waits_for_those_that_block_it(blocks: bool) -> None:
+    async def test(world: World) -> None:
+        world.create(CONFIG_MAPS, "parent")
+        reference = owner(world, "parent", blocks=blocks)
+        world.create(SECRETS, "child", ownerReferences=[reference], finalizers=["example.com/wait"])
+        await world.settle()
+        world.api.delete(CONFIG_MAPS, "parent", "default", DeleteOptions(propagation="Foreground"))
+        await world.settle()
+        assert ("parent" in world.names(CONFIG_MAPS)) is blocks
+        world.change(SECRETS, "child", metadata={"finalizers": None})
+        await world.settle()
+        assert world.names(SECRETS) == []
+        assert "parent" not in world.names(CONFIG_MAPS)
+
+    in_world(test)
+
+
+@pytest.mark.parametrize(
+    ("uid", "kind", "stays"),
+    [
+        pytest.param("gone", "ConfigMap", False, id="an owner that was never there, or another of its name"),
+        pytest.param("gone", "Unheard", True, id="an owner of a kind that nobody serves"),
+    ],
+)
+def test_an_object_is_created_whose_owner_is_not_there(uid: str, kind: str, stays: bool) -> None:
+    async def test(world: World) -> None:
+        reference = {"apiVersion": "v1", "kind": kind, "name": "parent", "uid": uid}
+        world.create(CONFIG_MAPS, "parent")
+        world.create(SECRETS, "child", ownerReferences=[reference])
+        await world.settle()
+        assert world.names(SECRETS) == (["child"] if stays else [])
+
+    in_world(test)
+
+
+def test_custom_resources_can_own_and_be_owned_also_after_their_definition_was_replaced() -> None:
+    async def test(world: World) -> None:
+        names = {"plural": "gangs", "kind": "Gang", "singular": "gang"}
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+        spec = {"group": "x.io", "scope": "Namespaced", "names": names, "versions": [version]}
+        for _ in range(2):
+            world.create(CUSTOM_RESOURCE_DEFINITIONS, "gangs.x.io", spec)
+            gangs = world.api.catalog.of_kind("x.io/v1", "Gang")
+            for name in ("one", "two"):
+                uid = world.create(gangs, name)["metadata"]["uid"]
+                reference = {"apiVersion": "x.io/v1", "kind": "Gang", "name": name, "uid": uid}
+                world.create(SECRETS, f"child-of-{name}", ownerReferences=[reference])
+            await world.settle()
+            world.api.delete(gangs, "one", "default")
+            await world.settle()
+            assert world.names(SECRETS) == ["child-of-two"]
+            world.api.delete(CUSTOM_RESOURCE_DEFINITIONS, "gangs.x.io")
+            await world.settle()
+            # Its owner went with the definition. Of a kind that is not served nobody can say so.
+            world.api.delete(SECRETS, "child-of-two", "default")
+
+    in_world(test)
+
+
+def test_a_namespace_goes_when_everything_in_it_is_gone() -> None:
+    async def test(world: World) -> None:
+        world.create(NAMESPACES, "shop")
+        world.api.create(PODS, {"metadata": {"name": "p"}, "spec": template()["spec"]}, "shop")
+        world.api.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": workload(replicas=2)}, "shop")
+        await world.settle()
+        world.api.delete(NAMESPACES, "shop")
+        await world.settle()
+        assert world.get(NAMESPACES, "shop")["status"]["phase"] == "Terminating"
+        assert world.names(DEPLOYMENTS, "shop") == []
+        with pytest.raises(RefusalError, match="being terminated"):
+            world.api.create(CONFIG_MAPS, {"metadata": {"name": "late"}}, "shop")
+        await world.after(32)
+        assert "shop" not in world.names(NAMESPACES)
+        assert world.names(PODS, "shop") == world.names(EVENTS, "shop") == []
+
+    in_world(test)
+
+
+def test_a_namespace_with_more_than_is_deleted_at_once_goes_too() -> None:
+    async def test(world: World) -> None:
+        world.create(NAMESPACES, "shop")
+        for number in range(1300):
+            world.api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number}"}}, "shop")
+        world.api.delete(NAMESPACES, "shop")
+        await world.settle()
+        assert "shop" not in world.names(NAMESPACES)
+
+    in_world(test)

@@ -1,0 +1,193 @@
+"""Jobs: as many successes as are asked for, or a word about why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import JOBS, PODS
+from tests.embedded.controllers.world import World, in_world, template
+
+
+def job(world: World, seconds: float = 10, exit_code: int = 0, policy: str = "Never", **spec: Any) -> None:
+    pod = template(restartPolicy=policy)
+    notes = {"bayplan/run-seconds": str(seconds), "bayplan/exit-code": str(exit_code)}
+    pod["metadata"] = {"annotations": notes}
+    world.create(JOBS, "work", {"template": pod, **spec})
+
+
+def status(world: World) -> Content:
+    found: Content = world.get(JOBS, "work")["status"]
+    return found
+
+
+def conditions(world: World) -> dict[str, str]:
+    return {each["type"]: each["reason"] for each in status(world).get("conditions") or ()}
+
+
+def active(world: World) -> int:
+    return len([pod for pod in world.pods() if pod["status"]["phase"] == "Running"])
+
+
+def test_a_job_runs_one_pod_to_its_end() -> None:
+    async def test(world: World) -> None:
+        job(world)
+        await world.settle()
+        await world.after(5)
+        assert status(world)["active"] == 1
+        assert status(world)["startTime"] == "2026-01-01T00:00:00Z"
+        (pod,) = world.pods()
+        assert pod["metadata"]["labels"]["job-name"] == "work"
+        assert pod["metadata"]["generateName"] == "work-"
+        await world.after(6)
+        assert status(world)["succeeded"] == 1
+        assert "active" not in status(world)
+        assert status(world)["completionTime"] == "2026-01-01T00:00:10Z"
+        assert conditions(world) == {
+            "SuccessCriteriaMet": "CompletionsReached",
+            "Complete": "CompletionsReached",
+        }
+        name = pod["metadata"]["name"]
+        assert world.events("work") == [f"Created pod: {name}", "Job completed"]
+        assert world.names(PODS) == [name]  # it stays, for its logs
+
+    in_world(test)
+
+
+def test_no_more_run_at_a_time_than_may_and_no_more_in_all_than_are_needed() -> None:
+    async def test(world: World) -> None:
+        job(world, completions=5, parallelism=2)
+        seen = []
+        for _ in range(4):
+            await world.after(8)
+            seen.append((active(world), status(world).get("succeeded", 0)))
+        assert seen == [(2, 0), (2, 2), (1, 4), (0, 5)]
+        assert len(world.names(PODS)) == 5
+
+    in_world(test)
+
+
+@pytest.mark.parametrize(
+    ("limit", "pods", "policy"),
+    [
+        pytest.param(0, 1, "Never", id="no second try"),
+        pytest.param(2, 3, "Never", id="two more tries"),
+        pytest.param(2, 1, "OnFailure", id="started again on its node: no new pod, but the same limit"),
+    ],
+)
+def test_failures_end_a_job_when_there_are_too_many(limit: int, pods: int, policy: str) -> None:
+    async def test(world: World) -> None:
+        job(world, seconds=1, exit_code=1, backoffLimit=limit, policy=policy)
+        await world.after(100)
+        assert conditions(world)["Failed"] == "BackoffLimitExceeded"
+        if policy == "Never":
+            assert (len(world.names(PODS)), status(world)["failed"]) == (pods, pods)
+        assert world.events("work", "BackoffLimitExceeded") == ["Job has reached the specified backoff limit"]
+
+    in_world(test)
+
+
+def test_failed_pods_are_made_anew_after_a_while_and_then_a_longer_one() -> None:
+    async def test(world: World) -> None:
+        job(world, seconds=1, exit_code=1, backoffLimit=5)
+        made: list[int] = []
+        for second in range(60):
+            await world.settle()
+            if len(world.names(PODS)) > len(made):
+                made.append(second)
+            await world.after(1)
+        assert made == [0, 11, 32]
+
+    in_world(test)
+
+
+def test_a_job_that_takes_too_long_fails() -> None:
+    async def test(world: World) -> None:
+        job(world, seconds=1000, activeDeadlineSeconds=60)
+        await world.after(59)
+        assert active(world) == 1
+        await world.after(2)
+        assert conditions(world)["Failed"] == "DeadlineExceeded"
+        assert world.pods() == []
+
+    in_world(test)
+
+
+def test_numbered_pods_each_succeed_once() -> None:
+    async def test(world: World) -> None:
+        job(world, completions=4, parallelism=3, completionMode="Indexed")
+        await world.after(5)
+        names = sorted(pod["metadata"]["generateName"] for pod in world.pods())
+        assert names == ["work-0-", "work-1-", "work-2-"]
+        (variable,) = world.pods()[0]["spec"]["containers"][0]["env"]
+        assert variable["name"] == "JOB_COMPLETION_INDEX"
+        await world.after(6)
+        assert status(world)["completedIndexes"] == "0-2"
+        await world.after(10)
+        assert status(world)["completedIndexes"] == "0-3"
+        assert "Complete" in conditions(world)
+
+    in_world(test)
+
+
+def test_a_suspended_job_has_no_pods_until_it_is_resumed() -> None:
+    async def test(world: World) -> None:
+        job(world, parallelism=2, completions=2)
+        await world.after(2)
+        world.change(JOBS, "work", spec={"suspend": True})
+        await world.settle()
+        assert (world.pods(), conditions(world)) == ([], {"Suspended": "JobSuspended"})
+        world.change(JOBS, "work", spec={"suspend": False})
+        await world.after(60)
+        assert "Complete" in conditions(world)
+        assert status(world)["succeeded"] == 2
+
+    in_world(test)
+
+
+def test_a_finished_job_is_deleted_after_its_time_to_live_with_its_pods() -> None:
+    async def test(world: World) -> None:
+        job(world, ttlSecondsAfterFinished=30)
+        await world.after(38)
+        assert world.names(JOBS) == ["work"]
+        await world.after(5)
+        assert (world.names(JOBS), world.names(PODS)) == ([], [])
+
+    in_world(test)
+
+
+def test_a_pod_that_is_deleted_is_a_failure_and_replaced() -> None:
+    async def test(world: World) -> None:
+        job(world, seconds=5)
+        await world.after(1)
+        (pod,) = world.names(PODS)
+        world.api.delete(PODS, pod, "default")
+        await world.after(50)
+        assert (status(world)["failed"], status(world)["succeeded"]) == (1, 1)
+        assert pod not in world.names(PODS)
+
+    in_world(test)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_the_pods_of_a_deleted_job_go(runs: bool) -> None:
+    async def test(world: World) -> None:
+        job(world, seconds=1000 if runs else 1)
+        await world.after(10)
+        world.api.delete(JOBS, "work", "default")
+        await world.after(40)
+        assert (world.names(JOBS), world.names(PODS)) == ([], [])
+
+    in_world(test)
+
+
+def test_more_pods_than_are_made_at_once_are_all_made() -> None:
+    async def test(world: World) -> None:
+        job(world, completions=250, parallelism=250, completionMode="Indexed")
+        await world.after(30)
+        assert status(world)["completedIndexes"] == "0-249"
+        assert len(world.names(PODS)) == 250
+
+    in_world(test)

@@ -1,0 +1,114 @@
+"""The loop of the controllers: nobody stops anybody else, and what failed is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from bayplan.embedded.controllers import running
+from bayplan.embedded.controllers.cluster import Cluster
+from bayplan.embedded.controllers.controller import Concerns, Controller, its_key
+from bayplan.embedded.server.documents import HISTORY
+from bayplan.embedded.server.kinds import CONFIG_MAPS, Resource
+from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.embedded.server.statuses import conflict
+from bayplan.simulator.virtual_time import current_loop, run_virtual
+from tests.embedded.controllers.world import make_api
+
+
+class Looking(Controller):
+    """Remembers when it looked at what, and does then what the test wants."""
+
+    name: ClassVar = "looking-controller"
+
+    def __init__(self, cluster: Cluster, then: Callable[[str, int], float | None]) -> None:
+        super().__init__(cluster)
+        self.looks: list[tuple[str, float]] = []
+        self._then = then
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {CONFIG_MAPS: its_key}
+
+    def reconcile(self, key: str) -> float | None:
+        self.looks.append((key, current_loop().time()))
+        return self._then(key, sum(known == key for known, _ in self.looks))
+
+
+def looks(
+    then: Callable[[str, int], float | None],
+    *,
+    seconds: float = 60.0,
+    during: Callable[[ObjectAPI], Any] = lambda api: None,
+    history: int = HISTORY,
+) -> list[tuple[str, float]]:
+    """Runs the controller with two config maps; what it looked at, and when."""
+
+    async def main() -> list[tuple[str, float]]:
+        api = make_api(history)
+        for name in ("a", "b"):
+            api.create(CONFIG_MAPS, {"metadata": {"name": name}}, "default")
+        cluster = Cluster(api)
+        controller = Looking(cluster, then)
+        task = asyncio.create_task(running.run(cluster, [controller]))
+        await asyncio.sleep(seconds / 2)
+        during(api)
+        await asyncio.sleep(seconds / 2)
+        assert not task.done()
+        task.cancel()
+        return controller.looks
+
+    return run_virtual(main())
+
+
+def test_what_is_there_already_is_looked_at() -> None:
+    assert looks(lambda key, time: None) == [("default/a", 0.0), ("default/b", 0.0)]
+
+
+def test_a_look_can_ask_for_the_next_one() -> None:
+    found = looks(lambda key, time: 20.0 if key == "default/a" else None)
+    assert [time for key, time in found if key == "default/a"] == [0.0, 20.0, 40.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "levels"),
+    [
+        pytest.param(
+            ZeroDivisionError("oh"),
+            [logging.ERROR, logging.DEBUG],
+            id="a mistake in the controller is an error, logged once",
+        ),
+        pytest.param(
+            conflict(CONFIG_MAPS, "a", "changed"), [logging.DEBUG, logging.DEBUG], id="a conflict is no news"
+        ),
+    ],
+)
+def test_one_that_fails_is_told_of_by_name_and_tried_again_and_stops_nobody(
+    error: Exception, levels: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail_twice(key: str, time: int) -> None:
+        if key == "default/a" and time < 3:
+            raise error
+
+    caplog.set_level(logging.DEBUG, "bayplan.embedded.controllers")
+    found = looks(fail_twice)
+    assert [key for key, _ in found].count("default/a") == 3
+    assert ("default/b", 0.0) in found
+    told = [record for record in caplog.records if "default/a" in record.getMessage()]
+    assert [record.levelno for record in told] == levels
+
+
+def test_changes_that_the_store_has_forgotten_are_found_by_comparing() -> None:
+    """More happens at once than the store remembers: no object is missed, and none that is gone is kept."""
+
+    def burst(api: ObjectAPI) -> None:
+        api.delete(CONFIG_MAPS, "a", "default")
+        for number in range(50):
+            api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number:02}"}}, "default")
+
+    found = looks(lambda key, time: None, during=burst, history=4)
+    later = {key for key, time in found if time > 0}
+    assert later == {"default/a", *(f"default/c{number:02}" for number in range(50))}

@@ -1,0 +1,55 @@
+"""The queue of the controllers: each thing once, later things later, failures ever more rarely."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.embedded.controllers.work_queue import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, WorkQueue
+
+
+def drained(queue: WorkQueue[str], now: float) -> list[str]:
+    found = []
+    while (item := queue.pop(now)) is not None:
+        found.append(item)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("steps", "now", "expected"),
+    [
+        pytest.param([("b", None), ("a", None)], 0, ["b", "a"], id="first added, first looked at"),
+        pytest.param([("a", None), ("b", None), ("a", None)], 0, ["a", "b"], id="twice is once"),
+        pytest.param([("a", 5.0), ("b", None)], 4, ["b"], id="not before it is due"),
+        pytest.param([("a", 5.0), ("b", 4.0)], 5, ["b", "a"], id="what is due first comes first"),
+        pytest.param([("a", 5.0), ("a", 3.0)], 3, ["a"], id="of two times the earlier one counts"),
+        pytest.param([("a", 3.0), ("a", 5.0)], 3, ["a"], id="a later time changes nothing"),
+        pytest.param([("a", 3.0), ("a", None)], 9, ["a"], id="a look now makes up for the one later"),
+    ],
+)
+def test_what_is_looked_at_when(
+    steps: list[tuple[str, float | None]], now: float, expected: list[str]
+) -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for item, due in steps:
+        if due is None:
+            queue.add(item)
+        else:
+            queue.add_at(item, due)
+    assert drained(queue, now) == expected
+
+
+def test_times_of_what_was_looked_at_are_forgotten() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_at("a", 5.0)
+    queue.add("a")
+    assert drained(queue, 1.0) == ["a"]
+    assert queue.next_due() is None
+
+
+def test_failures_are_tried_again_ever_more_rarely_until_one_succeeds() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    delays = [queue.retry("a", 0.0) for _ in range(25)]
+    queue.succeeded("a")
+    assert delays[:3] == [FIRST_RETRY_SECONDS, 2 * FIRST_RETRY_SECONDS, 4 * FIRST_RETRY_SECONDS]
+    assert delays[-1] == LONGEST_RETRY_SECONDS
+    assert queue.retry("a", 0.0) == FIRST_RETRY_SECONDS

@@ -1,0 +1,104 @@
+"""What the server says about itself: groups, resources and schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.embedded.server.http import discovery, openapi
+from bayplan.embedded.server.kinds import Catalog
+
+from .serving import Caller, Reply, serve
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+
+
+def get(path: str, accept: str = "application/json") -> Reply:
+    async def scenario(call: Caller) -> Reply:
+        return await call("GET", path, Accept=accept)
+
+    return serve(scenario)
+
+
+def test_both_forms_of_discovery_tell_the_same() -> None:
+    """kubectl asks for everything at once; other clients go from group to group."""
+
+    async def scenario(call: Caller) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
+        at_once, one_by_one = set(), set()
+        for root in ("/api", "/apis"):
+            for group in (await call("GET", root, Accept=AGGREGATED)).body["items"]:
+                name = group["metadata"].get("name", "")
+                for version in group["versions"]:
+                    for entry in version["resources"]:
+                        at_once.add((name, version["version"], entry["resource"], *entry["verbs"]))
+        groups = (await call("GET", "/apis")).body["groups"]
+        lists = [("", "v1", "/api/v1")]
+        for group in groups:
+            for version in group["versions"]:
+                path = f"/apis/{version['groupVersion']}"
+                lists.append((group["name"], version["version"], path))
+        for name, version, path in lists:
+            for entry in (await call("GET", path)).body["resources"]:
+                if "/" not in entry["name"]:
+                    one_by_one.add((name, version, entry["name"], *entry["verbs"]))
+        return at_once, one_by_one
+
+    at_once, one_by_one = serve(scenario)
+    assert at_once == one_by_one
+    assert len(at_once) == len(discovery.served(Catalog()))
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        pytest.param("/apis/apps", 200, id="a group"),
+        pytest.param("/apis/nothing", 404, id="no group"),
+        pytest.param("/apis/apps/v9", 404, id="no version"),
+        pytest.param("/api/v9", 404, id="no version of the core"),
+        pytest.param("/openapi/v3/apis/apps/v1", 200, id="a schema"),
+        pytest.param("/openapi/v3/apis/nothing/v1", 404, id="no schema"),
+        pytest.param("/openapi/v2", 200, id="older schemas, of which there are none"),
+        pytest.param("/apis/metrics.k8s.io/v1beta1", 200, id="metrics, of which there are none"),
+        pytest.param("/metrics", 404, id="nothing else"),
+    ],
+)
+def test_what_there_is(path: str, status: int) -> None:
+    assert get(path).status == status
+
+
+def test_older_schemas_are_an_empty_document() -> None:
+    """kubectl asks for them about a kind it has not found, in protobuf, and then says that it is unknown."""
+    assert get("/openapi/v2").body["swagger"] == "2.0"
+    reply = get("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+    assert reply.body == "\n\x032.0"
+    assert reply.headers["Content-Type"] == openapi.V2_PROTOBUF
+
+
+def references(schema: Any) -> set[str]:
+    if isinstance(schema, dict):
+        own = {schema["$ref"].rpartition("/")[2]} if "$ref" in schema else set()
+        return own.union(*map(references, schema.values()))
+    return set().union(*map(references, schema)) if isinstance(schema, list) else set()
+
+
+@pytest.mark.parametrize("root", openapi.Documents(Catalog()).index()["paths"])
+def test_schemas_are_complete(root: str) -> None:
+    """Everything that is referred to is there, and all kinds can be found by their names."""
+    document = openapi.document(Catalog(), root)
+    assert document is not None
+    schemas = document["components"]["schemas"]
+    assert references(document) <= schemas.keys()
+    described = {
+        gvk["kind"] for s in schemas.values() for gvk in s.get("x-kubernetes-group-version-kind", ())
+    }
+    assert described >= {r.kind for r in Catalog() if r.root == f"/{root}"}
+
+
+def test_clients_learn_that_the_server_checks_fields() -> None:
+    """kubectl looks for this before it sends fieldValidation."""
+    document = openapi.document(Catalog(), "api/v1")
+    assert document is not None
+    patch = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
+    assert "fieldValidation" in [parameter["name"] for parameter in patch["parameters"]]
+    assert patch["x-kubernetes-group-version-kind"] == {"group": "", "version": "v1", "kind": "Pod"}

@@ -1,0 +1,217 @@
+"""Custom resources by their schema: what is filled in, left out, and refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.embedded.server.custom_resources import CustomResources
+from bayplan.embedded.server.embedded import open_api
+from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, Catalog, Resource
+from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
+from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.validation.custom import custom_problems, fill_in, schema_problems
+
+SCHEMA = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["size"],
+            "properties": {
+                "size": {"type": "integer", "minimum": 1, "maximum": 9},
+                "share": {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+                "mode": {"type": "string", "enum": ["fast", "slow"], "default": "fast"},
+                "name": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5},
+                "tags": {"type": "array", "maxItems": 2, "items": {"type": "string"}},
+                "limits": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            },
+        },
+    },
+}  # fmt: skip
+GANGS = Resource("gangs", "Gang", group="example.com", schema=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        pytest.param({"size": 3, "limits": {"a": 1, "b": "2"}}, "", id="as it should be"),
+        pytest.param({}, "spec.size: Required value", id="something is missing"),
+        pytest.param(
+            {"size": "x"},
+            'spec.size: Invalid value: "string": spec.size in body must be of type integer: "string"',
+            id="another type",
+        ),
+        pytest.param(
+            {"size": 0},
+            "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
+            id="too small",
+        ),
+        pytest.param(
+            {"size": 10},
+            "spec.size: Invalid value: 10: spec.size in body should be less than or equal to 9",
+            id="too large",
+        ),
+        pytest.param(
+            {"size": 1, "share": 0},
+            "spec.share: Invalid value: 0: spec.share in body should be greater than 0",
+            id="not above its bound",
+        ),
+        pytest.param(
+            {"size": 1, "mode": "x"},
+            'spec.mode: Unsupported value: "x": supported values: "fast", "slow"',
+            id="no choice",
+        ),
+        pytest.param(
+            {"size": 1, "name": "A"},
+            "spec.name: Invalid value: \"A\": spec.name in body should match '^[a-z]+$'",
+            id="another form",
+        ),
+        pytest.param(
+            {"size": 1, "tags": ["a", "b", "c"]},
+            "spec.tags: Invalid value: 3: spec.tags in body should have at most 2 items",
+            id="too many",
+        ),
+        pytest.param(
+            {"size": 1, "tags": [1]},
+            'spec.tags[0]: Invalid value: "integer": spec.tags[0] in body must be of type string: "integer"',
+            id="an entry of another type",
+        ),
+    ],
+)
+def test_what_the_schema_says(spec: dict[str, Any], problem: str) -> None:
+    """In the words of a real server, as far as it has some for it."""
+    found = custom_problems({"metadata": {"name": "g"}, "spec": spec}, SCHEMA)
+    assert [str(each) for each in found] == ([problem] if problem else [])
+
+
+def test_defaults_are_filled_in() -> None:
+    content = {"spec": {"size": 1}}
+    fill_in(content, SCHEMA)
+    assert content == {"spec": {"size": 1, "mode": "fast"}}
+
+
+def test_unknown_fields_are_pruned_unless_they_are_welcome() -> None:
+    content = {"metadata": {"name": "g"}, "spec": {"size": "x", "odd": 1, "free": {"odd": 1}}}
+    cleaned, unknown = clean(content, type_of(GANGS), lenient=True)
+    assert cleaned["spec"] == {"size": "x", "free": {"odd": 1}}
+    assert unknown == ["spec.odd"]
+
+
+def test_metadata_is_that_of_all_kinds() -> None:
+    with pytest.raises(TypeMismatchError, match="ObjectMeta"):
+        clean({"metadata": {"labels": "x"}}, type_of(GANGS), lenient=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "field"),
+    [
+        pytest.param(SCHEMA, None, id="as it should be"),
+        pytest.param("x", "s", id="no schema at all"),
+        pytest.param({"properties": {"a": 1}}, "s.properties[a]", id="a property that is none"),
+        pytest.param({"type": "array", "items": []}, "s.items", id="items that are none"),
+        pytest.param({"pattern": "("}, "s.pattern", id="no regular expression"),
+        pytest.param({"required": "a"}, "s.required", id="not a list"),
+        pytest.param({"minimum": True}, "s.minimum", id="not a number"),
+    ],
+)
+def test_a_schema_has_to_be_one(schema: Any, field: str | None) -> None:
+    """Else objects could not be held to it."""
+    assert [problem.field for problem in schema_problems(schema, "s")] == ([field] if field else [])
+
+
+def test_versions_are_stored_as_one() -> None:
+    """Whatever version an object is asked for in, it is the same object."""
+    catalog = Catalog()
+    versions = [
+        {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": SCHEMA}}
+        for name in ("v1", "v2")
+    ]
+    names = {"plural": "gangs", "kind": "Gang"}
+    CustomResources(catalog).define(
+        {"spec": {"group": "example.com", "names": names, "scope": "Namespaced", "versions": versions}}
+    )
+    old, new = (catalog.find("example.com", version, "gangs") for version in ("v1", "v2"))
+    assert old is not None
+    assert new is not None
+    assert (old.stored_as, new.storage) == (None, old)
+
+
+# Limits
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(", "a{2000}"])
+def test_patterns_are_those_of_go(pattern: str) -> None:
+    (problem,) = schema_problems({"pattern": pattern}, "s")
+    assert "must be a valid regular expression, but isn't: error parsing regexp: " in str(problem)
+
+
+def test_no_pattern_backtracks() -> None:
+    """With Python's own expressions this would take longer than the universe has existed."""
+    schema = {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    assert custom_problems({"a": "a" * 100_000}, schema) == []
+    assert len(custom_problems({"a": "a" * 100_000 + "b"}, schema)) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_found"),
+    [
+        ("^[a-z]+$", "abc", True),
+        ("^[a-z]+$", "abc\n", False),
+        ("b", "abc", True),
+        (r"^\p{Greek}+$", "αβγ", True),
+        ("(?i)ABC", "abc", True),
+    ],
+)
+def test_patterns(pattern: str, text: str, is_found: bool) -> None:
+    problems = custom_problems({"a": text}, {"properties": {"a": {"pattern": pattern}}})
+    assert (problems == []) is is_found
+
+
+def test_choices_of_any_type() -> None:
+    schema = {"properties": {"a": {"enum": ["x", 1, {"b": [1, 2]}, None]}}}
+    same: list[Any] = ["x", 1, {"b": [1, 2]}, None]
+    for choice in same:
+        assert custom_problems({"a": choice}, schema) == []
+    others: list[Any] = ["y", 2, {"b": [2, 1]}, []]
+    for other in others:
+        assert len(custom_problems({"a": other}, schema)) == 1
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "group"),
+    [
+        pytest.param("storageclasses", "Mine", "storage.k8s.io", id="the plural of a built-in kind"),
+        pytest.param("mine", "StorageClass", "storage.k8s.io", id="its kind"),
+        pytest.param("deployments", "Deployment", "apps", id="a group without a dot"),
+    ],
+)
+def test_a_definition_cannot_replace_a_built_in_kind(plural: str, kind: str, group: str) -> None:
+    """Its deletion would delete all objects of that kind."""
+    api = open_api()
+    version = {"name": "v9", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}}
+    spec = {
+        "group": group,
+        "scope": "Cluster",
+        "names": {"plural": plural, "kind": kind},
+        "versions": [version],
+    }
+    with pytest.raises(RefusalError) as caught:
+        api.create(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": spec})
+    assert caught.value.code == 422
+
+
+def test_a_definition_in_an_older_store_replaces_nothing() -> None:
+    """It may have been accepted once: it is not served, and built-in kinds survive its deletion."""
+    catalog = Catalog()
+    before = list(catalog)
+    customs = CustomResources(catalog)
+    version = {"name": "v1", "served": True, "storage": True}
+    spec = {"group": "apps", "names": {"plural": "deployments", "kind": "Deployment"}, "versions": [version]}
+    customs.define({"spec": spec})
+    customs.withdraw({"spec": spec})
+    assert list(catalog) == before
+    assert customs.resources_of({"spec": spec}) == []

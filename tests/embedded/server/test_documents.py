@@ -1,0 +1,73 @@
+"""The store of documents: what it keeps of versions that are no more."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from bayplan.api.pod import Pod
+from bayplan.embedded.server.documents import RECENT, Content, Document, DocumentStore
+from bayplan.embedded.server.kinds import PODS
+
+
+def content(name: str) -> Content:
+    metadata = {"name": name, "namespace": "default", "labels": {"app": name}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}}
+
+
+def put(store: DocumentStore, name: str) -> Document:
+    """Writes a pod that somebody reads and selects, as the scheduler and its watchers do."""
+    document = store.put(PODS, f"default/{name}", content(name))
+    document.record(Pod)
+    document.facts(PODS)
+    return document
+
+
+def is_derived(document: Document) -> bool:
+    return document._record is not None or document._facts is not None
+
+
+def test_replaced_versions_are_kept_as_bodies_only() -> None:
+    """The history of 10,000 to 20,000 changes would keep the records of all of them otherwise."""
+    store = DocumentStore()
+    documents = [put(store, "a") for _ in range(3 * RECENT)]
+    derived = [document.version for document in documents if is_derived(document)]
+    assert derived == list(range(2 * RECENT, 3 * RECENT + 1))
+    assert len(store.table(PODS).history.read(0) or ()) == 3 * RECENT, "no change is forgotten"
+
+
+def test_deleted_objects_are_kept_as_bodies_only() -> None:
+    store = DocumentStore()
+    alive = put(store, "a")
+    deleted = [store.remove(PODS, put(store, "b").key, content("b")) for _ in range(2)]
+    for document in deleted:
+        document.record(Pod)
+    for _ in range(RECENT):
+        put(store, "c")
+    assert [is_derived(document) for document in deleted] == [False, False]
+    assert is_derived(alive), "what exists is read often"
+
+
+def test_what_was_forgotten_is_made_anew() -> None:
+    document = put(DocumentStore(), "a")
+    before, facts = document.record(Pod), document.facts(PODS)
+    document.forget_derived()
+    assert document.record(Pod) == before
+    assert document.record(Pod) is document.record(Pod)
+    assert document.facts(PODS) == facts
+
+
+def test_a_body_takes_no_more_memory_than_its_bytes() -> None:
+    """Encoders return their buffer, which is larger than what is in it."""
+    store = DocumentStore()
+    large = content("a")
+    large["metadata"]["annotations"] = {str(number): "x" * 40 for number in range(2000)}
+    store.put(PODS, "default/b", content("b"))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        body = store.put(PODS, "default/a", large).body
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(body) > 80_000
+    assert taken < len(body) + 10_000

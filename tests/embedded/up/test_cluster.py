@@ -1,0 +1,82 @@
+"""When a cluster is idle, and in which order objects are brought into it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bayplan.api.documents import Document
+from bayplan.config import KubeSchedulerConfiguration, parse_config
+from bayplan.embedded.up import cluster as local
+from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.outcomes import Outcomes, State
+from bayplan.framework.plugin_api import NodePlugin, Plugin, Wait
+from bayplan.plugin import CycleState, NodeInfo, Pod
+
+CONTAINER = {"name": "c", "image": "web", "resources": {"requests": {"cpu": "1"}}}
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [CONTAINER]}}
+
+
+class Raises(NodePlugin):
+    def filter_node(self, pod: Pod, node: NodeInfo) -> None:
+        raise ValueError("oops")
+
+
+class Holds(Plugin):
+    def permit(self, state: CycleState, pod: Pod, node_name: str) -> Wait:
+        return Wait(2)
+
+
+def _document(content: dict[str, Any]) -> Document:
+    return Document(content, "file", 1)
+
+
+def _config() -> KubeSchedulerConfiguration:
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    return parse_config(f"{head}podMaxBackoffSeconds: 1\n")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "state"),
+    [
+        pytest.param(Raises, {State.ERROR}, id="a plugin that raises"),
+        pytest.param(Holds, {State.REJECTED, State.WAITING}, id="a pod that is never let go"),
+    ],
+)
+def test_a_cluster_that_repeats_what_fails_is_idle(
+    monkeypatch: pytest.MonkeyPatch, plugin: type[Plugin], state: set[State]
+) -> None:
+    """And not before it has failed: a pod that waits at Permit for the first time may yet be bound."""
+    monkeypatch.setattr(local, "STALLED_SECONDS", 0.3)
+
+    async def scenario() -> tuple[set[State], int]:
+        outcomes = Outcomes()
+        settings = LocalSettings(nodes=2, config=_config(), plugins=[plugin])
+        async with LocalCluster(settings, outcomes) as cluster, asyncio.timeout(20):
+            await cluster.apply([_document(POD)])
+            await cluster.idle()
+            (pod,) = cluster.pods()
+            outcome = outcomes.get(pod.uid)
+            assert outcome is not None
+            return {outcome.state}, outcome.failures
+
+    found, failures = asyncio.run(scenario())
+    assert found <= state
+    assert failures >= 1
+
+
+def test_nodes_are_ready_before_there_are_pods_for_them() -> None:
+    """Otherwise the first attempt fails on nodes of which nothing but the name is known."""
+    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"x{i}"}} for i in range(300)]
+
+    async def scenario() -> tuple[int, int]:
+        outcomes = Outcomes()
+        async with LocalCluster(LocalSettings(), outcomes) as cluster:
+            count = await cluster.apply([_document(POD), *map(_document, nodes)])
+            await cluster.idle()
+            assert count == 301
+            return outcomes.scheduled, outcomes.failed
+
+    assert asyncio.run(scenario()) == (1, 0)
