@@ -32,6 +32,7 @@ def test_the_kinds_that_scheduling_reads() -> None:
         *("Pod", "Node", "Namespace", "PersistentVolumeClaim", "PersistentVolume", "StorageClass"),
         *("CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "PodDisruptionBudget"),
         *("PodGroup", "PriorityClass", "Service", "ReplicationController", "ReplicaSet", "StatefulSet"),
+        *("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"),
     }
     assert KINDS["Pod"].record is Pod
 

@@ -39,6 +39,7 @@ UPSTREAM: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("policy", ("poddisruptionbudgets",), READ),
     ("storage.k8s.io", ("csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"), READ),
     ("storage.k8s.io", ("storageclasses",), READ),
+    ("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), READ),
     ("authentication.k8s.io", ("tokenreviews",), ("create",)),
     ("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
 ]

@@ -35,14 +35,20 @@ from bayplan.errors import DecodeError, InputError, QuantityError, SelectorError
 
 _INT64_FIELDS: Final = frozenset(
     {
+        "count",
         "generation",
+        "int",
         "observedGeneration",
+        "resourceSliceCount",
         "sizeBytes",
         "terminationGracePeriodSeconds",
         "tolerationSeconds",
     }
 )
 """Integers that the Kubernetes API gives 64 bits; all others have 32."""
+
+_MAPS: Final = frozenset({"resources", "map"})
+_LISTS: Final = frozenset({"quantities", "records"})
 
 _NEGATIVE: Final = '"{quantity}" is negative'
 _OUT_OF_RANGE: Final = "{number} does not fit into {bits} bits"
@@ -105,7 +111,11 @@ def _kind(hint: Any) -> str:
         return _kind(members[0]) if len(members) == 1 else ""
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
+        if item == Quantity:
+            return "quantities"
         return "records" if _has_work(item) else ""
+    if typing.get_origin(hint) is dict:
+        return "map" if _has_work(typing.get_args(hint)[1]) else ""
     if hint is int:
         return "integer"
     return "record" if _has_work(hint) else ""
@@ -130,18 +140,24 @@ def _check_record(record: Record, path: str) -> None:
         if content is None:
             continue
         at = f"{prefix}{wire_name}"
-        if kind == "resources":
-            for name, quantity in content.items():
-                _check_quantity(quantity, f"{at}[{name}]")
-        elif kind == "quantity":
-            _check_quantity(content, at)
-        elif kind == "integer":
+        if kind == "integer":
             _check_integer(content, at, 64 if wire_name in _INT64_FIELDS else 32)
-        elif kind == "record":
-            _check_record(content, at)
-        else:
-            for i, item in enumerate(content):
-                _check_record(item, f"{at}[{i}]")
+            continue
+        for inside, part in _parts(kind, content, at):
+            if isinstance(part, Record):
+                _check_record(part, inside)
+            else:
+                _check_quantity(part, inside)
+
+
+def _parts(kind: str, content: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The records or quantities in a field, each with its path."""
+    if kind in _MAPS:
+        yield from ((f"{path}[{key}]", part) for key, part in content.items())
+    elif kind in _LISTS:
+        yield from ((f"{path}[{i}]", part) for i, part in enumerate(content))
+    else:
+        yield path, content
 
 
 def _check_quantity(quantity: Quantity, path: str) -> None:
@@ -174,7 +190,7 @@ def _quantity_plan(record: type[Record]) -> tuple[_Step, ...]:
         hint = hints[step.attribute]
         members = [hint, *typing.get_args(hint)]
         inner = [one for one in members if isinstance(one, type) and issubclass(one, Record)]
-        if step.kind in ("resources", "quantity") or any(map(_quantity_plan, inner)):
+        if step.kind in ("resources", "quantity", "quantities") or any(map(_quantity_plan, inner)):
             steps.append(step)
     return tuple(steps)
 
@@ -189,8 +205,14 @@ def _parse_quantities(record: Record) -> None:
         elif kind == "records":
             for item in content:
                 _parse_quantities(item)
+        elif kind == "map":
+            for item in content.values():
+                _parse_quantities(item)
         elif kind == "resources":
             for quantity in content.values():
+                parse_quantity(quantity)
+        elif kind == "quantities":
+            for quantity in content:
                 parse_quantity(quantity)
         else:
             parse_quantity(content)
@@ -209,12 +231,8 @@ def _located_problems(obj: Object) -> Iterator[QuantityError]:
         prefix = f"{path}." if path else ""
         for attribute, wire_name, kind in _quantity_plan(type(record)):
             at, content = f"{prefix}{wire_name}", getattr(record, attribute)
-            if kind == "records":
-                waiting.extend((f"{at}[{i}]", item) for i, item in enumerate(content))
-            elif kind == "resources":
-                waiting.extend((f"{at}[{name}]", quantity) for name, quantity in content.items())
-            elif content is not None:
-                waiting.append((at, content))
+            if content is not None:
+                waiting.extend(_parts(kind, content, at))
 
 
 def _check_integer(number: int, path: str, bits: int) -> None:

@@ -22,6 +22,15 @@ from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Container, ContainerPort, Pod, PodSpec, ResourceRequirements, Volume
 from bayplan.api.quantity import CPU, HUGEPAGES_PREFIX, MEMORY, MILLI, milli_units, parse_quantity
 from bayplan.api.requests import container_limits, container_requests
+from bayplan.api.resource_claims import (
+    EXACT_COUNT,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+)
 from bayplan.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, StorageClass
 from bayplan.api.workloads import PriorityClass
 
@@ -30,6 +39,7 @@ DEFAULT_GRACE_PERIOD_SECONDS: Final = 30
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 _R = TypeVar("_R", bound=Record)
+_RequestT = TypeVar("_RequestT", ExactDeviceRequest, DeviceSubRequest)
 _T = TypeVar("_T")
 
 
@@ -169,6 +179,30 @@ def _priority_class(priority_class: PriorityClass) -> PriorityClass:
     return _with(priority_class, preemption_policy=policy)
 
 
+def _resource_claim(claim: ResourceClaim) -> ResourceClaim:
+    return _with(claim, spec=_claim_spec(claim.spec))
+
+
+def _resource_claim_template(template: ResourceClaimTemplate) -> ResourceClaimTemplate:
+    return _with(template, spec=_with(template.spec, spec=_claim_spec(template.spec.spec)))
+
+
+def _claim_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    return _with(spec, devices=_with(spec.devices, requests=_each(spec.devices.requests, _device_request)))
+
+
+def _device_request(request: DeviceRequest) -> DeviceRequest:
+    exactly = None if request.exactly is None else _exact_request(request.exactly)
+    return _with(request, exactly=exactly, first_available=_each(request.first_available, _exact_request))
+
+
+def _exact_request(request: _RequestT) -> _RequestT:
+    mode = request.allocation_mode or EXACT_COUNT
+    count = 1 if mode == EXACT_COUNT and not request.count else request.count
+    tolerations = _each(request.tolerations, lambda one: _with(one, operator=one.operator or "Equal"))
+    return _with(request, allocation_mode=mode, count=count, tolerations=tolerations)
+
+
 _DEFAULTS: Final[Mapping[type[Object], Callable[[Any], Object]]] = {
     CSIDriver: _csi_driver,
     Namespace: _namespace,
@@ -177,6 +211,8 @@ _DEFAULTS: Final[Mapping[type[Object], Callable[[Any], Object]]] = {
     PersistentVolumeClaim: _claim,
     Pod: _pod,
     PriorityClass: _priority_class,
+    ResourceClaim: _resource_claim,
+    ResourceClaimTemplate: _resource_claim_template,
     StorageClass: _storage_class,
 }
 

@@ -18,12 +18,14 @@ from functools import cache
 from typing import Final
 from urllib.parse import quote
 
+from bayplan.api.devices import DeviceClass, ResourceSlice
 from bayplan.api.event import Event
 from bayplan.api.lease import Lease
 from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
+from bayplan.api.resource_claims import ResourceClaim, ResourceClaimTemplate
 from bayplan.api.storage import (
     CSIDriver,
     CSINode,
@@ -54,7 +56,8 @@ class Watch(Enum):
     REQUIRED = "required"
     """Always. Every API server serves it: scheduling begins when it is synced."""
     OPTIONAL = "optional"
-    """Always, but an API server may not serve it: scheduling does not wait for it."""
+    """Always, but an API server may not serve it: scheduling waits for it unless the server says that it does
+    not know the kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,7 @@ def _of_plugin(record: type[Object]) -> Kind | None:
 
 
 _STORAGE: Final = "storage.k8s.io"
+_DEVICES: Final = "resource.k8s.io"
 _ALWAYS: Final = Watch.REQUIRED
 
 KINDS: Final = KindTable(
@@ -209,6 +213,20 @@ KINDS: Final = KindTable(
         Kind(ReplicationController, "replicationcontrollers", watch=_ALWAYS),
         Kind(ReplicaSet, "replicasets", "apps", watch=_ALWAYS),
         Kind(StatefulSet, "statefulsets", "apps", watch=_ALWAYS),
+        # API servers before v1.34 do not serve this version of the group.
+        Kind(
+            ResourceClaim, "resourceclaims", _DEVICES, watch=Watch.OPTIONAL,
+            event="resource.k8s.io/ResourceClaim", written_whole=True,
+        ),
+        Kind(
+            ResourceSlice, "resourceslices", _DEVICES, namespaced=False, watch=Watch.OPTIONAL,
+            event="resource.k8s.io/ResourceSlice",
+        ),
+        Kind(
+            DeviceClass, "deviceclasses", _DEVICES, namespaced=False, watch=Watch.OPTIONAL,
+            event="resource.k8s.io/DeviceClass",
+        ),
+        Kind(ResourceClaimTemplate, "resourceclaimtemplates", _DEVICES),
         Kind(
             PodGroup, "podgroups", "scheduling.x-k8s.io", "v1alpha1", custom=True,
             event="scheduling.x-k8s.io/PodGroup",

@@ -41,6 +41,7 @@ class OwnerReference(Record, frozen=True):
     name: str = ""
     uid: str = ""
     controller: bool = False
+    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(Record, frozen=True):
@@ -55,6 +56,7 @@ class ObjectMeta(Record, frozen=True):
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
     owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
     def controller(self) -> OwnerReference | None:
         """The owner that manages this object, if one does."""

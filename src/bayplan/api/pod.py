@@ -228,6 +228,21 @@ class PodResourceClaimStatus(Record, frozen=True):
     resource_claim_name: str | None = None
 
 
+class ContainerExtendedResourceRequest(Record, frozen=True):
+    """Which request of the claim serves an extended resource of a container."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(Record, frozen=True):
+    """The claim that the scheduler created for the pod's extended resources."""
+
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+    resource_claim_name: str = ""
+
+
 class PodStatus(Record, frozen=True):
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -236,6 +251,7 @@ class PodStatus(Record, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList = {}
 

@@ -7,6 +7,7 @@ answers. The rest is in submodules by theme:
     args           Arguments of plugins: their types and the errors of validation.
     columns        Columns, ids and indexes over nodes, for rules over whole columns.
     counts         How many pods match a query on each node and in each domain.
+    devices        Devices, their classes, and claims for them.
     images         Container images.
     node_affinity  Node affinity and node selectors, for one node and for all rows.
     objects        API objects besides pods and nodes.

@@ -5,6 +5,16 @@ a node has no labels or taints that the test did not give it. Uids are readable 
 two objects of one name are the same object.
 """
 
+from bayplan.testing.builders.devices import (
+    make_allocated_device,
+    make_device,
+    make_device_attribute,
+    make_device_class,
+    make_device_request,
+    make_first_available,
+    make_resource_claim,
+    make_resource_slice,
+)
 from bayplan.testing.builders.metadata import make_owner
 from bayplan.testing.builders.nodes import make_namespace, make_node, make_taint
 from bayplan.testing.builders.pods import make_claim_volume, make_container, make_pod
@@ -35,12 +45,18 @@ from bayplan.testing.builders.workloads import (
 )
 
 __all__ = [
+    "make_allocated_device",
     "make_claim_volume",
     "make_container",
     "make_csi_capacity",
     "make_csi_driver",
     "make_csi_node",
+    "make_device",
+    "make_device_attribute",
+    "make_device_class",
+    "make_device_request",
     "make_expression",
+    "make_first_available",
     "make_namespace",
     "make_node",
     "make_node_affinity",
@@ -54,6 +70,8 @@ __all__ = [
     "make_pv",
     "make_pvc",
     "make_replica_set",
+    "make_resource_claim",
+    "make_resource_slice",
     "make_selector",
     "make_service",
     "make_spread",
