@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from conformance.api.cases import load, send
+from conformance.api.cases import DEVICES, PATH, load, send
 from conformance.harness.control_plane import NOT_ADMITTED, ControlPlane
 from conformance.harness.programs import Programs
 
@@ -24,14 +25,15 @@ def plane(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield plane
 
 
-def test_the_real_server_answers_as_recorded(plane: ControlPlane) -> None:
+@pytest.mark.parametrize("path", [PATH, DEVICES], ids=lambda path: path.stem)
+def test_the_real_server_answers_as_recorded(plane: ControlPlane, path: Path) -> None:
     """All requests, in their order."""
     access = plane.access()
     url = urlsplit(access.server)
     context = ssl.create_default_context(cafile=access.tls.ca_file)
     connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=context)
     try:
-        cases = load()
+        cases = load(path)
         found = {case["id"]: send(connection, access.token, case) for case in cases}
     finally:
         connection.close()

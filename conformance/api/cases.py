@@ -1,7 +1,8 @@
-"""`cases.json`: requests in their order, each with kube-apiserver's answer; and where ours differs, why.
+"""`cases.json`, `devices.json`: requests with kube-apiserver's answers; and where ours differs, why.
 
-They build on each other: all are sent to one server, to a namespace of their own. `make test` sends them to
-the embedded server, `make conformance` to the real one. Recording anew after changing requests:
+The requests of a file build on each other: all are sent to one server, to a namespace of their own.
+`make test` sends them to the embedded server, `make conformance` to the real one. Recording anew after
+changing requests:
 
     python -m conformance.api.cases https://127.0.0.1:6443 TOKEN
 """
@@ -19,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 PATH: Final = Path(__file__).with_name("cases.json")
+DEVICES: Final = Path(__file__).with_name("devices.json")
 
 _VOLATILE: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -27,8 +29,8 @@ _TIME: Final = re.compile(r'"20[2-9]\d-\d\d-\d\dT[^"]*Z"')
 Case = dict[str, Any]
 
 
-def load() -> list[Case]:
-    cases: list[Case] = json.loads(PATH.read_text(encoding="utf-8"))
+def load(path: Path = PATH) -> list[Case]:
+    cases: list[Case] = json.loads(path.read_text(encoding="utf-8"))
     return cases
 
 
@@ -89,8 +91,10 @@ def main() -> None:
     # A server that makes its own certificate, on loopback: there is nobody to check it with.
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=context)
-    recorded = [{**case, "answer": send(connection, token, case)} for case in load()]
-    PATH.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for path in (PATH, DEVICES):
+        recorded = [{**case, "answer": send(connection, token, case)} for case in load(path)]
+        lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in recorded)
+        path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def qualified_name_problems(name: str) -> list[str]:
 
 def dns_label_problems(name: str) -> list[str]:
     """What is wrong with a DNS label, the form of a namespace's name."""
-    problems = _too_long(name, DNS_LABEL_MAX)
+    problems = _too_long(name, DNS_LABEL_MAX, "characters")
     if not _is_dns_label(name):
         problems.append("must not contain dots" if _is_dns_subdomain(name) else _DNS_LABEL_RULE)
     return problems
@@ -72,7 +72,11 @@ def dns_label_problems(name: str) -> list[str]:
 
 def dns_subdomain_problems(name: str) -> list[str]:
     """What is wrong with a DNS subdomain, the form of most objects' names."""
-    problems = _too_long(name, DNS_SUBDOMAIN_MAX)
+    return _subdomain_problems(name, "characters")
+
+
+def _subdomain_problems(name: str, unit: str) -> list[str]:
+    problems = _too_long(name, DNS_SUBDOMAIN_MAX, unit)
     if not _is_dns_subdomain(name):
         problems.append(_DNS_SUBDOMAIN_RULE)
     return problems
@@ -96,7 +100,7 @@ def _label_key_problems(key: str) -> tuple[str, ...]:
             "(e.g. 'example.com/MyName')",
         )
     if slash:
-        on_prefix = dns_subdomain_problems(prefix) if prefix else [_EMPTY]
+        on_prefix = _subdomain_problems(prefix, "bytes") if prefix else [_EMPTY]
         problems += [f"prefix part {problem}" for problem in on_prefix]
     if not name:
         problems.append(f"name part {_EMPTY}")
@@ -114,5 +118,6 @@ def _label_value_problems(value: str) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def _too_long(text: str, limit: int) -> list[str]:
-    return [f"must be no more than {limit} bytes"] if len(text.encode()) > limit else []
+def _too_long(text: str, limit: int, unit: str = "bytes") -> list[str]:
+    """Kubernetes counts bytes everywhere, and calls them characters in the texts about DNS names."""
+    return [f"must be no more than {limit} {unit}"] if len(text.encode()) > limit else []

@@ -9,6 +9,7 @@
 | DefaultStorageClass | claims without a class get the default one |
 | RuntimeClass | a pod gets the overhead, node selector and tolerations of its class |
 | ResourceQuota | what exceeds a quota of the namespace is refused; `quotas.py` counts |
+| (admin access) | claims for devices in use need a label on their namespace |
 | (service addresses) | a service gets an address that no other one has |
 | PodTopologyLabels | a pod that is bound gets its node's zone and region as labels |
 
@@ -27,6 +28,7 @@ from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.limit_ranges import give_defaults, limit_problem
 from bayplan.embedded.server.pod_defaults import affinity_terms
 from bayplan.embedded.server.pod_resources import amounts
+from bayplan.embedded.server.statuses import FieldProblem
 
 _ABSENCES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
@@ -35,6 +37,12 @@ _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _SERVICES: Final = ip_network("10.96.0.0/12")
 """Where services have their addresses; nothing listens there."""
 TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
+
+
+def _allocated(claim: Content) -> list[Content]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return (allocation.get("devices") or {}).get("results") or []
 
 
 class Admission:
@@ -70,6 +78,37 @@ class Admission:
             self._give_storage_class(content)
         elif resource == kinds.SERVICES:
             self._give_address(content["spec"])
+
+    def device_problems(self, resource: Resource, content: Content) -> list[FieldProblem]:
+        """Requests for admin access to devices are accepted in namespaces with a label for that only."""
+        if resource not in (kinds.RESOURCE_CLAIMS, kinds.RESOURCE_CLAIM_TEMPLATES):
+            return []
+        spec = content.get("spec") or {}
+        if resource == kinds.RESOURCE_CLAIM_TEMPLATES:
+            spec = spec.get("spec") or {}
+        requests = (spec.get("devices") or {}).get("requests") or ()
+        wanted = [bool((request.get("exactly") or {}).get("adminAccess")) for request in requests]
+        return self._admin_problems(content, wanted, "spec.devices.requests")
+
+    def device_status_problems(self, content: Content, old: Content) -> list[FieldProblem]:
+        """The same for an allocation with admin access where there was none."""
+        wanted, known = (
+            [bool(result.get("adminAccess")) for result in _allocated(claim)] for claim in (content, old)
+        )
+        if any(known):
+            return []
+        return self._admin_problems(content, wanted, "status.allocation.devices.results")
+
+    def _admin_problems(self, content: Content, wanted: list[bool], path: str) -> list[FieldProblem]:
+        if not any(wanted):
+            return []
+        namespace = self._store.find(kinds.NAMESPACES, content["metadata"]["namespace"])
+        labels = {} if namespace is None else namespace.parse()["metadata"].get("labels") or {}
+        if labels.get(ADMIN_ACCESS_LABEL) == "true":
+            return []
+        label = f"`{ADMIN_ACCESS_LABEL}: true` label"
+        why = f"admin access to devices requires the {label} on the containing namespace"
+        return [statuses.forbidden_field(f"{path}[{wanted.index(True)}].adminAccess", why)]
 
     def check_limits(self, resource: Resource, content: Content) -> None:
         """Refuses pods and claims that ask for less or more than their namespace allows."""

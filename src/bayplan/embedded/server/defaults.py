@@ -186,16 +186,50 @@ def _definition(content: dict[str, Any]) -> None:
 
 
 def _claim_of_devices(content: dict[str, Any]) -> None:
-    for request in ((content.get("spec") or {}).get("devices") or {}).get("requests") or ():
+    devices = content.setdefault("spec", {}).setdefault("devices", {})
+    for name in ("requests", "constraints", "config"):
+        if devices.get(name) == []:
+            del devices[name]
+    for request in devices.get("requests") or ():
         for exact in (request.get("exactly"), *(request.get("firstAvailable") or ())):
             if exact is not None:
-                exact.setdefault("allocationMode", "ExactCount")
-                if exact["allocationMode"] == "ExactCount":
-                    exact.setdefault("count", 1)
+                _device_request(exact)
+
+
+def _device_request(exact: dict[str, Any]) -> None:
+    if not exact.get("allocationMode"):
+        exact["allocationMode"] = "ExactCount"
+    if exact["allocationMode"] == "ExactCount" and not exact.get("count"):
+        exact["count"] = 1
+    for toleration in exact.get("tolerations") or ():
+        if not toleration.get("operator"):
+            toleration["operator"] = "Equal"
+
+
+def default_taint_times(content: dict[str, Any], now: str) -> None:
+    """A taint of a device without a time was added now."""
+    for device in (content.get("spec") or {}).get("devices") or ():
+        for taint in device.get("taints") or ():
+            taint.setdefault("timeAdded", now)
 
 
 def _claim_template(content: dict[str, Any]) -> None:
-    _claim_of_devices(content.get("spec") or {})
+    spec = content.setdefault("spec", {})
+    spec.setdefault("metadata", {})
+    _claim_of_devices(spec)
+
+
+def _device_class(content: dict[str, Any]) -> None:
+    content.setdefault("spec", {})
+
+
+def _device_slice(content: dict[str, Any]) -> None:
+    spec = content.setdefault("spec", {})
+    if spec.get("devices") == [] and "sharedCounters" not in spec:
+        del spec["devices"]
+    for device in spec.get("devices") or ():
+        for capacity in (device.get("capacity") or {}).values():
+            capacity.setdefault("value", "0")
 
 
 _DEFAULTS: Final[dict[Resource, Callable[[dict[str, Any]], None]]] = {
@@ -204,6 +238,7 @@ _DEFAULTS: Final[dict[Resource, Callable[[dict[str, Any]], None]]] = {
     kinds.CUSTOM_RESOURCE_DEFINITIONS: _definition,
     kinds.DAEMON_SETS: _daemon_set,
     kinds.DEPLOYMENTS: _deployment,
+    kinds.DEVICE_CLASSES: _device_class,
     kinds.EVENTS: _event,
     kinds.JOBS: _job,
     kinds.NAMESPACES: _namespace,
@@ -216,6 +251,7 @@ _DEFAULTS: Final[dict[Resource, Callable[[dict[str, Any]], None]]] = {
     kinds.REPLICA_SETS: _replica_set,
     kinds.RESOURCE_CLAIMS: _claim_of_devices,
     kinds.RESOURCE_CLAIM_TEMPLATES: _claim_template,
+    kinds.RESOURCE_SLICES: _device_slice,
     kinds.SECRETS: _secret,
     kinds.SERVICES: _service,
     kinds.STATEFUL_SETS: _stateful_set,

@@ -26,7 +26,7 @@ from bayplan.api.go_values import is_version
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.admission import Admission
 from bayplan.embedded.server.custom_resources import CustomResources
-from bayplan.embedded.server.defaults import apply_defaults
+from bayplan.embedded.server.defaults import apply_defaults, default_taint_times
 from bayplan.embedded.server.deletion import DeleteOptions, is_over, mark
 from bayplan.embedded.server.documents import Content, Document, DocumentStore, copied
 from bayplan.embedded.server.kinds import Catalog, Resource
@@ -35,7 +35,9 @@ from bayplan.embedded.server.patching.plain import Patch, merge_patch
 from bayplan.embedded.server.preparation import prepare_new
 from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.embedded.server.schema.types import type_of
+from bayplan.embedded.server.statuses import FieldProblem
 from bayplan.embedded.server.validation import new_problems, update_problems
+from bayplan.embedded.server.validation.device_claims import prepare_claim_status
 from bayplan.embedded.server.views import from_storage, to_storage
 
 CONTROL_PLANE: Final = "bayplan"
@@ -136,10 +138,10 @@ class ObjectAPI:
         if stored.counts_generations or stored.schema is not None:
             meta["generation"] = 1
         meta["creationTimestamp"] = self.now()
-        apply_defaults(stored, content)
+        self._apply_defaults(stored, content)
         self.admission.admit(stored, content)
         prepare_new(stored, content)
-        if problems := new_problems(stored, content):
+        if problems := self.admission.device_problems(stored, content) + new_problems(stored, content):
             raise statuses.invalid(resource, meta.get("name", ""), problems)
         charged = self._charges(stored, content)
         key = stored.key(meta["name"], meta.get("namespace", ""))
@@ -269,10 +271,14 @@ class ObjectAPI:
                 meta.pop(field, None)
         meta["resourceVersion"] = known["resourceVersion"]
         self._keep_what_it_may_not_change(stored, content, old, subresource)
+        problems: list[FieldProblem] = []
         if not subresource:
-            apply_defaults(stored, content)
+            self._apply_defaults(stored, content)
             self.admission.admit_update(stored, content)
-        if problems := update_problems(stored, content, old, subresource):
+        elif stored == kinds.RESOURCE_CLAIMS:
+            prepare_claim_status(content, old)
+            problems = self.admission.device_status_problems(content, old)
+        if problems := problems + update_problems(stored, content, old, subresource):
             raise statuses.invalid(resource, name, problems)
         if manager is not None and (known.get("managedFields") or meta.get("managedFields")):
             track_update(content, old, type_of(stored), manager, self.now(), subresource)
@@ -289,6 +295,11 @@ class ObjectAPI:
         replaced = self._put(stored, document.key, content, dry_run)
         self._settle(charged, dry_run)
         return replaced
+
+    def _apply_defaults(self, stored: Resource, content: Content) -> None:
+        apply_defaults(stored, content)
+        if stored == kinds.RESOURCE_SLICES:
+            default_taint_times(content, self.now())
 
     def _charges(self, stored: Resource, content: Content, old: Content | None = None) -> Sequence[Charge]:
         """The quotas that a new object, or a new version of one, is charged to, if it is allowed."""
@@ -312,8 +323,11 @@ class ObjectAPI:
             for field in (*content.keys(), *old.keys()):
                 if field not in ("status", "metadata"):
                     _copy_field(field, old, content)
-            if stored.schema is not None:
+            if stored.schema is not None or stored == kinds.RESOURCE_CLAIMS:
+                managed = content["metadata"].get("managedFields")
                 content["metadata"] = dict(old["metadata"])
+                if managed is not None:
+                    content["metadata"]["managedFields"] = managed
         elif subresource == "finalize":
             finalizers = (content.get("spec") or {}).get("finalizers") or []
             content.clear()

@@ -13,7 +13,7 @@ from typing import Final
 from bayplan.api.selectors import EVERYTHING, Operator, Requirement, Selector, requirement_problems
 from bayplan.cluster_api import Change
 from bayplan.embedded.server.documents import Document, Entry
-from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.kinds import RESOURCE_SLICES, Resource
 from bayplan.embedded.server.statuses import bad_request
 from bayplan.embedded.server.views import stored_field
 
@@ -155,7 +155,10 @@ def parse_selection(resource: Resource, labels: str, fields: str, namespace: str
         elif path in resource.selectable or path in ("metadata.name", "metadata.namespace"):
             wanted.append((stored_field(resource, path), text, equal))
         elif resource.selectable:
-            raise bad_request(f"field label not supported: {path}")
+            where = (
+                f" for {resource.api_version}, Kind={resource.kind}" if resource == RESOURCE_SLICES else ""
+            )
+            raise bad_request(f"field label not supported{where}: {path}")
         else:
             known = '"metadata.name", "metadata.namespace"'
             raise bad_request(f'"{path}" is not a known field selector: only {known}')

@@ -113,6 +113,19 @@ def unsupported(field: str, actual: Any, supported: Sequence[str]) -> FieldProbl
     )
 
 
+def too_many(field: str, count: int, limit: int) -> FieldProblem:
+    message = f"Too many: {count}: must have at most {limit} items"
+    return FieldProblem(field, message, "FieldValueTooMany")
+
+
+def too_long(field: str, limit: int) -> FieldProblem:
+    return FieldProblem(field, f"Too long: may not be more than {limit} bytes", "FieldValueTooLong")
+
+
+def missing_reference(field: str, actual: Any, detail: str = "") -> FieldProblem:
+    return FieldProblem(field, _joined(f"Not found: {shown(actual)}", detail), "FieldValueNotFound")
+
+
 def shown(actual: Any) -> str:
     """A value as Kubernetes prints it in messages."""
     if isinstance(actual, bool):

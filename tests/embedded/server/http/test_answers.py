@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from conformance.api.cases import Case, body_of, comparable, headers_of, load
+from conformance.api.cases import DEVICES, PATH, Case, body_of, comparable, headers_of, load
 
 from .serving import Caller, serve
 
-CASES = load()
+FILES = {path: load(path) for path in (PATH, DEVICES)}
+CASES = [case for cases in FILES.values() for case in cases]
 
 
-async def answers(call: Caller) -> list[dict[str, Any]]:
+def answers(cases: list[Case]) -> Callable[[Caller], Awaitable[list[dict[str, Any]]]]:
     """All answers, in order: the requests build on each other."""
-    found = []
-    for case in CASES:
-        reply = await call(case["method"], case["path"], body_of(case), **headers_of(case))
-        found.append(comparable(reply.status, reply.body))
-    return found
+
+    async def send(call: Caller) -> list[dict[str, Any]]:
+        found = []
+        for case in cases:
+            reply = await call(case["method"], case["path"], body_of(case), **headers_of(case))
+            found.append(comparable(reply.status, reply.body))
+        return found
+
+    return send
 
 
 @pytest.fixture(scope="module")
 def answered() -> dict[str, dict[str, Any]]:
-    return dict(zip((case["id"] for case in CASES), serve(answers), strict=True))
+    found: dict[str, dict[str, Any]] = {}
+    for cases in FILES.values():
+        found.update(zip((case["id"] for case in cases), serve(answers(cases)), strict=True))
+    return found
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if "differs" not in c], ids=lambda case: case["id"])

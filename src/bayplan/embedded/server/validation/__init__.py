@@ -14,6 +14,7 @@ from typing import Any, Final
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.statuses import FieldProblem
+from bayplan.embedded.server.validation import device_claims, device_slices, pod_claims
 from bayplan.embedded.server.validation import others as rules
 from bayplan.embedded.server.validation.custom import custom_problems
 from bayplan.embedded.server.validation.metadata import metadata_problems, metadata_update_problems
@@ -26,6 +27,7 @@ _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.CUSTOM_RESOURCE_DEFINITIONS: rules.definition_problems,
     kinds.DAEMON_SETS: rules.workload_problems,
     kinds.DEPLOYMENTS: rules.workload_problems,
+    kinds.DEVICE_CLASSES: device_claims.device_class_problems,
     kinds.JOBS: rules.job_problems,
     kinds.LEASES: rules.lease_problems,
     kinds.NODES: rules.node_problems,
@@ -36,6 +38,9 @@ _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.PRIORITY_CLASSES: rules.priority_class_problems,
     kinds.REPLICATION_CONTROLLERS: rules.replication_controller_problems,
     kinds.REPLICA_SETS: rules.workload_problems,
+    kinds.RESOURCE_CLAIMS: device_claims.device_claim_problems,
+    kinds.RESOURCE_CLAIM_TEMPLATES: device_claims.claim_template_problems,
+    kinds.RESOURCE_SLICES: device_slices.device_slice_problems,
     kinds.SECRETS: rules.secret_problems,
     kinds.SERVICES: rules.service_problems,
     kinds.STATEFUL_SETS: rules.workload_problems,
@@ -48,6 +53,16 @@ _UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProbl
     kinds.PRIORITY_CLASSES: rules.priority_class_update_problems,
     kinds.REPLICA_SETS: rules.workload_update_problems,
     kinds.STORAGE_CLASSES: rules.storage_class_update_problems,
+}
+_WHOLE_UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
+    kinds.RESOURCE_CLAIMS: device_claims.device_claim_update_problems,
+    kinds.RESOURCE_CLAIM_TEMPLATES: device_claims.claim_template_update_problems,
+    kinds.RESOURCE_SLICES: device_slices.device_slice_update_problems,
+}
+"""Kinds for whose updates these rules take the place of those for new objects."""
+_STATUS_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
+    kinds.PODS: pod_claims.pod_claim_status_problems,
+    kinds.RESOURCE_CLAIMS: device_claims.device_claim_status_problems,
 }
 
 
@@ -63,8 +78,12 @@ def update_problems(
     problems = metadata_update_problems(content, old)
     if content["metadata"].get("labels") != old["metadata"].get("labels"):
         problems += metadata_problems(resource, content)
+    if subresource == "status" and resource in _STATUS_RULES:
+        return problems + _STATUS_RULES[resource](content, old)
     if subresource or _same_rules_apply(content, old):
         return problems
+    if (whole_rule := _WHOLE_UPDATE_RULES.get(resource)) is not None:
+        return problems + whole_rule(content, old)
     problems += _rule_problems(resource, content)
     if (update_rule := _UPDATE_RULES.get(resource)) is not None:
         problems += update_rule(content, old)

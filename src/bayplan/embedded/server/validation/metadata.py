@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from bayplan.api.names import (
@@ -13,13 +15,32 @@ from bayplan.api.names import (
 )
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.statuses import FieldProblem, forbidden_field, invalid_field, required
+from bayplan.embedded.server.statuses import (
+    FieldProblem,
+    duplicate,
+    forbidden_field,
+    invalid_field,
+    required,
+    too_long,
+    unsupported,
+)
 
 Content = dict[str, Any]
 
 _STANDARD_FINALIZERS: Final = ("foregroundDeletion", "kubernetes", "orphan")
 _RBAC: Final = "rbac.authorization.k8s.io"
 _MOST_ANNOTATIONS: Final = 256 * 1024
+_CONDITION_STATUSES: Final = ("False", "True", "Unknown")
+_MAX_REASON: Final = 1024
+_MAX_MESSAGE: Final = 32 * 1024
+_REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_is_reason = re.compile(_REASON, re.ASCII).fullmatch
+_REASON_RULE: Final = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of "
+    "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  "
+    "or 'MY_NAME',  "
+    f"or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '{_REASON}')"
+)
 
 
 def metadata_problems(resource: Resource, content: Content) -> list[FieldProblem]:
@@ -31,7 +52,7 @@ def metadata_problems(resource: Resource, content: Content) -> list[FieldProblem
     else:
         problems += [invalid_field("metadata.name", name, why) for why in name_problems(resource, name)]
     problems += label_problems(meta.get("labels"), "metadata.labels")
-    problems += _annotation_problems(meta.get("annotations"))
+    problems += annotation_problems(meta.get("annotations"), "metadata.annotations")
     problems += _owner_problems(meta.get("ownerReferences") or ())
     for i, finalizer in enumerate(meta.get("finalizers") or ()):
         problems += [
@@ -60,22 +81,42 @@ def label_problems(labels: dict[str, str] | None, path: str) -> list[FieldProble
     return problems
 
 
-def _annotation_problems(annotations: dict[str, str] | None) -> list[FieldProblem]:
+def annotation_problems(annotations: dict[str, str] | None, path: str) -> list[FieldProblem]:
     problems = []
     size = 0
     for key, text in (annotations or {}).items():
-        problems += [
-            invalid_field("metadata.annotations", key, why) for why in label_key_problems(key.lower())
-        ]
+        problems += [invalid_field(path, key, why) for why in label_key_problems(key.lower())]
         size += len(key) + len(text)
     if size > _MOST_ANNOTATIONS:
-        problems.append(
-            FieldProblem(
-                "metadata.annotations",
-                f"Too long: may not be more than {_MOST_ANNOTATIONS} bytes",
-                "FieldValueTooLong",
-            )
-        )
+        problems.append(too_long(path, _MOST_ANNOTATIONS))
+    return problems
+
+
+def condition_problems(conditions: Sequence[Content], path: str) -> list[FieldProblem]:
+    """Conditions of the common form (type, status, reason, message and times)."""
+    problems = []
+    seen: set[str] = set()
+    for i, condition in enumerate(conditions):
+        at, kind, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")
+        if kind in seen:
+            problems.append(duplicate(f"{at}.type", kind))
+        seen.add(kind)
+        problems += [invalid_field(f"{at}.type", kind, why) for why in label_key_problems(kind)]
+        if (status := condition.get("status", "")) not in _CONDITION_STATUSES:
+            problems.append(unsupported(f"{at}.status", status, _CONDITION_STATUSES))
+        if (generation := condition.get("observedGeneration", 0)) < 0:
+            why = "must be greater than or equal to zero"
+            problems.append(invalid_field(f"{at}.observedGeneration", generation, why))
+        problems += [
+            required(f"{at}.{name}") for name in ("lastTransitionTime", "reason") if not condition.get(name)
+        ]
+        if reason and not _is_reason(reason):
+            problems.append(invalid_field(f"{at}.reason", reason, _REASON_RULE))
+        problems += [
+            too_long(f"{at}.{name}", limit)
+            for name, limit in (("reason", _MAX_REASON), ("message", _MAX_MESSAGE))
+            if len(condition.get(name, "").encode()) > limit
+        ]
     return problems
 
 

@@ -16,10 +16,12 @@ from bayplan.embedded.server.statuses import (
     duplicate,
     forbidden_field,
     invalid_field,
+    missing_reference,
     required,
     unsupported,
 )
 from bayplan.embedded.server.validation.metadata import label_problems
+from bayplan.embedded.server.validation.pod_claims import container_claim_problems, pod_claim_problems
 from bayplan.embedded.server.validation.values import (
     choice_problems,
     node_term_problems,
@@ -50,6 +52,7 @@ def pod_problems(pod: Content) -> list[FieldProblem]:
 def pod_spec_problems(spec: Content, path: str) -> list[FieldProblem]:
     """What is wrong with the spec of a pod, or of a template."""
     problems = _volumes(spec, path)
+    problems += pod_claim_problems(spec, path)
     problems += _containers(spec, path)
     problems += choice_problems(spec, named_type("PodSpec"), path)
     problems += _numbers(spec, path)
@@ -110,6 +113,7 @@ def _containers(spec: Content, path: str) -> list[FieldProblem]:
         for i, container in enumerate(spec.get(field) or ()):
             at = f"{path}.{field}[{i}]"
             problems += _container(container, at, names, volumes)
+            problems += container_claim_problems(container, at, spec)
             if field == "containers":
                 problems += _ports(container, at, host_ports)
     return problems
@@ -131,8 +135,7 @@ def _container(container: Content, at: str, names: set[str], volumes: set[Any]) 
         if not mount.get("name"):
             problems.append(required(f"{at}.volumeMounts[{i}].name"))
         elif mount["name"] not in volumes:
-            message = f'Not found: "{mount["name"]}"'
-            problems.append(FieldProblem(f"{at}.volumeMounts[{i}].name", message, "FieldValueNotFound"))
+            problems.append(missing_reference(f"{at}.volumeMounts[{i}].name", mount["name"]))
         if not mount.get("mountPath"):
             problems.append(required(f"{at}.volumeMounts[{i}].mountPath"))
     problems += resource_problems(container.get("resources") or {}, f"{at}.resources")
