@@ -15,7 +15,8 @@ import msgspec
 
 from bayplan.api.event import Event
 from bayplan.api.meta import Condition, Object
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, PodExtendedResourceClaimStatus
+from bayplan.api.resource_claims import ResourceClaim
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -45,6 +46,7 @@ class PodStatusPatch:
 
     condition: Condition | None = None
     nominated_node_name: str | None = None
+    extended_resource_claim: PodExtendedResourceClaimStatus | None = None
 
 
 class EventSink(Protocol):
@@ -88,6 +90,15 @@ class ClusterAPI(Protocol):
 
     async def update(self, item: Object) -> Object:
         """Replaces an object; ConflictError where it has changed since it was read."""
+
+    async def update_status(self, item: Object) -> Object:
+        """Replaces an object's status, and nothing else of it; ConflictError as for `update`."""
+
+    async def delete(self, item: Object) -> None:
+        """Deletes an object other than a pod. One with finalizers is only marked."""
+
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
+        """Removes the consumer with this uid from the claim's reservedFor, whatever else changed there."""
 
     def events(self) -> EventSink:
         """Where events about this cluster's objects go. Writing them must not hold up other requests."""

@@ -94,7 +94,7 @@ class Gangs(MemoryCluster):
         for item in objects:
             self.store.create(item)
 
-    def delete(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         self.store.delete(Pod, name, "default")
 
     async def bind(self, pod: Pod, node_name: str) -> None:
@@ -298,7 +298,7 @@ async def test_members_on_nodes_count_after_a_restart() -> None:
 @virtual
 async def test_a_replacement_joins_a_running_group() -> None:
     async with gangs(make_node("n"), make_group(), *make_members(3)) as cluster:
-        cluster.delete("g-0")
+        cluster.remove("g-0")
         cluster.add(make_member(3))
         await quiescent()
         assert cluster.bound() == 3
@@ -330,7 +330,7 @@ async def test_what_people_are_told() -> None:
 async def test_a_member_that_is_gone_when_its_turn_comes() -> None:
     """PreFilter asks again: the group was complete when the pods entered the queue."""
     async with gangs(make_group(), *make_members(3)) as cluster:
-        cluster.delete("g-0")
+        cluster.remove("g-0")
         cluster.add(make_node("n"))
         await quiescent()
         assert cluster.reason("g-1").startswith("no nodes available")
@@ -388,7 +388,7 @@ async def test_one_that_has_waited_too_long_does_not_count_until_it_is_tried_aga
         cluster.announcing = {"g-0": 4, "g-1": 20}
         cluster.add(*make_members(2), make_absent_minded(2))
         await after(5)
-        cluster.delete("g-2")
+        cluster.remove("g-2")
         cluster.announcing.clear()
         cluster.add(make_member(3))
         await after(10)
@@ -418,7 +418,7 @@ async def test_one_that_has_waited_too_long_is_tried_again_in_a_complete_group()
 async def test_one_that_is_deleted_releases_the_others() -> None:
     async with gangs(make_node("n"), make_group(), *make_members(2), make_absent_minded(2)) as cluster:
         assert cluster.held == 2
-        cluster.delete("g-0")
+        cluster.remove("g-0")
         await quiescent()
         assert cluster.held == 0
 
@@ -469,7 +469,7 @@ async def test_a_group_that_does_not_fit_is_not_tried_all_the_time() -> None:
 async def test_members_that_were_sent_back_are_tried_once_the_group_is_complete() -> None:
     """One is enough. When its room is taken, the second is refused and the third not looked at."""
     async with gangs(make_node("n", cpu=1), make_group(wanted=1), *make_members(3)) as cluster:
-        cluster.delete("g-0")
+        cluster.remove("g-0")
         cluster.add(make_pod("urgent", cpu="1", priority=5))
         await quiescent()
         assert BACKS_OFF.format(name="g") in cluster.reason("g-2")
@@ -485,7 +485,7 @@ async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed(
         Breaks.names.add("g-0")
         cluster.add(*make_members(3))
         await quiescent()
-        cluster.delete("g-0")
+        cluster.remove("g-0")
         await after(5)
         assert cluster.bound() == 2
 
@@ -517,7 +517,7 @@ async def test_a_member_that_was_refused_and_sent_back_is_tried_again() -> None:
     async with gangs(
         make_node("n", cpu=1), make_pod("full", cpu="1", priority=3), make_group(wanted=1)
     ) as cluster:
-        cluster.on_attempt["g-0"] = lambda: cluster.delete("full")
+        cluster.on_attempt["g-0"] = lambda: cluster.remove("full")
         between = [make_pod(f"p{number}", cpu="64", priority=1) for number in range(PODS_BETWEEN_YIELDS)]
         cluster.add(make_member(0, priority=2), *between, make_member(1, cpu="2"))
         await quiescent()
@@ -600,7 +600,7 @@ async def test_many_groups_in_little_room() -> None:
                 if bound:
                     ended.add(group)
                     for number in range(5):
-                        cluster.delete(f"g{group}-{number}")
+                        cluster.remove(f"g{group}-{number}")
             await after(40)
         assert len(ended) == 20
 

@@ -17,6 +17,7 @@ from bayplan.api.kinds import KINDS
 from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cluster_api import PodStatusPatch
 
 DELETE_OPTIONS: Final = b'{"kind":"DeleteOptions","apiVersion":"v1"}'
@@ -76,6 +77,8 @@ def pod_status(pod: Pod, patch: PodStatusPatch, now: Callable[[], float]) -> byt
         status = _conditions(pod, patch.condition, now)
     if patch.nominated_node_name is not None:
         status["nominatedNodeName"] = patch.nominated_node_name or None
+    if patch.extended_resource_claim is not None:
+        status["extendedResourceClaimStatus"] = msgspec.to_builtins(patch.extended_resource_claim)
     if not status:
         return None
     # The uid says which pod is meant: one made anew under this name has to be left alone.
@@ -124,6 +127,15 @@ def _condition_change(known: Condition, wanted: Condition, now: Callable[[], flo
 
 def _seconds(now: Callable[[], float]) -> datetime:
     return datetime.fromtimestamp(int(now()), UTC)
+
+
+# Claims
+
+
+def released_claim(claim: ResourceClaim, uid: str) -> bytes:
+    """The strategic merge patch that removes one consumer from the claim, if it is still the same claim."""
+    released = [{"$patch": "delete", "uid": uid}]
+    return _encode({"metadata": {"uid": claim.uid}, "status": {"reservedFor": released}})
 
 
 # Patches of objects that others own

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client import bodies
 from bayplan.client.access import Access
@@ -175,6 +176,18 @@ class KubernetesCluster(ClusterAPI):
             current = await self._patch(kind, item, bodies.written_by_us(item, written))
         rest = bodies.changes(current, item)
         return await self._patch(kind, item, rest) if rest else current
+
+    async def update_status(self, item: Object) -> Object:
+        path = f"{_path(item)}/status"
+        answer = await self.requests.send("PUT", path, bodies.whole(item), repeatable=False)
+        return decode_object(type(item), answer)
+
+    async def delete(self, item: Object) -> None:
+        await self.requests.send("DELETE", _path(item), bodies.DELETE_OPTIONS)
+
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
+        body = bodies.released_claim(claim, uid)
+        await self.requests.send("PATCH", f"{_path(claim)}/status", body, content_type=STRATEGIC_MERGE_PATCH)
 
     async def _patch(self, kind: type[ObjectT], item: Object, patch: dict[str, Any]) -> ObjectT:
         answer = await self.requests.send(

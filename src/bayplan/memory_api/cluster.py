@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch
 from bayplan.memory_api.history import Watch
 from bayplan.memory_api.store import MemoryStore, is_hidden
@@ -47,6 +48,17 @@ class MemoryCluster(ClusterAPI):
 
     async def update(self, item: Object) -> Object:
         return self.store.update(item)
+
+    async def update_status(self, item: Object) -> Object:
+        if isinstance(item, ResourceClaim):
+            return self.store.update_claim_status(item)
+        return self.store.update(item)
+
+    async def delete(self, item: Object) -> None:
+        self.store.delete(type(item), item.name, item.namespace)
+
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
+        self.store.release_claim(claim.name, claim.namespace, uid, claim_uid=claim.uid)
 
     def events(self) -> StoreEvents:
         return StoreEvents(self.store)

@@ -54,9 +54,19 @@ def patched_status(status: PodStatus, patch: PodStatusPatch, now: datetime) -> P
         conditions = merge_condition(conditions, patch.condition, now)
     if patch.nominated_node_name is not None:
         nominated = patch.nominated_node_name
-    if conditions is status.conditions and nominated == status.nominated_node_name:
+    extended = patch.extended_resource_claim or status.extended_resource_claim_status
+    if (
+        conditions is status.conditions
+        and nominated == status.nominated_node_name
+        and extended == status.extended_resource_claim_status
+    ):
         return status
-    return replace(status, conditions=conditions, nominated_node_name=nominated)
+    return replace(
+        status,
+        conditions=conditions,
+        nominated_node_name=nominated,
+        extended_resource_claim_status=extended,
+    )
 
 
 def merge_condition(

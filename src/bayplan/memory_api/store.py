@@ -3,9 +3,10 @@
 `MemoryStore` keeps the objects and says what happened to them. It is plain synchronous code without a loop:
 replays, benchmarks and tests drive it directly. `memory.py` shows the same store to the scheduler.
 
-Objects are taken as they are: defaults and admission (`bayplan.api`) are the caller's business, there are no
-finalizers, and an update replaces the status too. What makes it an API server is kept exactly: one counter
-for all resourceVersions, conflicts, uids, graceful deletion, the rules of binding, the order of events.
+Objects are taken as they are: defaults and admission (`bayplan.api`) are the caller's business, and an update
+replaces the status too, except that of ResourceClaims. What makes it an API server is kept exactly: one
+counter for all resourceVersions, conflicts, uids, finalizers, graceful deletion, the rules of binding, the
+order of events.
 
 Neighbours: `history.py` for watches, `pod_writes.py` for what a write makes of a pod, `api_errors.py` for the
 texts.
@@ -24,9 +25,11 @@ from msgspec.structs import replace
 from bayplan.api.go_values import GoValueError, parse_uint
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from bayplan.cluster_api import Change, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.memory_api import api_errors
+from bayplan.memory_api.claim_writes import checked_status, released_status
 from bayplan.memory_api.history import History, Watch
 from bayplan.memory_api.kubelet import Kubelet
 from bayplan.memory_api.pod_writes import RUNNING, bound_status, grace_period, initial_status, patched_status
@@ -198,6 +201,8 @@ class MemoryStore:
             raise api_errors.changed_since(kind, meta.name)
         if isinstance(item, Pod) and isinstance(old, Pod) and item.spec.node_name != old.spec.node_name:
             raise api_errors.moved(item)
+        if isinstance(item, ResourceClaim) and isinstance(old, ResourceClaim):
+            item = replace(item, status=old.status)
         new_spec = kind in _COUNTS_GENERATIONS and item.spec != old.spec  # type: ignore[attr-defined]  # those have one
         meta = replace(
             meta,
@@ -208,7 +213,29 @@ class MemoryStore:
             deletion_timestamp=known.deletion_timestamp,
         )
         item = replace(item, metadata=meta)
+        if meta.deletion_timestamp is not None and known.finalizers and not meta.finalizers:
+            self._remove(table, item)
+            return item
         return old if item == old else self._replace(table, old, item)
+
+    def update_claim_status(self, item: ResourceClaim) -> ResourceClaim:
+        """Replaces a claim's status, and returns the claim as stored. Nothing new is no write."""
+        table, meta = self._table(ResourceClaim), item.metadata
+        old = table.find(meta.name, meta.namespace)
+        if meta.uid and meta.uid != old.uid:
+            raise api_errors.another_uid(ResourceClaim, old, meta.uid)
+        if meta.resource_version and meta.resource_version != old.metadata.resource_version:
+            raise api_errors.changed_since(ResourceClaim, meta.name)
+        status = checked_status(old, item.status)
+        return old if status == old.status else self._replace(table, old, replace(old, status=status))
+
+    def release_claim(self, name: str, namespace: str, uid: str, *, claim_uid: str = "") -> None:
+        """Removes a consumer from a claim."""
+        table = self._table(ResourceClaim)
+        claim = table.find(name, namespace)
+        status = released_status(claim, uid, claim_uid)
+        if status is not claim.status:
+            self._replace(table, claim, replace(claim, status=status))
 
     def delete(
         self,
@@ -229,10 +256,18 @@ class MemoryStore:
             if period:
                 self._terminate(old, period, self.kubelet)
                 return
-        del table.objects[namespace, name]
+        if old.metadata.finalizers:
+            if old.metadata.deletion_timestamp is None:
+                meta = replace(old.metadata, deletion_timestamp=self.now())
+                self._replace(table, old, replace(old, metadata=meta))
+            return
+        self._remove(table, old)
+
+    def _remove(self, table: _Table[Any], item: Object) -> None:
+        del table.objects[item.namespace, item.name]
         version = self._next_version()
-        if not is_hidden(old):
-            gone = replace(old, metadata=replace(old.metadata, resource_version=version))
+        if not is_hidden(item):
+            gone = replace(item, metadata=replace(item.metadata, resource_version=version))
             table.history.append(WatchEvent(_DELETED, gone, version))
 
     def bind(self, name: str, namespace: str, node_name: str, *, uid: str = "") -> Pod:

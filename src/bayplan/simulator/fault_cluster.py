@@ -22,6 +22,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import milli_value
 from bayplan.api.requests import placed_requests
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import NotFoundError, ServerError
 from bayplan.memory_api.cluster import MemoryCluster
@@ -188,6 +189,15 @@ class LastingClient(ClusterAPI):
 
     async def update(self, item: Object) -> Object:
         return await self._send(self._cluster.update(item))
+
+    async def update_status(self, item: Object) -> Object:
+        return await self._send(self._cluster.update_status(item))
+
+    async def delete(self, item: Object) -> None:
+        await self._send(self._cluster.delete(item))
+
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
+        await self._send(self._cluster.release_claim(claim, uid))
 
     def events(self) -> EventSink:
         return self._cluster.events()

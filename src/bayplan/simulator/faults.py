@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import (
     APIError,
@@ -153,6 +154,15 @@ class FaultyCluster(ClusterAPI):
 
     async def update(self, item: Object) -> Object:
         return await self._write(f"update {item.key}", lambda: self._cluster.update(item))
+
+    async def update_status(self, item: Object) -> Object:
+        return await self._write(f"update {item.key}/status", lambda: self._cluster.update_status(item))
+
+    async def delete(self, item: Object) -> None:
+        await self._write(f"delete {item.key}", lambda: self._cluster.delete(item))
+
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
+        await self._write(f"patch {claim.key}/status", lambda: self._cluster.release_claim(claim, uid))
 
     async def _bind_later(self, pod: Pod, node_name: str) -> None:
         await self._dice.delay()

@@ -22,6 +22,7 @@ from aiohttp import web
 from bayplan.api.kinds import KINDS, UNFINISHED_PODS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.access import Access
 from bayplan.cluster_api import Change, WatchEvent
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
@@ -246,6 +247,14 @@ class ApiServer:
                 return json_response(self.raw(created), status=201)
             case "PUT", "":
                 return json_response(self.raw(store.update(msgspec.convert(asked.json, kind))))
+            case "PUT", "status":
+                changed = store.update_claim_status(msgspec.convert(asked.json, ResourceClaim))
+                return json_response(self.raw(changed))
+            case "PATCH", "status" if kind is ResourceClaim:
+                [gone] = asked.json["status"]["reservedFor"]
+                uid, claim_uid = gone["uid"], asked.json["metadata"]["uid"]
+                store.release_claim(name, namespace, uid, claim_uid=claim_uid)
+                return json_response(self.raw(store.get(kind, name, namespace)))
             case "DELETE", "":
                 store.delete(kind, name, namespace)
                 return json_response({"kind": "Status", "status": "Success"})

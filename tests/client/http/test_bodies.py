@@ -12,7 +12,12 @@ import pytest
 from bayplan.api.event import Event
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Condition, Object, ObjectMeta, ObjectReference
-from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.pod import (
+    ContainerExtendedResourceRequest,
+    Pod,
+    PodExtendedResourceClaimStatus,
+    PodStatus,
+)
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
 from bayplan.client import bodies
 from bayplan.cluster_api import PodStatusPatch
@@ -237,3 +242,27 @@ def test_the_parts_that_a_scheduler_writes() -> None:
     }
     claim = PersistentVolumeClaim(metadata=ObjectMeta(name="c"))
     assert bodies.written_by_us(claim, paths[:1]) == {"metadata": {"annotations": None}}
+
+
+def test_the_claim_for_extended_resources() -> None:
+    mapping = ContainerExtendedResourceRequest(
+        container_name="c", resource_name="example.com/gpu", request_name="container-0-request-0"
+    )
+    claim = PodExtendedResourceClaimStatus(request_mappings=(mapping,), resource_claim_name="a-x")
+    body = bodies.pod_status(pod(), PodStatusPatch(extended_resource_claim=claim), NOW.timestamp)
+    assert body is not None
+    assert json.loads(body) == {
+        "metadata": {"uid": "u"},
+        "status": {
+            "extendedResourceClaimStatus": {
+                "requestMappings": [
+                    {
+                        "containerName": "c",
+                        "resourceName": "example.com/gpu",
+                        "requestName": "container-0-request-0",
+                    }
+                ],
+                "resourceClaimName": "a-x",
+            }
+        },
+    }

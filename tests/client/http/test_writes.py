@@ -17,12 +17,18 @@ from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import (
+    CLAIM_FINALIZER,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
 from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from bayplan.memory_api.cluster import MemoryStore
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.builders import make_allocated_device, make_node, make_pod, make_resource_claim
 
 from .api_server import ApiServer, Asked, refused
 from .clients import talk
@@ -273,6 +279,49 @@ def test_a_created_object_comes_back_as_it_was_stored() -> None:
         return made
 
     assert talk(store, act) == as_stored(store)
+
+
+# Claims
+
+
+def test_writes_of_claims_are_upstreams_requests() -> None:
+    """PUT of the claim whole, PUT of its status, a strategic merge patch that releases it, DELETE."""
+    store = MemoryStore()
+    store.create(make_resource_claim("c", namespace="x"))
+    allocation = make_resource_claim("c", allocated=[make_allocated_device("gpu-0", "n")]).status.allocation
+    consumer = ResourceClaimConsumerReference(resource="pods", name="a", uid="u")
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
+        claim = await cluster.get(ResourceClaim, "c", "x")
+        meta = replace(claim.metadata, finalizers=(CLAIM_FINALIZER,))
+        marked: Any = await cluster.update(replace(claim, metadata=meta))
+        status = ResourceClaimStatus(allocation=allocation, reserved_for=(consumer,))
+        reserved: Any = await cluster.update_status(replace(marked, status=status))
+        await cluster.release_claim(reserved, "u")
+        left = store.get(ResourceClaim, "c", "x")
+        await cluster.update(replace(left, metadata=replace(left.metadata, finalizers=())))
+        await cluster.delete(left)
+        return reserved, left, server.asked[1:]
+
+    reserved, left, asked = talk(store, act)
+    path = "/apis/resource.k8s.io/v1/namespaces/x/resourceclaims/c"
+    assert [(one.method, one.path) for one in asked] == [
+        ("PUT", path),
+        ("PUT", f"{path}/status"),
+        ("PATCH", f"{path}/status"),
+        ("PUT", path),
+        ("DELETE", path),
+    ]
+    assert asked[0].json["metadata"]["finalizers"] == [CLAIM_FINALIZER]
+    assert asked[1].json["status"]["reservedFor"] == [{"resource": "pods", "name": "a", "uid": "u"}]
+    assert asked[2].headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert asked[2].json == {
+        "metadata": {"uid": left.uid},
+        "status": {"reservedFor": [{"$patch": "delete", "uid": "u"}]},
+    }
+    assert reserved.status.reserved_for == (consumer,)
+    assert left.status == ResourceClaimStatus(allocation=allocation)
+    assert not store.list(ResourceClaim)
 
 
 # Events

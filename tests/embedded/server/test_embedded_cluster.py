@@ -12,14 +12,23 @@ from msgspec.structs import replace
 from bayplan.api.event import Event, EventSeries
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node
-from bayplan.api.pod import Pod
+from bayplan.api.pod import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
+from bayplan.api.resource_claims import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.cluster_api import Change, PodStatusPatch
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
-from bayplan.embedded.server.kinds import EVENTS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS
+from bayplan.embedded.server.kinds import (
+    DEVICE_CLASSES,
+    EVENTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    RESOURCE_CLAIMS,
+)
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError
+from bayplan.testing.builders import make_allocated_device, make_resource_claim
 
 NOON = 1_800_000_000.0
 
@@ -206,3 +215,53 @@ def test_what_is_not_there_is_refused() -> None:
             await anext(cluster.watch(Pod, old))
 
     asyncio.run(scenario())
+
+
+def test_claims_are_written_by_subresource() -> None:
+    """The status by itself, a consumer by its uid, and a deletion that waits for finalizers."""
+
+    async def scenario() -> tuple[ResourceClaim, ResourceClaim, bool]:
+        api = make_api()
+        api.create(DEVICE_CLASSES, {"metadata": {"name": "gpu"}, "spec": {}})
+        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+        api.create(
+            RESOURCE_CLAIMS,
+            {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}},
+            "default",
+        )
+        cluster = EmbeddedCluster(api)
+        claim = await cluster.get(ResourceClaim, "c", "default")
+        meta = replace(claim.metadata, finalizers=(CLAIM_FINALIZER,))
+        marked: Any = await cluster.update(replace(claim, metadata=meta))
+        consumer = ResourceClaimConsumerReference(resource="pods", name="a", uid="u")
+        allocated = make_resource_claim("c", allocated=[make_allocated_device("gpu-0", "n")])
+        status = replace(allocated.status, reserved_for=(consumer,))
+        reserved: Any = await cluster.update_status(replace(marked, status=status))
+        await cluster.release_claim(reserved, "u")
+        left = await cluster.get(ResourceClaim, "c", "default")
+        await cluster.delete(left)
+        kept = await cluster.get(ResourceClaim, "c", "default")
+        return reserved, left, kept.metadata.deletion_timestamp is not None
+
+    reserved, left, is_marked = asyncio.run(scenario())
+    assert [consumer.uid for consumer in reserved.status.reserved_for] == ["u"]
+    assert left.status == replace(reserved.status, reserved_for=())
+    assert left.metadata.finalizers == (CLAIM_FINALIZER,)
+    assert is_marked
+
+
+def test_the_claim_for_extended_resources_is_shown_in_the_pod() -> None:
+    async def scenario() -> Pod:
+        api = make_api()
+        api.create(PODS, new_pod("a"), "default")
+        cluster = EmbeddedCluster(api)
+        claim = PodExtendedResourceClaimStatus(
+            request_mappings=(ContainerExtendedResourceRequest(container_name="c"),), resource_claim_name="x"
+        )
+        pod = await cluster.get(Pod, "a", "default")
+        await cluster.patch_pod_status(pod, PodStatusPatch(extended_resource_claim=claim))
+        return await cluster.get(Pod, "a", "default")
+
+    shown = asyncio.run(scenario()).status.extended_resource_claim_status
+    assert shown is not None
+    assert shown.resource_claim_name == "x"

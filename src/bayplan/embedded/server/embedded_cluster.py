@@ -18,11 +18,14 @@ from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.reading import Unreadable, read_object, readable
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.embedded.server import pods, statuses
 from bayplan.embedded.server.documents import Content, Document, Entry
 from bayplan.embedded.server.kinds import NEW_EVENTS, PODS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.embedded.server.patching.strategic import strategic_merge_patch
+from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.views import from_storage
 from bayplan.errors import APIError
 from bayplan.memory_api.store import is_hidden
@@ -71,8 +74,16 @@ class EmbeddedCluster(ClusterAPI):
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         condition = None if patch.condition is None else msgspec.to_builtins(patch.condition)
-        nominated = patch.nominated_node_name
-        pods.set_scheduling(self.api, pod.name, pod.namespace, condition, nominated, uid=pod.uid)
+        claim = patch.extended_resource_claim
+        pods.set_scheduling(
+            self.api,
+            pod.name,
+            pod.namespace,
+            condition,
+            patch.nominated_node_name,
+            extended_claim=None if claim is None else msgspec.to_builtins(claim),
+            uid=pod.uid,
+        )
 
     async def delete_pod(self, pod: Pod) -> None:
         self.api.delete(PODS, pod.name, pod.namespace)
@@ -95,6 +106,22 @@ class EmbeddedCluster(ClusterAPI):
             else:
                 meta.pop(field, None)
         return _converted(kind, self.api.patch(resource, item.name, item.namespace, patch))
+
+    async def update_status(self, item: Object) -> Object:
+        kind = type(item)
+        resource = self._resource(kind)
+        content = cast(Content, msgspec.to_builtins(item))
+        return _converted(kind, self.api.update(resource, content, item.namespace, subresource="status"))
+
+    async def delete(self, item: Object) -> None:
+        self.api.delete(self._resource(type(item)), item.name, item.namespace)
+
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
+        resource = self._resource(ResourceClaim)
+        released = {"reservedFor": [{"$patch": "delete", "uid": uid}]}
+        patch = {"metadata": {"uid": claim.uid}, "status": released}
+        change = strategic_merge_patch(patch, type_of(resource))
+        self.api.patch(resource, claim.name, claim.namespace, change, subresource="status")
 
     def events(self) -> EventSink:
         return EmbeddedEvents(self.api)

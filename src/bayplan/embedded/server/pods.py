@@ -76,9 +76,11 @@ def set_scheduling(
     condition: Content | None,
     nominated: str | None,
     *,
+    extended_claim: Content | None = None,
     uid: str = "",
 ) -> None:
-    """What a scheduler says about a pod: a condition, and the node it hopes for ("" for none any more).
+    """What a scheduler writes into a pod's status: a condition, the node that it is expected on ("" for none
+    any more), and the claim for its extended resources.
 
     The time of a condition's last transition moves only when its status does. Nothing new is no write.
     """
@@ -96,6 +98,9 @@ def set_scheduling(
             status["nominatedNodeName"] = nominated
         else:
             status.pop("nominatedNodeName", None)
+    if extended_claim is not None and extended_claim != status.get("extendedResourceClaimStatus"):
+        changed = True
+        status["extendedResourceClaimStatus"] = extended_claim
     if changed:
         api.write(PODS, document, pod)
 
