@@ -16,7 +16,7 @@ from bayplan.api.meta import ObjectReference
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError, UnknownOutcomeError
 from bayplan.scheduler import recorder as module
-from bayplan.scheduler.recorder import MAX_WAITING, EventRecorder, reference, truncated
+from bayplan.scheduler.recorder import MAX_COLLECTED, MAX_WAITING, EventRecorder, reference, truncated
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_pod
 
@@ -60,13 +60,19 @@ class NoJitter(random.Random):
         return 0.0
 
 
-def play(sink: Any, story: Story, chance: random.Random | None = None) -> EventRecorder:
+def play(
+    sink: Any, story: Story, chance: random.Random | None = None, collect_seconds: float = 0.0
+) -> EventRecorder:
     """Runs a story in virtual time, and what the recorder does after it, for two hours."""
 
     async def run() -> EventRecorder:
         loop = current_loop()
         recorder = EventRecorder(
-            sink, hostname="host", wall_time=loop.wall_time, rng=NoJitter() if chance is None else chance
+            sink,
+            hostname="host",
+            wall_time=loop.wall_time,
+            rng=NoJitter() if chance is None else chance,
+            collect_seconds=collect_seconds,
         )
         await story(recorder)
         await asyncio.sleep(120 * MINUTE)
@@ -606,3 +612,71 @@ def test_nothing_is_left_to_do_for_a_recorder_that_was_closed() -> None:
         return len(sink.writes)
 
     assert run_virtual(run()) == 2
+
+
+# Writing together
+
+
+def bound_at(*moments: float) -> Story:
+    """Scheduled at these seconds, each of another pod."""
+
+    async def story(recorder: EventRecorder) -> None:
+        for number, moment in enumerate(moments):
+            await asyncio.sleep(moment - asyncio.get_running_loop().time())
+            recorder.scheduled(make_pod(f"p{number}", uid=f"u{number}"), "n1", PROFILE)
+
+    return story
+
+
+def test_events_that_follow_each_other_are_written_together() -> None:
+    sink = Sink()
+    play(sink, bound_at(1.0, 1.05, 1.1, 1.2, 1.45, 9.0), collect_seconds=0.5)
+    assert [when for when, _, _ in sink.writes] == [1.0, 1.5, 1.5, 1.5, 1.5, 9.0]
+
+
+def test_events_that_were_collected_have_their_own_times_and_order() -> None:
+    sink = Sink()
+    play(sink, bound_at(1.0, 1.1, 1.2), collect_seconds=0.5)
+    assert [(event.regarding and event.regarding.name, event.event_time) for event in sink.events] == [
+        (f"p{number}", datetime.fromtimestamp(START + second, UTC))
+        for number, second in enumerate((1.0, 1.1, 1.2))
+    ]
+
+
+def test_a_burst_is_not_held_back() -> None:
+    sink = Sink()
+    play(sink, bound_at(*[1.0] * (MAX_COLLECTED + 2)), collect_seconds=0.5)
+    # The first at once, then as many as are written together, and the last when its time has come.
+    assert [when for when, _, _ in sink.writes] == [1.0] * (MAX_COLLECTED + 1) + [1.5]
+
+
+def test_a_repeat_that_was_collected_is_counted_when_it_happened() -> None:
+    sink = Sink()
+    play(sink, at(1.0, 1.1, 1.2), collect_seconds=0.5)
+    assert sink.writes[:2] == [(1.0, "create", 1), (1.5, "patch", 2)]
+    series = sink.events[1].series
+    assert series is not None
+    assert series.last_observed_time == datetime.fromtimestamp(START + 1.1, UTC)
+
+
+def test_draining_writes_what_was_collected() -> None:
+    sink = Sink()
+
+    async def story(recorder: EventRecorder) -> None:
+        await bound_at(1.0, 1.1)(recorder)
+        await recorder.drain()
+        assert [when for when, _, _ in sink.writes] == [1.0, 1.1]
+
+    play(sink, story, collect_seconds=0.5)
+    assert len(sink.writes) == 2
+
+
+def test_closing_gives_up_what_was_collected() -> None:
+    sink = Sink()
+
+    async def story(recorder: EventRecorder) -> None:
+        await bound_at(1.0, 1.1)(recorder)
+        recorder.close()
+
+    play(sink, story, collect_seconds=0.5)
+    assert [when for when, _, _ in sink.writes] == [1.0]

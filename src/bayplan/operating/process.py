@@ -39,6 +39,8 @@ from bayplan.scheduler.tasks import cancel_all, first_to_end
 DRAIN_SECONDS: Final = 5.0
 """For bindings under way and their events, once we are to stop. Less than a lease, and than the 30 s after
 which Kubernetes kills a pod."""
+COLLECT_EVENTS_SECONDS: Final = 0.5
+"""Events that follow each other faster are written together."""
 PATIENCE_SECONDS: Final = 10.0
 """How often we say what we are still waiting for at the beginning."""
 
@@ -129,6 +131,7 @@ class Process:
             # A coroutine over HTTP must be a task: it enters time-outs (see tasks.py).
             eager=False,
             events=cluster.events(qps=limits.qps, burst=limits.burst),
+            collect_events=COLLECT_EVENTS_SECONDS,
             max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
         )
 

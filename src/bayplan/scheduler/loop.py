@@ -92,6 +92,7 @@ class Scheduler:
         on_decision: told about every decision, before it is carried out.
         on_binding: called when a pod waits at Permit, is bound, or is rejected after a node was found.
         events: where events are written, if not where the cluster writes them by itself.
+        collect_events: seconds between two batches of events; 0 to write each event at once.
         extenders: asked in place of those that the configuration names.
         max_in_unschedulable: seconds after which a pod is tried again though nothing has happened.
     """
@@ -111,6 +112,7 @@ class Scheduler:
         on_binding: Callable[[BindingProgress], None] | None = None,
         hostname: str = "",
         events: EventSink | None = None,
+        collect_events: float = 0.0,
         extenders: ExtenderChain | None = None,
         max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS,
     ) -> None:
@@ -160,6 +162,7 @@ class Scheduler:
                 hostname=hostname or socket.gethostname(),
                 wall_time=now,
                 rng=random.Random(seed + 1),
+                collect_seconds=collect_events,
             ),
             metrics=metrics,
             stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,

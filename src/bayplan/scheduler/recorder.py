@@ -1,9 +1,13 @@
 """Events: what the scheduler tells people about a pod, written beside the scheduling and never in its way.
 
-    record ─► repeated? ──no──► queue (5000) ─► writers ─► sink ── no answer ──► again in 10 to 12.5 s,
-                 │                  ▲   full: dropped        │                    12 tries in all
-                 └─2nd─► series of 2┘                        └─ rejected: dropped, but:
-                 └─more─► counted here                          series not found: created with its series
+    record ─► collected ─► repeated? ──no──► queue (5000) ─► writers ─► sink ── no answer ──► again in
+                              │                  ▲   full: dropped       │      10 to 12.5 s, 12 tries in all
+                              └─2nd─► series of 2┘                       └─ rejected: dropped, but: series
+                              └─more─► counted here                         not found: created with its series
+
+The first event after a pause is written at once. Others that follow within `collect_seconds` are collected
+and written together: at a constant low rate every write of its own costs a wake-up of the process and cold
+caches, which is several times the cost of the same write among others. Times in events are those of `record`.
 
 Equal events (all but the note; the pod's resourceVersion included) become a series. Its second occurrence is
 written at once; later ones are counted here and written back every 30 minutes, and when there was none for
@@ -64,6 +68,8 @@ MAX_REMEMBERED: Final = 50_000
 """Above that the older half of what was not repeated is forgotten early; upstream has no such limit."""
 MAX_WRITERS: Final = 32
 """Writes under way at once."""
+MAX_COLLECTED: Final = MAX_WRITERS
+"""As many are written without further delay: more would not be cheaper, and a burst is spread out."""
 
 _Key = tuple[object, ...]
 """What equal events have in common."""
@@ -72,6 +78,25 @@ _TOLD: Final = logging.INFO - 2
 """The level at which events are logged, too: `-v=2`."""
 
 _log = logging.getLogger("bayplan.events")
+
+
+class _Recorded(msgspec.Struct, gc=False):
+    """What `record` was called with, and when."""
+
+    regarding: ObjectReference
+    type: str
+    reason: str
+    action: str
+    note: str
+    controller: str
+    related: ObjectReference | None
+    seen: float
+    """By the loop's clock."""
+    wall: float
+
+    @property
+    def key(self) -> _Key:
+        return (self.regarding, self.type, self.reason, self.action, self.controller, self.related)
 
 
 class _Remembered(msgspec.Struct, gc=False):
@@ -83,6 +108,9 @@ class _Remembered(msgspec.Struct, gc=False):
     count: int = 1
     last_wall: float = 0.0
     """When the last repeat was, by the wall clock."""
+
+    def touch(self, repeat: _Recorded) -> None:
+        self.seen, self.last_wall = repeat.seen, repeat.wall
 
     def as_series(self) -> Event:
         last = datetime.fromtimestamp(self.last_wall, UTC)
@@ -98,10 +126,17 @@ class EventRecorder:
         wall_time: seconds since the epoch, for what is written into events.
         rng: for the time between tries, and names that must be made up. Not the generator that decisions
             are drawn from: how often a write fails must not change them.
+        collect_seconds: the time between two batches of events; 0 to write each at once.
     """
 
     def __init__(
-        self, sink: EventSink, *, hostname: str, wall_time: Callable[[], float], rng: random.Random
+        self,
+        sink: EventSink,
+        *,
+        hostname: str,
+        wall_time: Callable[[], float],
+        rng: random.Random,
+        collect_seconds: float = 0.0,
     ) -> None:
         self.dropped = 0
         """Events lost because too many were waiting."""
@@ -118,6 +153,10 @@ class EventRecorder:
         self._loop = asyncio.get_running_loop()
         self._start = self._loop.time()
         self._last_stamp = 0
+        self._collect_seconds = collect_seconds
+        self._collected: list[_Recorded] = []
+        self._next_batch = self._start
+        self._batch: asyncio.TimerHandle | None = None
         self._remembered: dict[_Key, _Remembered] = {}
         self._queue: deque[tuple[Event, int]] = deque()
         """To be written, each with how often that was tried."""
@@ -170,51 +209,80 @@ class EventRecorder:
         if _log.isEnabledFor(_TOLD):
             facts = {"object": _key(regarding), "type": event_type, "reason": reason, "note": note}
             _log.log(_TOLD, "Event occurred", extra={"fields": facts})
-        key = (regarding, event_type, reason, action, controller, related)
+        now = self._loop.time()
+        self._collected.append(
+            _Recorded(
+                regarding, event_type, reason, action, note, controller, related, now, self._wall_time()
+            )
+        )
+        if now >= self._next_batch or len(self._collected) >= MAX_COLLECTED:
+            self._take_collected()
+        elif self._batch is None:
+            self._batch = self._loop.call_at(self._next_batch, self._take_collected)
+
+    def _take_collected(self) -> None:
+        """Has everything written that was recorded."""
+        if self._batch is not None:
+            self._batch.cancel()
+            self._batch = None
+        self._next_batch = self._loop.time() + self._collect_seconds
+        collected, self._collected = self._collected, []
+        for recorded in collected:
+            self._take(recorded)
+
+    def _take(self, recorded: _Recorded) -> None:
+        key = recorded.key
         known = self._remembered.get(key)
         if known is not None and known.count > 1:
             known.count += 1
-            self._touch(known)
+            known.touch(recorded)
         elif len(self._queue) + len(self._later) >= MAX_WAITING:
             self._drop()
         elif known is not None:
             known.count = 2
-            self._touch(known)
+            known.touch(recorded)
             self._enqueue(known.as_series())
         else:
-            name, at = self._name(regarding.name)
-            event = Event(
-                metadata=ObjectMeta(name=name, namespace=regarding.namespace or DEFAULT_NAMESPACE),
-                event_time=at,
-                reporting_controller=controller,
-                reporting_instance=f"{controller}-{self._hostname}",
-                action=action,
-                reason=reason,
-                regarding=regarding,
-                related=related,
-                note=truncated(note),
-                type=event_type,
-            )
-            self._remember(key, event)
+            event = self._make_event(recorded)
+            self._remember(key, event, recorded.seen)
             self._enqueue(event)
+
+    def _make_event(self, recorded: _Recorded) -> Event:
+        regarding, controller = recorded.regarding, recorded.controller
+        name, at = self._name(regarding.name, recorded.wall)
+        return Event(
+            metadata=ObjectMeta(name=name, namespace=regarding.namespace or DEFAULT_NAMESPACE),
+            event_time=at,
+            reporting_controller=controller,
+            reporting_instance=f"{controller}-{self._hostname}",
+            action=recorded.action,
+            reason=recorded.reason,
+            regarding=regarding,
+            related=recorded.related,
+            note=truncated(recorded.note),
+            type=recorded.type,
+        )
 
     # The end
 
     async def drain(self) -> None:
-        """Waits until all that is queued was tried. What waits for another try is not waited for."""
+        """Waits until all that was recorded was tried. What waits for another try is not waited for."""
+        self._take_collected()
         while self._tasks:
             await asyncio.gather(*self._tasks)
 
     def close(self) -> None:
         """Gives up all that was not written."""
-        for handle in (*self._later, *((self._look,) if self._look is not None else ())):
-            handle.cancel()
+        for handle in (*self._later, self._look, self._batch):
+            if handle is not None:
+                handle.cancel()
         for task in self._tasks:
             task.cancel()
+        self._collected.clear()
         self._queue.clear()
         self._later.clear()
         self._remembered.clear()
-        self._look = None
+        self._look = self._batch = None
 
     # Writing
 
@@ -295,18 +363,14 @@ class EventRecorder:
 
     # Remembering and forgetting
 
-    def _remember(self, key: _Key, event: Event) -> None:
+    def _remember(self, key: _Key, event: Event, seen: float) -> None:
         if len(self._remembered) >= MAX_REMEMBERED:
             single = [key for key, known in self._remembered.items() if known.count == 1]
             for old in single[: MAX_REMEMBERED // 2]:
                 del self._remembered[old]
-        self._remembered[key] = _Remembered(event, self._loop.time())
+        self._remembered[key] = _Remembered(event, seen)
         if self._look is None:
             self._set_look()
-
-    def _touch(self, known: _Remembered) -> None:
-        known.seen = self._loop.time()
-        known.last_wall = self._wall_time()
 
     def _set_look(self) -> None:
         """Looks come at fixed times; where there is nothing to forget none is set, so that a loop can end."""
@@ -348,8 +412,8 @@ class EventRecorder:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _name(self, of: str) -> tuple[str, datetime]:
-        stamp = max(int(self._wall_time() * 1e9), self._last_stamp + 1)
+    def _name(self, of: str, wall: float) -> tuple[str, datetime]:
+        stamp = max(int(wall * 1e9), self._last_stamp + 1)
         self._last_stamp = stamp
         name = f"{of}.{stamp:x}"
         if dns_subdomain_problems(name):
