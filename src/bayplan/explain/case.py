@@ -17,7 +17,6 @@ from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.plugin_api import Plugin
-from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import SchedulingCore
@@ -130,8 +129,8 @@ def why_not_waiting(pod: Pod, core: SchedulingCore) -> str:
 
 def _held_back_by(framework: Framework, pod: Pod) -> str:
     """The plugin that keeps the pod out of the queue and what it says, as PreEnqueue would find out."""
-    for plugin in framework.profile.plugins[Point.PRE_ENQUEUE]:
-        status = plugin.pre_enqueue(pod)
+    for step in framework.profile.pre_enqueues:
+        status = step.plugin.pre_enqueue(pod)
         if status is not None and not status.is_success:
-            return f"{plugin.name} ({status.message})"
+            return f"{step.name} ({status.message})"
     return ""

@@ -14,7 +14,6 @@ from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import PASS, NodeStatuses
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
-from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import evaluate, eviction_on
@@ -105,11 +104,12 @@ def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]
     """PreFilter and Filter of every plugin on its own."""
     found = {}
     nodes = NodeColumns(framework.cluster)
+    with_pre_filter = {step.name for step in framework.profile.pre_filters}
     for step in framework.profile.filters:
         search = framework.begin_uncached(pod)
-        if step.plugin in framework.profile.pre_filters:
+        if step.name in with_pre_filter:
             state = search.results.state_of(step) if step.cached else search.state
-            answer = calls.pre_filter(step.plugin, state, pod, nodes)
+            answer = calls.pre_filter(step, state, pod, nodes)
             if not isinstance(answer, NodeNames) and answer.code is not Code.SUCCESS:
                 continue
         node_statuses = framework.filtering.alone(search, step)
@@ -184,7 +184,7 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
 def _why_nowhere(framework: Framework, outcome: NotFound, result: Explanation) -> None:
     result.fit_error = diagnosis_message(outcome.diagnosis)
     result.fit_error_full = result.fit_error
-    if not framework.profile.plugins[Point.POST_FILTER]:
+    if not framework.profile.post_filters:
         return
     answer = post_filter(framework, outcome)
     message = answer.status.message

@@ -117,27 +117,52 @@ class Plugin:
         return None
 
 
+class SortKey(Protocol):
+    """Anything that can be ordered: a number, a string, or a tuple of such."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
 @runtime_checkable
 class PreEnqueuePlugin(Protocol):
-    """Called before a pod may wait for its turn. Any answer but None or success keeps it out of the queue."""
+    """Decides whether a pod may enter the active queue.
+
+    The queue calls it each time a pod is about to move to the active or the backoff queue: when it is new,
+    and when an event may have made it schedulable. It may read the pod and what the handle offers. None or
+    success: the next plugin is called, and after the last one the pod moves. Any other status: the pod is
+    gated until an event that the plugin registered for. An exception is logged and gates the pod, too.
+    """
 
     def pre_enqueue(self, pod: Pod) -> Status | None: ...
 
 
 @runtime_checkable
 class QueueSortPlugin(Protocol):
-    """Orders the queue: the pod with the smallest key is tried first. Exactly one plugin does this."""
+    """Orders the active queue: the pod with the smallest key is scheduled first.
 
-    def sort_key(self, pod: Pod, timestamp: float) -> Any: ...
+    Every profile enables exactly one, and all profiles the same one. The queue calls it once each time a pod
+    enters the queue; `timestamp` is that time in seconds. It may read the pod. Among equal keys the pod that
+    entered first comes first.
+    """
+
+    def sort_key(self, pod: Pod, timestamp: float) -> SortKey: ...
 
 
 @runtime_checkable
 class PreFilterPlugin(Protocol):
-    """Called once for each attempt, before the nodes are looked at.
+    """Prepares Filter, or makes it unnecessary.
 
-    Answers: None (go on), SKIP (leave this plugin's Filter out for this pod), `NodeNames` (only these can
-    fit), `unresolvable(...)` (no node fits, stop), `unschedulable(...)` (no node fits, evicting may help).
-    `nodes` are all rows.
+    The scheduling cycle calls it once per attempt, before any Filter; with declared `Dependencies` only once
+    for identical pods, until an object of the declared kinds changes. It may read the pod and all rows
+    (`nodes`), and writes what Filter needs to `state`.
+
+    - None or success: the search goes on.
+    - SKIP: this plugin's Filter is not called for this pod. SKIP_FOR_SIGNATURE: nor for identical pods, until
+      objects or (anti-)affinity terms change.
+    - `NodeNames`: only these nodes are filtered; the sets of several plugins are intersected.
+    - `unresolvable(...)`: no node fits and the search ends; preemption is not tried.
+    - `unschedulable(...)`: no node fits; the other plugins are still called, and PostFilter may preempt.
+    - any other status, or an exception: the attempt fails with an error.
     """
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames | None: ...
@@ -145,10 +170,12 @@ class PreFilterPlugin(Protocol):
 
 @runtime_checkable
 class AddRemovePodPlugin(Protocol):
-    """For plugins whose PreFilter sums up the cluster in ways that `nodes.matching_change` does not cover.
+    """Adjusts the state that PreFilter wrote to pods that are hypothetically added or removed.
 
-    In a what-if question these adjust (a clone of) the state for pods added to or removed from the one node
-    that is asked about. The answer None means success; any other status is an error.
+    Only for plugins whose PreFilter sums up the cluster in ways that `nodes.matching_change` does not cover.
+    Called before Filter for each hypothetical pod: by preemption for its victims, and for nominated pods. The
+    state is a clone, and `node` is the one node that the hypothesis is about. None or success: go on. Any
+    other status is an error.
     """
 
     def add_pod(self, state: CycleState, pod: Pod, added: Pod, node: NodeInfo) -> Status | None: ...
@@ -157,11 +184,12 @@ class AddRemovePodPlugin(Protocol):
 
 @runtime_checkable
 class FilterPlugin(Protocol):
-    """Which of these rows the pod cannot go to.
+    """Rejects the rows that the pod cannot run on.
 
-    Called for every attempt, after PreFilter and unless that answered SKIP; with declared `Dependencies` only
-    for rows that changed. The rows may be all, a few, or hypothetical ones; it reads them, the pod and what
-    PreFilter wrote to the state. A row that is rejected is not scored; if no row passes, PostFilter runs.
+    The scheduling cycle calls it for every attempt, after PreFilter unless that answered SKIP; with declared
+    `Dependencies` only for rows that changed. Preemption and nominated pods call it with hypothetical rows.
+    It may read the given rows (all, some or one), the pod and what PreFilter wrote to the state. A rejected
+    row is not scored. If no row is left, PostFilter is called. An exception fails the attempt.
     """
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]: ...
@@ -169,12 +197,11 @@ class FilterPlugin(Protocol):
 
 @runtime_checkable
 class NodesAffectedByPodsPlugin(Protocol):
-    """A shortcut for preemption, for plugins that look at the whole cluster: where pods matter to Filter.
+    """Tells preemption on which rows the result of Filter depends on pods.
 
-    Called at most once for each attempt that ends in PostFilter.
-
-    On all other rows Filter says the same whichever of the pods there are taken away. A plugin without this
-    is asked about every row again.
+    For plugins that look at the whole cluster. Called at most once per attempt that reaches PostFilter, with
+    the state of that attempt. Where the mask is False, Filter must answer the same whichever pods of that row
+    are removed, and is not called again. Without this method Filter is called again for every row.
     """
 
     def nodes_affected_by_pods(
@@ -184,24 +211,41 @@ class NodesAffectedByPodsPlugin(Protocol):
 
 @runtime_checkable
 class PostFilterPlugin(Protocol):
-    """Called when no node fits. May make room (preemption) and nominate a node."""
+    """Called when no node is feasible, once per attempt; may nominate a node, for example by preemption.
+
+    It may read the state of the attempt and `outcome`, which answers hypothetical questions. Plugins are
+    called in order until one ends it:
+
+    - success: its nomination and its victims are used; the pod is tried again when the victims are gone.
+    - unschedulable: the next plugin is called; the reasons of all are added to the message.
+    - unresolvable, or an error: no further plugin is called.
+    """
 
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult: ...
 
 
 @runtime_checkable
 class PreScorePlugin(Protocol):
-    """Called once with the rows that fit. SKIP leaves this plugin's Score out."""
+    """Prepares Score, or makes it unnecessary.
+
+    The scheduling cycle calls it once per attempt with more than one feasible row; with declared
+    `Dependencies` only once for identical pods. `nodes` are the feasible rows, or all rows if the results are
+    cached. None or success: Score is called. SKIP: this plugin does not score the pod; SKIP_FOR_SIGNATURE:
+    nor identical pods, until objects or (anti-)affinity terms change. Any other status, or an exception: the
+    attempt fails with an error.
+    """
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None: ...
 
 
 @runtime_checkable
 class ScorePlugin(Protocol):
-    """A whole number for each row; the higher the better. Without `normalize`, between 0 and 100.
+    """Ranks rows by an integer each; the higher, the better. Without `normalize`, between 0 and 100.
 
-    Called for the feasible rows of every attempt with more than one, unless PreScore answered SKIP; with
-    declared `Dependencies` for rows that changed, feasible or not. The weighted sum over all plugins decides.
+    The scheduling cycle calls it for the feasible rows of every attempt with more than one, unless PreScore
+    answered SKIP; with declared `Dependencies` for rows that changed, feasible or not. It may read what
+    Filter may, and what PreScore wrote to the state. The node with the highest weighted sum over all plugins
+    is chosen. A score out of range, or an exception, fails the attempt.
     """
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn: ...
@@ -209,9 +253,10 @@ class ScorePlugin(Protocol):
 
 @runtime_checkable
 class NormalizePlugin(Protocol):
-    """Brings the scores of the rows that fit into the range 0 to 100.
+    """Maps the scores of the feasible rows to the range 0 to 100.
 
-    Of a plugin whose results are kept, scores that are all equal stay equal, so that it need not be asked.
+    Called after Score, once per attempt. It may read all scores and rows. A plugin with declared
+    `Dependencies` must map equal scores to equal scores: it is not called where all raw scores are equal.
     """
 
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn: ...
@@ -219,10 +264,11 @@ class NormalizePlugin(Protocol):
 
 @runtime_checkable
 class DomainScorePlugin(Protocol):
-    """A shortcut for scores that follow from one label: what `score` and `normalize` come to, by its values.
+    """A shortcut for normalized scores that depend on one label of the node only.
 
-    There are far fewer zones than nodes. The answer is the label's key and a table as `nodes.by_domain` takes
-    it, or None where the ordinary way has to be gone. Entries that no row has do not matter.
+    There are far fewer zones than nodes. Called instead of Score and NormalizeScore, with the same arguments.
+    The answer is the label's key and a table as `nodes.by_domain` takes it; entries for values that no row
+    has do not matter. None: Score and NormalizeScore are called as usual.
     """
 
     def scores_by_domain(
@@ -232,7 +278,14 @@ class DomainScorePlugin(Protocol):
 
 @runtime_checkable
 class ReservePlugin(Protocol):
-    """Called when a node was chosen. `unreserve` must undo it, even where `reserve` failed."""
+    """Reserves resources on the chosen node, and releases them if the pod is not bound after all.
+
+    Called once per attempt that found a node, right after the scheduling cycle. None or success: the next
+    plugin is called. A rejection: the pod returns to the queue as unschedulable. Any other status, or an
+    exception: the attempt fails with an error. Whenever an attempt ends without a binding, `unreserve` is
+    called for all plugins in reverse order, even for those whose `reserve` failed or was not called; it must
+    be idempotent, and its exceptions are only logged.
+    """
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None: ...
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None: ...
@@ -240,7 +293,7 @@ class ReservePlugin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Permit's answer where the pod has to wait, at most this long."""
+    """Permit's answer where the pod has to wait, for at most this time."""
 
     seconds: float
     reason: str = ""
@@ -248,16 +301,25 @@ class Wait:
 
 @runtime_checkable
 class PermitPlugin(Protocol):
-    """The last word before binding: None (go), a rejection, or `Wait`."""
+    """Approves, delays or rejects a binding.
+
+    Called once per attempt, after Reserve. None or success: approved. `Wait`: the binding waits until
+    `handle.waiting_pod(uid)` is allowed or rejected, and is rejected when the time is over. A rejection: the
+    pod returns to the queue as unschedulable. Any other status, or an exception: the attempt fails with an
+    error.
+    """
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status | Wait | None: ...
 
 
 @runtime_checkable
 class PreBindPlugin(Protocol):
-    """Work that has to be done before the pod is bound, e.g. binding its volumes.
+    """Does the work that a binding requires, for example binding the pod's volumes.
 
-    `pre_bind_pre_flight` says beforehand whether there is any (SKIP: there is none).
+    `pre_bind_pre_flight` is called once per attempt, before the binding cycle, and must not wait: SKIP if
+    there is no work for this pod, None or success if there is. `pre_bind` is called once in the binding
+    cycle, only if there is work. It may do I/O; it is cancelled if the pod is preempted meanwhile. Any status
+    but success, or an exception: the pod is not bound, and returns to the queue.
     """
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None: ...
@@ -266,14 +328,19 @@ class PreBindPlugin(Protocol):
 
 @runtime_checkable
 class BindPlugin(Protocol):
-    """Binds the pod, or says SKIP to leave it to the next one."""
+    """Binds the pod to the node.
+
+    Called once in the binding cycle, after PreBind; it may do I/O. SKIP: the next Bind plugin is called. None
+    or success: the pod is bound, and no further plugin is called. Any other status, or an exception: the pod
+    returns to the queue.
+    """
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None: ...
 
 
 @runtime_checkable
 class PostBindPlugin(Protocol):
-    """Told after the pod was bound."""
+    """Called once after the pod was bound, for example to clean up. Exceptions are only logged."""
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None: ...
 
@@ -291,6 +358,14 @@ def reject(reason: str, *, unresolvable: bool = False) -> NodeRejection:
     return NodeRejection(reason, unresolvable)
 
 
+class _FilterNode(Protocol):
+    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None: ...
+
+
+class _ScoreNode(Protocol):
+    def score_node(self, pod: Pod, node: NodeInfo) -> int: ...
+
+
 class NodePlugin(Plugin):
     """A plugin that looks at one node at a time.
 
@@ -306,7 +381,7 @@ class NodePlugin(Plugin):
             cls.score = _score_each  # type: ignore[attr-defined]  # the point exists only if it is wanted
 
 
-def _filter_each(self: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+def _filter_each(self: _FilterNode, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
     found: dict[NodeRejection, list[int]] = {}
     for position in range(len(nodes)):
         answer = self.filter_node(pod, nodes.node_info(position))
@@ -318,7 +393,7 @@ def _filter_each(self: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> 
         yield Reject(mask, answer.reason, answer.unresolvable)
 
 
-def _score_each(self: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.int64]:
+def _score_each(self: _ScoreNode, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.int64]:
     return np.array(
         [self.score_node(pod, nodes.node_info(position)) for position in range(len(nodes))], dtype=np.int64
     )

@@ -41,10 +41,15 @@ from bayplan.plugin import (
     FilterOutcome,
     Handle,
     NodeColumns,
+    PermitPlugin,
     Plugin,
     PluginArgs,
     Pod,
+    PostFilterPlugin,
     PostFilterResult,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    ReservePlugin,
     Resource,
     Status,
     Wait,
@@ -106,7 +111,7 @@ class Progress:
     """Members whose turn came during a pause."""
 
 
-class Coscheduling(Plugin):
+class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin):
     """Holds the pods of a group back until enough of them have a node."""
 
     name: ClassVar = "Coscheduling"

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from bayplan.plugin import CycleState, Plugin, Pod, Status, failure
+from bayplan.plugin import BindPlugin, CycleState, Plugin, Pod, Status, failure
 
 NO_HANDLE: Final = "there is nothing to bind with: the plugin was made without a handle"
 
 
-class DefaultBinder(Plugin):
+class DefaultBinder(Plugin, BindPlugin):
     """Binds pods through the API server."""
 
     name: ClassVar = "DefaultBinder"

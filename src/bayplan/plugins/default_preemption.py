@@ -21,7 +21,9 @@ from bayplan.plugin import (
     Handle,
     Plugin,
     Pod,
+    PostFilterPlugin,
     PostFilterResult,
+    PreEnqueuePlugin,
     Resource,
     Status,
     event_with_hint,
@@ -36,7 +38,7 @@ PREFIX: Final = "preemption: "
 UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
 
 
-class DefaultPreemption(Plugin):
+class DefaultPreemption(Plugin, PreEnqueuePlugin, PostFilterPlugin):
     """Makes room by evicting pods of lower priority."""
 
     args_type: ClassVar = DefaultPreemptionArgs

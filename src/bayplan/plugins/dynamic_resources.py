@@ -23,13 +23,21 @@ from bayplan.plugin import (
     CycleState,
     Dependencies,
     FilterOutcome,
+    FilterPlugin,
     IntColumn,
     NodeColumns,
+    NormalizePlugin,
     Plugin,
     Pod,
+    PostFilterPlugin,
     PostFilterResult,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
     Reject,
+    ReservePlugin,
     Resource,
+    ScorePlugin,
     Status,
     event_with_hint,
     failure,
@@ -44,7 +52,17 @@ NOT_FOUND: Final = "not found"
 """What upstream says of the state that its PreFilter did not leave behind."""
 
 
-class DynamicResources(Plugin):
+class DynamicResources(
+    Plugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    FilterPlugin,
+    PostFilterPlugin,
+    ScorePlugin,
+    NormalizePlugin,
+    ReservePlugin,
+    PreBindPlugin,
+):
     """Refuses pods with claims, and has no opinion about others."""
 
     name: ClassVar = "DynamicResources"

@@ -12,7 +12,16 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from bayplan.plugin import MAX_SCORE, CycleState, Dependencies, IntColumn, NodeColumns, Plugin, Pod
+from bayplan.plugin import (
+    MAX_SCORE,
+    CycleState,
+    Dependencies,
+    IntColumn,
+    NodeColumns,
+    Plugin,
+    Pod,
+    ScorePlugin,
+)
 from bayplan.plugin.images import pod_images
 
 MIB: Final = 1024 * 1024
@@ -22,7 +31,7 @@ MOST_BYTES: Final = 1000 * MIB
 """More than this, for each container, makes no difference any more."""
 
 
-class ImageLocality(Plugin):
+class ImageLocality(Plugin, ScorePlugin):
     """Prefers nodes that have the pod's images."""
 
     name: ClassVar = "ImageLocality"

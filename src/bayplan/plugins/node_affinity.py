@@ -19,15 +19,20 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     Handle,
     IntColumn,
     Node,
     NodeColumns,
     NodeNames,
+    NormalizePlugin,
     Plugin,
     Pod,
+    PreFilterPlugin,
+    PreScorePlugin,
     Reject,
     Resource,
+    ScorePlugin,
     SelectorError,
     Status,
     event_with_hint,
@@ -60,7 +65,7 @@ REQUIRED: Final = ("NodeAffinity", "required")
 PREFERRED: Final = ("NodeAffinity", "preferred")
 
 
-class NodeAffinity(Plugin):
+class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
     """Rejects nodes that the pod, or the profile, does not ask for; scores by preferences."""
 
     name: ClassVar = "NodeAffinity"

@@ -17,10 +17,12 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     Node,
     NodeColumns,
     Plugin,
     Pod,
+    PreFilterPlugin,
     Reject,
     Resource,
     Status,
@@ -33,7 +35,7 @@ RESTART_ALL_CONTAINERS: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_ON_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
 
 
-class NodeDeclaredFeatures(Plugin):
+class NodeDeclaredFeatures(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes that lack a feature which the pod makes use of."""
 
     name: ClassVar = "NodeDeclaredFeatures"

@@ -16,6 +16,7 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     NodeColumns,
     Plugin,
     Pod,
@@ -27,7 +28,7 @@ from bayplan.plugin import (
 REASON: Final = "node(s) didn't match the requested node name"
 
 
-class NodeName(Plugin):
+class NodeName(Plugin, FilterPlugin):
     """Rejects all nodes but the one that the pod names."""
 
     name: ClassVar = "NodeName"

@@ -19,9 +19,11 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     NodeColumns,
     Plugin,
     Pod,
+    PreFilterPlugin,
     Reject,
     Resource,
     Status,
@@ -32,7 +34,7 @@ from bayplan.plugin.ports import HostPort, conflicts, host_ports
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
-class NodePorts(Plugin):
+class NodePorts(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes where a port that the pod wants is taken."""
 
     name: ClassVar = "NodePorts"

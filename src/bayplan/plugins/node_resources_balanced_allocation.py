@@ -15,12 +15,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from bayplan.plugin import MAX_SCORE, SKIP, CycleState, Dependencies, Handle, NodeColumns, Plugin, Pod, Status
+from bayplan.plugin import (
+    MAX_SCORE,
+    SKIP,
+    CycleState,
+    Dependencies,
+    Handle,
+    NodeColumns,
+    Plugin,
+    Pod,
+    PreScorePlugin,
+    ScorePlugin,
+    Status,
+)
 from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs
 from bayplan.plugin.resources import balance_requests, is_scalar_resource, is_tracked_resource
 
 
-class NodeResourcesBalancedAllocation(Plugin):
+class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin):
     """Prefers nodes that the pod brings into balance."""
 
     name: ClassVar = "NodeResourcesBalancedAllocation"

@@ -32,13 +32,17 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     Handle,
     Node,
     NodeColumns,
     Plugin,
     Pod,
+    PreFilterPlugin,
+    PreScorePlugin,
     Reject,
     Resource,
+    ScorePlugin,
     event_with_hint,
 )
 from bayplan.plugin.args import (
@@ -90,7 +94,7 @@ class Scored(NamedTuple):
 Scorer = Callable[[NodeColumns, Sequence[Scored]], Any]
 
 
-class NodeResourcesFit(Plugin):
+class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rejects nodes without room for the pod, and scores by how much room there is."""
 
     name: ClassVar = "NodeResourcesFit"

@@ -16,6 +16,7 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     Node,
     NodeColumns,
     Plugin,
@@ -31,7 +32,7 @@ REASON: Final = "node(s) were unschedulable"
 CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-class NodeUnschedulable(Plugin):
+class NodeUnschedulable(Plugin, FilterPlugin):
     """Rejects cordoned nodes."""
 
     name: ClassVar = "NodeUnschedulable"

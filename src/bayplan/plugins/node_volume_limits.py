@@ -22,9 +22,11 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     NodeColumns,
     Plugin,
     Pod,
+    PreFilterPlugin,
     Reject,
     Resource,
     Status,
@@ -63,7 +65,7 @@ class PodWants:
     without_csi_node: Wanted
 
 
-class NodeVolumeLimits(Plugin):
+class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes to which not all of the pod's volumes can be attached."""
 
     name: ClassVar = "NodeVolumeLimits"

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from bayplan.plugin import Plugin, Pod
+from bayplan.plugin import Plugin, Pod, QueueSortPlugin
 
 
-class PrioritySort(Plugin):
+class PrioritySort(Plugin, QueueSortPlugin):
     """Orders the queue."""
 
     name: ClassVar = "PrioritySort"

@@ -16,6 +16,7 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     Plugin,
     Pod,
+    PreEnqueuePlugin,
     Resource,
     Status,
     event_with_hint,
@@ -25,7 +26,7 @@ from bayplan.plugin import (
 REASON: Final = "waiting for scheduling gates: [{gates}]"
 
 
-class SchedulingGates(Plugin):
+class SchedulingGates(Plugin, PreEnqueuePlugin):
     """Keeps gated pods out of the queue."""
 
     name: ClassVar = "SchedulingGates"

@@ -17,13 +17,17 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     IntColumn,
     Node,
     NodeColumns,
+    NormalizePlugin,
     Plugin,
     Pod,
+    PreScorePlugin,
     Reject,
     Resource,
+    ScorePlugin,
     Taint,
     event_with_hint,
     normalize_default,
@@ -37,7 +41,7 @@ KEEPS_AWAY: Final = ("TaintToleration", "keeps away")
 UNLIKED: Final = ("TaintToleration", "unliked")
 
 
-class TaintToleration(Plugin):
+class TaintToleration(Plugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
     """Rejects nodes with taints that the pod does not tolerate, and prefers those it has nothing against."""
 
     name: ClassVar = "TaintToleration"

@@ -27,14 +27,20 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     Handle,
     IntColumn,
     LabelSelector,
     NodeColumns,
     Plugin,
     Pod,
+    PreBindPlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
     Reject,
+    ReservePlugin,
     Resource,
+    ScorePlugin,
     SelectorError,
     Status,
     compile_selector,
@@ -109,7 +115,9 @@ class PodClaims:
     """Those that get a volume together with the pod's node."""
 
 
-class VolumeBinding(Plugin):
+class VolumeBinding(
+    Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, ReservePlugin, PreBindPlugin
+):
     """Rejects nodes that the pod's volumes do not reach, or where its claims can get none."""
 
     name: ClassVar = "VolumeBinding"

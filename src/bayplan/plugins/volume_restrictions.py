@@ -19,14 +19,17 @@ from bayplan.plugin import (
     SKIP,
     SKIP_FOR_SIGNATURE,
     Action,
+    AddRemovePodPlugin,
     BoolColumn,
     Cluster,
     ClusterEventWithHint,
     CycleState,
+    FilterPlugin,
     NodeColumns,
     NodeInfo,
     Plugin,
     Pod,
+    PreFilterPlugin,
     Reject,
     Resource,
     Status,
@@ -71,7 +74,7 @@ class Exclusive:
         return Exclusive(self.claims, self.uses)
 
 
-class VolumeRestrictions(Plugin):
+class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlugin):
     """Rejects nodes where a disk is taken, and all nodes while a claim is."""
 
     name: ClassVar = "VolumeRestrictions"

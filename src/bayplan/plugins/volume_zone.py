@@ -21,9 +21,11 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     Dependencies,
+    FilterPlugin,
     NodeColumns,
     Plugin,
     Pod,
+    PreFilterPlugin,
     Reject,
     Resource,
     Status,
@@ -61,7 +63,7 @@ class Place(NamedTuple):
     values: frozenset[str]
 
 
-class VolumeZone(Plugin):
+class VolumeZone(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes in other zones, or regions, than the pod's volumes."""
 
     name: ClassVar = "VolumeZone"

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import Final
 
+from bayplan.framework.plugin_api import SortKey
 from bayplan.queue.queued import QueuedPod
 
-_Entry = tuple[Any, int, int, QueuedPod]
+_Entry = tuple[SortKey, int, int, QueuedPod]
 """Rank, the pod's sequence, ticket, pod."""
 
 _LEFTOVERS_ALLOWED: Final = 64
@@ -42,7 +43,7 @@ class PodHeap:
         entries = sorted((*self._run, *self._heap))
         return (entry[3] for entry in entries if self._is_current(entry))
 
-    def push(self, info: QueuedPod, rank: Any) -> None:
+    def push(self, info: QueuedPod, rank: SortKey) -> None:
         ticket = self._last_ticket = self._last_ticket + 1
         info.sub_queue = self
         info.ticket = ticket

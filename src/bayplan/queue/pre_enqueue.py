@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bayplan.api.pod import Pod
-from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status, failure
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
@@ -36,7 +35,7 @@ class PreEnqueue:
         self._observer = observer
         self._gates = {
             profile.scheduler_name: tuple(
-                Gate(plugin.name, plugin.pre_enqueue) for plugin in profile.plugins[Point.PRE_ENQUEUE]
+                Gate(step.name, step.plugin.pre_enqueue) for step in profile.pre_enqueues
             )
             for profile in profiles
         }

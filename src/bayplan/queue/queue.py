@@ -24,7 +24,6 @@ from typing import Any, Final
 
 from bayplan.api.pod import Pod
 from bayplan.framework.events import ClusterEvent
-from bayplan.framework.points import Point
 from bayplan.queue.backoff import BackoffQueue
 from bayplan.queue.hints import QueueingHints, Strategy
 from bayplan.queue.in_flight import InFlight
@@ -88,7 +87,7 @@ class SchedulingQueue:
             BackoffQueue(settings.initial_backoff, settings.max_backoff, windows=early),
             PreEnqueue(profiles, observer),
             self.nominations,
-            profiles[0].plugins[Point.QUEUE_SORT][0].sort_key,
+            profiles[0].queue_sorts[0].plugin.sort_key,
             now,
             pre_enqueue_before_backoff=early,
             observer=observer,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from bayplan.api.pod import Pod
+from bayplan.framework.plugin_api import SortKey
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
 NEVER: Final = -inf
@@ -67,7 +68,7 @@ class QueuedPod:
     was_flushed: bool = field(default=False, init=False)
     """It was last moved because it had waited too long, and not by an event."""
     flush_timestamp: float = field(default=NEVER, init=False)
-    sort_key: Any = field(default=None, init=False)
+    sort_key: SortKey = field(default=(), init=False)
     """Its rank by the QueueSort plugin; follows from pod and timestamp."""
     nomination_write: NominationWrite | None = field(default=None, init=False)
     """The write of its status.nominatedNodeName under way (`nominations.py`)."""

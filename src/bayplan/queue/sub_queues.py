@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from bayplan.api.pod import Pod
+from bayplan.framework.plugin_api import SortKey
 from bayplan.queue.backoff import BackoffQueue
 from bayplan.queue.heap import PodHeap
 from bayplan.queue.hints import Strategy
@@ -64,7 +65,7 @@ class SubQueues:
         backoff: BackoffQueue,
         pre_enqueue: PreEnqueue,
         nominations: Nominations,
-        sort_key: Callable[[Pod, float], Any],
+        sort_key: Callable[[Pod, float], SortKey],
         now: Callable[[], float],
         *,
         pre_enqueue_before_backoff: bool = True,

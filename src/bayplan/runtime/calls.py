@@ -6,7 +6,7 @@ The texts are upstream's.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,23 +39,23 @@ def describe(error: BaseException) -> str:
 _PRE_FILTER_CODES: Final = (Code.SUCCESS, Code.SKIP, Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
 
 
-def pre_filter(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
+def pre_filter(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
     try:
-        answer = plugin.pre_filter(state, pod, nodes)
+        answer: object = step.pre_filter(state, pod, nodes)
     except Exception as error:
-        raise _pre_filter_error(plugin, describe(error)) from error
+        raise _pre_filter_error(step.name, describe(error)) from error
     if answer is None:
         return SUCCESS
     if isinstance(answer, NodeNames):
         return answer
     if isinstance(answer, Status) and answer.code in _PRE_FILTER_CODES:
-        return answer.by(plugin.name) if answer.is_rejection else answer
+        return answer.by(step.name) if answer.is_rejection else answer
     text = answer.message if isinstance(answer, Status) else f"PreFilter gave {answer!r}"
-    raise _pre_filter_error(plugin, text)
+    raise _pre_filter_error(step.name, text)
 
 
-def _pre_filter_error(plugin: Any, text: str) -> AttemptError:
-    return AttemptError(f'running PreFilter plugin "{plugin.name}": {text}', plugin.name, Point.PRE_FILTER)
+def _pre_filter_error(plugin: str, text: str) -> AttemptError:
+    return AttemptError(f'running PreFilter plugin "{plugin}": {text}', plugin, Point.PRE_FILTER)
 
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
@@ -99,22 +99,22 @@ def filter_error(plugin: str, text: str) -> AttemptError:
     return AttemptError(f'running "{plugin}" filter plugin: {text}', plugin, Point.FILTER)
 
 
-def pre_score(plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
+def pre_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
     """Success, or SKIP where the plugin says that there is nothing to score."""
     try:
-        answer = plugin.pre_score(state, pod, nodes)
+        answer: object = step.pre_score(state, pod, nodes)
     except Exception as error:
-        raise _pre_score_error(plugin, describe(error)) from error
+        raise _pre_score_error(step.name, describe(error)) from error
     if answer is None:
         return SUCCESS
     if isinstance(answer, Status) and answer.code in (Code.SUCCESS, Code.SKIP):
         return answer
     text = answer.message if isinstance(answer, Status) else f"PreScore gave {answer!r}"
-    raise _pre_score_error(plugin, text)
+    raise _pre_score_error(step.name, text)
 
 
-def _pre_score_error(plugin: Any, text: str) -> AttemptError:
-    return AttemptError(f'running PreScore plugin "{plugin.name}": {text}', plugin.name, Point.PRE_SCORE)
+def _pre_score_error(plugin: str, text: str) -> AttemptError:
+    return AttemptError(f'running PreScore plugin "{plugin}": {text}', plugin, Point.PRE_SCORE)
 
 
 def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:

@@ -13,14 +13,14 @@ the plugin allows it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import Reasons
-from bayplan.framework.plugin_api import NodeNames
+from bayplan.framework.plugin_api import Dependencies, NodeNames, Plugin, PreScorePlugin
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
@@ -109,8 +109,10 @@ class PluginColumn:
 class PluginResults:
     """One plugin's results for all pods that it cannot tell apart. `pod` is any of them."""
 
-    def __init__(self, plugin: Any, pod: Pod, cluster: Cluster, caller: Caller) -> None:
-        self.plugin = plugin
+    def __init__(
+        self, plugin: Plugin, depends_on: Dependencies, pod: Pod, cluster: Cluster, caller: Caller
+    ) -> None:
+        self.depends_on = depends_on
         self._caller = caller
         self.name: str = plugin.name
         self.state = CycleState()
@@ -119,7 +121,7 @@ class PluginResults:
         """Whether PreFilter left this plugin's Filter out."""
         self._pod = pod
         self._cluster = cluster
-        changes, depends_on = cluster.changes, plugin.depends_on
+        changes = cluster.changes
         self.changed = Topic(changes.clock)
         """PreFilter gave another answer, or objects that Filter and Score depend on have changed."""
         self._answer: Status | NodeNames | None = None
@@ -148,7 +150,7 @@ class PluginResults:
             return self._answer
         before = self._answer
         self._answer = None
-        answer = self._caller.calls.pre_filter(self.plugin, self.state, self._pod, nodes)
+        answer = self._caller.calls.pre_filter(self._step, self.state, self._pod, nodes)
         self._answer = answer
         self._freshness.mark_current()
         self.skips_filter = isinstance(answer, Status) and answer.code is Code.SKIP
@@ -168,16 +170,16 @@ class PluginResults:
 
     def _may_score(self, nodes: NodeColumns) -> bool:
         """Whether there are scores, which may have changed with the objects even if Filter is skipped."""
-        if self._has_score is False and hasattr(self.plugin, "pre_score"):
+        if self._has_score is False and isinstance(self._step.plugin, PreScorePlugin):
             pre_score = self._caller.calls.pre_score
-            return pre_score(self.plugin, self.state, self._pod, nodes).is_success
+            return pre_score(self._step, self.state, self._pod, nodes).is_success
         return bool(self._has_score)
 
     def has_score(self, nodes: NodeColumns, pre_scores: bool) -> bool:
         """Whether the plugin scores these pods: its PreScore decides."""
         if self._has_score is None:
             self._has_score = not pre_scores or (
-                self._caller.calls.pre_score(self.plugin, self.state, self._pod, nodes).is_success
+                self._caller.calls.pre_score(self._step, self.state, self._pod, nodes).is_success
             )
         return self._has_score
 
@@ -219,11 +221,13 @@ class PluginResults:
 class ResultCache:
     """The results of all cached plugins of one profile, by plugin and signature fragment."""
 
-    def __init__(self, plugins: Iterable[Any], cluster: Cluster, caller: Caller) -> None:
+    def __init__(self, plugins: Iterable[Plugin], cluster: Cluster, caller: Caller) -> None:
         self._cluster = cluster
         self._caller = caller
-        self._plugins = tuple(plugin for plugin in plugins if plugin.depends_on is not None)
-        self._signers = tuple(PodSigner(plugin.depends_on.pod) for plugin in self._plugins)
+        self._plugins = tuple(
+            (plugin, plugin.depends_on) for plugin in plugins if plugin.depends_on is not None
+        )
+        self._signers = tuple(PodSigner(depends_on.pod) for _, depends_on in self._plugins)
         self._results: dict[tuple[str, bytes], PluginResults] = {}
         self.per_pod = any(signer.per_pod for signer in self._signers)
         """Whether pods with one signature may differ in what these plugins depend on."""
@@ -235,10 +239,10 @@ class ResultCache:
     def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:
         """The results for the pod, by plugin."""
         found = {}
-        for plugin, fragment in zip(self._plugins, signature, strict=True):
+        for (plugin, depends_on), fragment in zip(self._plugins, signature, strict=True):
             key = (plugin.name, fragment)
             if key not in self._results:
-                self._results[key] = PluginResults(plugin, pod, self._cluster, self._caller)
+                self._results[key] = PluginResults(plugin, depends_on, pod, self._cluster, self._caller)
             found[plugin.name] = self._results[key]
         return found
 
@@ -250,5 +254,6 @@ class ResultCache:
     def uncached(self, pod: Pod) -> dict[str, PluginResults]:
         """Results for the pod that are not cached."""
         return {
-            plugin.name: PluginResults(plugin, pod, self._cluster, self._caller) for plugin in self._plugins
+            plugin.name: PluginResults(plugin, depends_on, pod, self._cluster, self._caller)
+            for plugin, depends_on in self._plugins
         }

@@ -27,15 +27,15 @@ class PreFiltering:
         self._caller = caller
         self._nodes = NodeColumns(cluster)
         self._all = profile.pre_filters
-        self._uncached = tuple(plugin for plugin in self._all if plugin.depends_on is None)
-        self._names = tuple(plugin.name for plugin in self._all)
+        self._uncached = tuple(step for step in self._all if not step.cached)
+        self._names = tuple(step.name for step in self._all)
         self._all_names = frozenset(self._names)
 
     def run(self, search: Search) -> Diagnosis | None:
         """Runs the plugins. A Diagnosis means that no node has to be evaluated."""
         results, pod = search.results, search.pod
         pre_filtered = results.is_pre_filtered
-        plugins = self._uncached if pre_filtered else self._all
+        steps = self._uncached if pre_filtered else self._all
         remembered: Status | None = None
         search.pre_filter_nodes = None
         if not pre_filtered:
@@ -44,24 +44,24 @@ class PreFiltering:
         skipped = search.signature.skipped.filters
         if skipped:
             search.skipped_filters |= skipped
-        for plugin in plugins:
-            if plugin.name in skipped:
+        for step in steps:
+            if step.name in skipped:
                 continue
-            if plugin.depends_on is None:
-                answer = self._caller.calls.pre_filter(plugin, search.state, pod, self._nodes)
+            if not step.cached:
+                answer = self._caller.calls.pre_filter(step, search.state, pod, self._nodes)
                 if isinstance(answer, Status) and answer.code is Code.SKIP:
-                    search.skipped_filters.add(plugin.name)
+                    search.skipped_filters.add(step.name)
                     if answer is SKIP_FOR_SIGNATURE:
-                        skipped.add(plugin.name)
+                        skipped.add(step.name)
             else:
-                answer = results.pre_filter(plugin, self._nodes)
+                answer = results.pre_filter(step, self._nodes)
             if isinstance(answer, NodeNames):
-                rejected = self._narrow(search, plugin.name, answer)
+                rejected = self._narrow(search, step.name, answer)
                 if rejected is not None:
-                    search.pre_filtered = self._up_to(plugin.name)
+                    search.pre_filtered = self._up_to(step.name)
                     return rejected
             elif answer.code is Code.UNRESOLVABLE:
-                search.pre_filtered = self._up_to(plugin.name)
+                search.pre_filtered = self._up_to(step.name)
                 return self._rejected(answer, {answer.plugin})
             elif answer.code is Code.UNSCHEDULABLE:
                 remembered = answer

@@ -1,33 +1,50 @@
 """A profile: the plugins of one scheduler name, in order, ready to be called.
 
-A plugin's extension points are the methods it has. `Step` is one plugin at one point, with what the runtime
-needs to know about it.
+A plugin takes part in an extension point by having its methods. They are looked up once, when the profile is
+built, as the protocols describe them: `Step` is one plugin in the scheduling cycle, `PointStep` one plugin at
+one of the other points.
 """
+
+# mypy: disable-error-code="type-abstract"
+# `_steps` is given protocols, which are never instantiated.
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.errors import PluginError
 from bayplan.framework.plugin_api import (
     MAX_SCORE,
     AddRemovePodPlugin,
+    BindPlugin,
     DomainScorePlugin,
     FilterPlugin,
+    NodeNames,
     NodePlugin,
     NodesAffectedByPodsPlugin,
     NormalizePlugin,
+    PermitPlugin,
     Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
     Reject,
+    ReservePlugin,
     ScorePlugin,
 )
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
+from bayplan.framework.status import Status
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 METHODS: Final[dict[Point, str]] = {
@@ -52,11 +69,18 @@ def points_of(plugin: type[Plugin]) -> frozenset[Point]:
     return frozenset(point for point, method in METHODS.items() if callable(getattr(plugin, method, None)))
 
 
+PreFilterMethod = Callable[[CycleState, Pod, NodeColumns], Status | NodeNames | None]
 FilterMethod = Callable[[CycleState, Pod, NodeColumns], Iterable[Reject]]
+PreScoreMethod = Callable[[CycleState, Pod, NodeColumns], Status | None]
 ScoreMethod = Callable[[CycleState, Pod, NodeColumns], IntColumn]
 NormalizeMethod = Callable[[CycleState, Pod, NodeColumns, IntColumn], IntColumn]
 DomainScoresMethod = Callable[[CycleState, Pod, NodeColumns], tuple[str, IntColumn] | None]
 AffectedMethod = Callable[[CycleState, Pod, NodeColumns], NDArray[np.bool_]]
+
+
+def _nothing_to_prepare(state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
+    """The PreFilter or PreScore of a plugin without one."""
+    return
 
 
 def _no_filter(state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
@@ -71,26 +95,28 @@ def _no_score(state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One plugin at Filter or Score (with the PreFilter or PreScore that belongs to it)."""
+    """One plugin at PreFilter, Filter, PreScore or Score."""
 
     index: int
-    """Its place among the steps of its point: the lower one speaks first."""
+    """Its position among the steps of its point: the one with the lower index runs first."""
     plugin: Plugin
     name: str
-    filter: FilterMethod
+    pre_filter: PreFilterMethod
     """The plugin's methods, found with `isinstance` when the profile is built."""
+    filter: FilterMethod
+    pre_score: PreScoreMethod
     score: ScoreMethod
     normalize: NormalizeMethod | None
     domain_scores: DomainScoresMethod | None
     affected: AffectedMethod | None
     adjusts: AddRemovePodPlugin | None
     cached: bool
-    """Its results follow from pod and row, so they are kept and brought up to date."""
+    """Its results depend on pod and row only, so they are cached and brought up to date."""
     usage: bool
-    """They follow from what runs on the row, too."""
+    """The results depend on the pods of the row, too."""
     one_node_at_a_time: bool
     elementwise: bool
-    """It can be asked about one row in plain numbers, whatever is supposed of it."""
+    """It can be called for one row with plain numbers, hypothetical rows included."""
     weight: int = 0
 
     @property
@@ -99,7 +125,7 @@ class Step:
 
     @classmethod
     def alone(cls, plugin: Plugin) -> Step:
-        """The plugin by itself, where its place does not matter."""
+        """The plugin by itself, where its position does not matter."""
         return _step(0, plugin)
 
 
@@ -108,7 +134,9 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         index=index,
         plugin=plugin,
         name=plugin.name,
+        pre_filter=plugin.pre_filter if isinstance(plugin, PreFilterPlugin) else _nothing_to_prepare,
         filter=plugin.filter if isinstance(plugin, FilterPlugin) else _no_filter,
+        pre_score=plugin.pre_score if isinstance(plugin, PreScorePlugin) else _nothing_to_prepare,
         score=plugin.score if isinstance(plugin, ScorePlugin) else _no_score,
         normalize=plugin.normalize if isinstance(plugin, NormalizePlugin) else None,
         domain_scores=plugin.scores_by_domain if isinstance(plugin, DomainScorePlugin) else None,
@@ -120,6 +148,31 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         elementwise=plugin.elementwise and not isinstance(plugin, AddRemovePodPlugin),
         weight=weight,
     )
+
+
+PointT = TypeVar("PointT")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointStep(Generic[PointT]):
+    """One plugin at one extension point outside the search for a node."""
+
+    name: str
+    plugin: PointT
+    """The plugin, as the protocol of the point."""
+    declared: Plugin
+    """The same object, for what the plugin declares about itself."""
+
+
+def _steps(plugins: Iterable[Plugin], point: Point, protocol: type[PointT]) -> tuple[PointStep[PointT], ...]:
+    made: list[PointStep[PointT]] = []
+    for plugin in plugins:
+        if not isinstance(plugin, protocol):
+            methods = (name for name, value in vars(protocol).items() if callable(value) and name[0] != "_")
+            missing = ", ".join(name for name in methods if not hasattr(plugin, name))
+            raise PluginError(plugin.name, f"{point} also requires the method {missing}")
+        made.append(PointStep(plugin.name, plugin, plugin))
+    return tuple(made)
 
 
 class Profile:
@@ -134,18 +187,26 @@ class Profile:
     ) -> None:
         self.scheduler_name = scheduler_name
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
-        self.plugins: dict[Point, tuple[Any, ...]] = {
+        self.plugins: dict[Point, tuple[Plugin, ...]] = {
             point: tuple(plugins.get(point, ())) for point in METHODS
         }
-        self.filters = tuple(_step(i, plugin) for i, plugin in enumerate(self.plugins[Point.FILTER]))
+        at = self.plugins
+        self.pre_enqueues = _steps(at[Point.PRE_ENQUEUE], Point.PRE_ENQUEUE, PreEnqueuePlugin)
+        self.queue_sorts = _steps(at[Point.QUEUE_SORT], Point.QUEUE_SORT, QueueSortPlugin)
+        self.pre_filters = tuple(_step(i, plugin) for i, plugin in enumerate(at[Point.PRE_FILTER]))
+        self.filters = tuple(_step(i, plugin) for i, plugin in enumerate(at[Point.FILTER]))
+        self.post_filters = _steps(at[Point.POST_FILTER], Point.POST_FILTER, PostFilterPlugin)
+        self.pre_scores = tuple(_step(i, plugin) for i, plugin in enumerate(at[Point.PRE_SCORE]))
         self.scores = tuple(
-            _step(i, plugin, weights.get(plugin.name) or 1)
-            for i, plugin in enumerate(self.plugins[Point.SCORE])
+            _step(i, plugin, weights.get(plugin.name) or 1) for i, plugin in enumerate(at[Point.SCORE])
         )
         self.max_total = 1 + sum(MAX_SCORE * step.weight for step in self.scores)
         """No node's total is higher."""
-        self.pre_filters = self.plugins[Point.PRE_FILTER]
-        self.pre_scores = self.plugins[Point.PRE_SCORE]
+        self.reserves = _steps(at[Point.RESERVE], Point.RESERVE, ReservePlugin)
+        self.permits = _steps(at[Point.PERMIT], Point.PERMIT, PermitPlugin)
+        self.pre_binds = _steps(at[Point.PRE_BIND], Point.PRE_BIND, PreBindPlugin)
+        self.binds = _steps(at[Point.BIND], Point.BIND, BindPlugin)
+        self.post_binds = _steps(at[Point.POST_BIND], Point.POST_BIND, PostBindPlugin)
 
     def all_plugins(self) -> tuple[Plugin, ...]:
         """Every plugin once."""

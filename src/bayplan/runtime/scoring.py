@@ -22,20 +22,20 @@ class Scoring:
     def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._cluster = cluster
         self._caller = caller
-        self._pre_scores = tuple(plugin for plugin in profile.pre_scores if plugin.depends_on is None)
+        self._pre_scores = tuple(step for step in profile.pre_scores if not step.cached)
         self._scores = tuple(step for step in profile.scores if not step.cached)
 
     def uncached_steps(self, search: Search, view: Callable[[], NodeColumns]) -> list[Step]:
         """The uncached plugins that score this pod. As a rule there are none."""
         for_signature = search.signature.skipped.scores
         skipped = search.skipped_scores = set(for_signature)
-        for plugin in self._pre_scores:
-            if plugin.name not in for_signature:
-                answer = self._caller.calls.pre_score(plugin, search.state, search.pod, view())
+        for step in self._pre_scores:
+            if step.name not in for_signature:
+                answer = self._caller.calls.pre_score(step, search.state, search.pod, view())
                 if answer.code is Code.SKIP:
-                    skipped.add(plugin.name)
+                    skipped.add(step.name)
                     if answer is SKIP_FOR_SIGNATURE:
-                        for_signature.add(plugin.name)
+                        for_signature.add(step.name)
         return [step for step in self._scores if step.name not in skipped]
 
     def totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:

@@ -76,10 +76,10 @@ class SignatureResults:
         self.memory = SignatureMemory()
         """What depends on these results, for pods of one priority: nominated pods and dry runs."""
         changes = cluster.changes
-        dependencies = [results.plugin.depends_on for results in plugins.values()]
+        dependencies = [results.depends_on for results in plugins.values()]
         self.topics: tuple[Topic, ...] = (
             changes.size,
-            *(results.changed for results in plugins.values() if results.plugin.depends_on.kinds),
+            *(results.changed for results in plugins.values() if results.depends_on.kinds),
             *((changes.images,) if any(depends_on.images for depends_on in dependencies) else ()),
         )
         """The topics after which all rows are stale."""
@@ -148,13 +148,14 @@ class SignatureResults:
         """All cached PreFilters have run with the objects as they are."""
         self._pre_filtered.mark_current()
 
-    def pre_filter(self, plugin: Any, nodes: NodeColumns) -> Status | NodeNames:
-        return self._plugins[plugin.name].pre_filter(nodes)
+    def pre_filter(self, step: Step, nodes: NodeColumns) -> Status | NodeNames:
+        return self._plugins[step.name].pre_filter(nodes)
 
     def check_objects(self) -> None:
         """For plugins without PreFilter; called before the PreFilters run."""
+        with_pre_filter = {step.name for step in self._profile.pre_filters}
         for results in self._plugins.values():
-            if results.plugin not in self._profile.pre_filters:
+            if results.name not in with_pre_filter:
                 results.check_objects()
 
     # Filter
@@ -286,7 +287,7 @@ class SignatureResults:
             return
         self.evaluation_counters.clear()
         view = NodeColumns(self._cluster)
-        with_pre_score = {plugin.name for plugin in self._profile.pre_scores}
+        with_pre_score = {step.name for step in self._profile.pre_scores}
         active = [
             (step, self._plugins[step.name])
             for step in self._profile.scores

@@ -9,7 +9,7 @@ plugin (`took`). All plugins of a framework are called through its `Caller`: wit
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import Reasons, Rejections
@@ -70,7 +70,7 @@ class Calls(Protocol):
     """The functions of `calls.py`."""
 
     def pre_filter(
-        self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
     ) -> Status | NodeNames: ...
 
     def filter_one(
@@ -81,7 +81,7 @@ class Calls(Protocol):
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
     ) -> Rejections | None: ...
 
-    def pre_score(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status: ...
+    def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status: ...
 
     def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn: ...
 
@@ -102,8 +102,8 @@ class TimedCalls:
     def __init__(self, timer: AttemptTimer) -> None:
         self._timer = timer
 
-    def pre_filter(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
-        return timed(self._timer, plugin.name, Point.PRE_FILTER, calls.pre_filter)(plugin, state, pod, nodes)
+    def pre_filter(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
+        return timed(self._timer, step.name, Point.PRE_FILTER, calls.pre_filter)(step, state, pod, nodes)
 
     def filter_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
         return timed(self._timer, step.name, Point.FILTER, calls.filter_one)(step, state, pod, node, reasons)
@@ -114,8 +114,8 @@ class TimedCalls:
         call = timed(self._timer, step.name, Point.FILTER, calls.filter_rows)
         return call(step, state, pod, nodes, reasons)
 
-    def pre_score(self, plugin: Any, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
-        return timed(self._timer, plugin.name, Point.PRE_SCORE, calls.pre_score)(plugin, state, pod, nodes)
+    def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
+        return timed(self._timer, step.name, Point.PRE_SCORE, calls.pre_score)(step, state, pod, nodes)
 
     def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         return timed(self._timer, step.name, Point.SCORE, calls.score_rows)(step, state, pod, nodes)

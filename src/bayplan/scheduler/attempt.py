@@ -7,18 +7,20 @@ anything else, which means that the attempt broke (`AttemptError`). The texts ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
+from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.queue.queued import QueuedPod
 from bayplan.runtime.calls import AttemptError, describe
+from bayplan.runtime.profile import PointStep, Profile
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import AttemptTimer
 from bayplan.scheduler.observing import PRE_FLIGHT, ExtensionPointMetrics
@@ -34,8 +36,7 @@ class Attempt:
 
     info: QueuedPod
     pod: Pod
-    plugins: Mapping[Point, tuple[Any, ...]]
-    """Of its profile."""
+    profile: Profile
     search: Search
     node_name: str
     started: float
@@ -45,7 +46,7 @@ class Attempt:
     timer: AttemptTimer | None = None
     """Measures the others, if this attempt is sampled."""
     waiting: WaitingPod | None = None
-    pre_binds: Collection[Any] = ()
+    pre_binds: Collection[PointStep[PreBindPlugin]] = ()
     """PreBind plugins that have something to do for this pod."""
     pre_binding: PreBinding | None = None
     """Set while they are at work."""
@@ -92,7 +93,7 @@ class NobodyBindsError(AttemptError):
         super().__init__("", point=Point.BIND)
 
 
-def check(plugin: Any, point: Point, answer: object) -> None:
+def check(plugin: str, point: Point, answer: object) -> None:
     """Raises where the answer does not let the pod go on."""
     if answer is None:
         return
@@ -101,15 +102,15 @@ def check(plugin: Any, point: Point, answer: object) -> None:
     if answer.is_success:
         return
     if answer.is_rejection:
-        raise RejectedError(answer.by(plugin.name), point)
+        raise RejectedError(answer.by(plugin), point)
     raise plugin_error(plugin, point, answer.message or f"{point} gave {answer.code.label}")
 
 
-def plugin_error(plugin: Any, point: str, problem: str | Exception) -> AttemptError:
+def plugin_error(plugin: str, point: str, problem: str | Exception) -> AttemptError:
     """The attempt broke at a plugin."""
     text = describe(problem) if isinstance(problem, Exception) else problem
     kind = "" if point == PRE_FLIGHT else "plugin "
-    return AttemptError(f'running {point} {kind}"{plugin.name}": {text}', plugin.name, point)
+    return AttemptError(f'running {point} {kind}"{plugin}": {text}', plugin, point)
 
 
 def code_of(error: RejectedError | AttemptError) -> Code:

@@ -105,29 +105,29 @@ class Bindings:
 
     def _reserve(self, attempt: Attempt) -> None:
         timer = attempt.timer
-        for plugin in attempt.plugins[_RESERVE]:
+        for step in attempt.profile.reserves:
             try:
-                ask = plugin.reserve
+                call = step.plugin.reserve
                 if timer is not None:
-                    ask = timed(timer, plugin.name, Point.RESERVE, ask)
-                answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
+                    call = timed(timer, step.name, Point.RESERVE, call)
+                answer = call(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
-                raise plugin_error(plugin, Point.RESERVE, error) from error
+                raise plugin_error(step.name, Point.RESERVE, error) from error
             if answer is not None:
-                check(plugin, Point.RESERVE, answer)
+                check(step.name, Point.RESERVE, answer)
 
     def _permit(self, attempt: Attempt) -> dict[str, float]:
         seconds: dict[str, float] = {}
-        for plugin in attempt.plugins[_PERMIT]:
-            ask = timed(attempt.timer, plugin.name, Point.PERMIT, plugin.permit)
+        for step in attempt.profile.permits:
+            call = timed(attempt.timer, step.name, Point.PERMIT, step.plugin.permit)
             try:
-                answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
+                answer = call(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
-                raise plugin_error(plugin, Point.PERMIT, error) from error
+                raise plugin_error(step.name, Point.PERMIT, error) from error
             if isinstance(answer, Wait):
-                seconds[plugin.name] = min(answer.seconds, MAX_WAIT_SECONDS)
+                seconds[step.name] = min(answer.seconds, MAX_WAIT_SECONDS)
             else:
-                check(plugin, Point.PERMIT, answer)
+                check(step.name, Point.PERMIT, answer)
         return seconds
 
     def _activate(self, attempt: Attempt) -> None:
@@ -141,12 +141,12 @@ class Bindings:
         """Takes back all that was assumed. False where the cache had forgotten the pod already."""
         points = attempt.points
         since = 0.0 if points is None else points.clock()
-        for plugin in reversed(attempt.plugins[_RESERVE]):
+        for step in reversed(attempt.profile.reserves):
             try:
-                ask = timed(attempt.timer, plugin.name, UNRESERVE, plugin.unreserve)
-                ask(attempt.search.state, attempt.pod, attempt.node_name)
+                call = timed(attempt.timer, step.name, UNRESERVE, step.plugin.unreserve)
+                call(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception:
-                _log.exception("plugin %s: Unreserve of pod %s failed", plugin.name, attempt.pod.key)
+                _log.exception("plugin %s: Unreserve of pod %s failed", step.name, attempt.pod.key)
         if points is not None:
             points.observe(UNRESERVE, Code.SUCCESS, points.clock() - since)
         try:
@@ -253,20 +253,18 @@ class Bindings:
 
     async def _bound_by_plugin(self, attempt: Attempt) -> None:
         pod, node_name, timer = attempt.pod, attempt.node_name, attempt.timer
-        for plugin in attempt.plugins[_BIND]:
-            ask = plugin.bind
-            if timer is not None:
-                ask = timed_wait(timer, plugin.name, Point.BIND, ask)
+        for step in attempt.profile.binds:
+            call = timed_wait(timer, step.name, Point.BIND, step.plugin.bind)
             try:
-                answer = await ask(attempt.search.state, pod, node_name)
+                answer = await call(attempt.search.state, pod, node_name)
             except (UnknownOutcomeError, ServerError) as error:
-                await self._read_back(attempt, plugin_error(plugin, Point.BIND, error))
+                await self._read_back(attempt, plugin_error(step.name, Point.BIND, error))
                 return
             except Exception as error:
-                raise plugin_error(plugin, Point.BIND, error) from error
+                raise plugin_error(step.name, Point.BIND, error) from error
             if isinstance(answer, Status) and answer.code is Code.SKIP:
                 continue
-            check(plugin, _BIND, answer)
+            check(step.name, _BIND, answer)
             return
         raise NobodyBindsError
 
@@ -315,12 +313,12 @@ class Bindings:
 
     def _post_bind(self, attempt: Attempt) -> None:
         attempt.started_point()
-        for plugin in attempt.plugins[_POST_BIND]:
-            ask = timed(attempt.timer, plugin.name, Point.POST_BIND, plugin.post_bind)
+        for step in attempt.profile.post_binds:
+            call = timed(attempt.timer, step.name, Point.POST_BIND, step.plugin.post_bind)
             try:
-                ask(attempt.search.state, attempt.pod, attempt.node_name)
+                call(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception:
-                _log.exception("plugin %s: PostBind of pod %s failed", plugin.name, attempt.pod.key)
+                _log.exception("plugin %s: PostBind of pod %s failed", step.name, attempt.pod.key)
         attempt.passed(_POST_BIND)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:

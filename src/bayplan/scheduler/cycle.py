@@ -65,7 +65,7 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     if isinstance(result, Found):
         return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
     answer = None
-    if framework.profile.plugins[Point.POST_FILTER]:
+    if framework.profile.post_filters:
         answer = post_filter(framework, result)
         if framework.extenders is not None:
             answer = yield from framework.extenders.select_victims(pod, answer)
@@ -129,7 +129,7 @@ def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
 
 
 def post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
-    """Asks the PostFilter plugins in turn until one has made room, or broke."""
+    """Calls the PostFilter plugins in turn until one nominates a node or fails with an error."""
     observer = framework.observer
     if observer is None:
         return _post_filter(framework, result)
@@ -145,27 +145,27 @@ def _post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     reasons: list[str] = []
     nomination: Nomination | None = None
     rejected_by = ""
-    for plugin in framework.profile.plugins[Point.POST_FILTER]:
-        if observer is not None and plugin.preempts:
+    for step in framework.profile.post_filters:
+        if observer is not None and step.declared.preempts:
             observer.preemption_tried()
-        ask = timed(timer, plugin.name, Point.POST_FILTER, plugin.post_filter)
+        call = timed(timer, step.name, Point.POST_FILTER, step.plugin.post_filter)
         try:
-            answer: object = ask(result.search.state, result.search.pod, outcome)
+            answer: object = call(result.search.state, result.search.pod, outcome)
         except Exception as error:
-            status = Status(Code.ERROR, (calls.describe(error),), plugin.name)
+            status = Status(Code.ERROR, (calls.describe(error),), step.name)
             return PostFilterResult(status)
         if not isinstance(answer, PostFilterResult):
-            text = f'PostFilter plugin "{plugin.name}" gave {answer!r}'
-            return PostFilterResult(Status(Code.ERROR, (text,), plugin.name))
+            text = f'PostFilter plugin "{step.name}" gave {answer!r}'
+            return PostFilterResult(Status(Code.ERROR, (text,), step.name))
         code = answer.status.code
         if code is Code.SUCCESS:
-            return dataclasses.replace(answer, status=answer.status.by(plugin.name), earlier=tuple(reasons))
+            return dataclasses.replace(answer, status=answer.status.by(step.name), earlier=tuple(reasons))
         if code is Code.UNRESOLVABLE:
-            return PostFilterResult(answer.status.by(plugin.name), answer.nomination)
+            return PostFilterResult(answer.status.by(step.name), answer.nomination)
         if not answer.status.is_rejection:
             # What broke says nothing about the nomination: it stays as it is.
-            return PostFilterResult(Status(Code.ERROR, answer.status.reasons, plugin.name))
+            return PostFilterResult(Status(Code.ERROR, answer.status.reasons, step.name))
         nomination = answer.nomination or nomination
         reasons.extend(answer.status.reasons)
-        rejected_by = rejected_by or plugin.name
+        rejected_by = rejected_by or step.name
     return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by), nomination)

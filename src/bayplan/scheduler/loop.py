@@ -384,7 +384,7 @@ class Scheduler:
                 Attempt(
                     info,
                     pod,
-                    framework.profile.plugins,
+                    framework.profile,
                     decision.found.search,
                     decision.node_name,
                     started,

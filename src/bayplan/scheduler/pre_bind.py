@@ -8,47 +8,49 @@ may take the pod's place: then all of them stop (`PreBinding`).
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
+from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.profile import PointStep
 from bayplan.runtime.timing import timed, timed_wait
 from bayplan.scheduler.attempt import Attempt, check, plugin_error
 from bayplan.scheduler.observing import PRE_FLIGHT
 from bayplan.scheduler.waiting import PreBinding
 
-# Looked up once, for every pod comes by here.
-_PRE_BIND: Final = Point.PRE_BIND
+PreBindStep = PointStep[PreBindPlugin]
+
 _SKIP: Final = Code.SKIP
 
 
 def pre_flight(attempt: Attempt) -> bool:
     """Whether some PreBind plugin has work to do."""
     works = []
-    for plugin in attempt.plugins[_PRE_BIND]:
+    for step in attempt.profile.pre_binds:
         try:
-            ask = plugin.pre_bind_pre_flight
+            call = step.plugin.pre_bind_pre_flight
             if attempt.timer is not None:
-                ask = timed(attempt.timer, plugin.name, PRE_FLIGHT, ask)
-            answer = ask(attempt.search.state, attempt.pod, attempt.node_name)
+                call = timed(attempt.timer, step.name, PRE_FLIGHT, call)
+            answer: object = call(attempt.search.state, attempt.pod, attempt.node_name)
         except Exception as error:
-            raise plugin_error(plugin, PRE_FLIGHT, error) from error
+            raise plugin_error(step.name, PRE_FLIGHT, error) from error
         if answer is None:
-            works.append(plugin)
+            works.append(step)
         elif not isinstance(answer, Status):
-            raise plugin_error(plugin, PRE_FLIGHT, f"{PRE_FLIGHT} gave {answer!r}")
+            raise plugin_error(step.name, PRE_FLIGHT, f"{PRE_FLIGHT} gave {answer!r}")
         elif answer.code is _SKIP:
             continue
         elif answer.is_success:
-            works.append(plugin)
+            works.append(step)
         elif answer.code is Code.ERROR:
-            raise plugin_error(plugin, PRE_FLIGHT, answer.message)
+            raise plugin_error(step.name, PRE_FLIGHT, answer.message)
         else:
             raise AttemptError(
-                f'{PRE_FLIGHT} {plugin.name} returned "{answer.code.label}", which is unsupported. '
+                f'{PRE_FLIGHT} {step.name} returned "{answer.code.label}", which is unsupported. '
                 "It is supposed to return Success, Skip, or Error status",
-                plugin.name,
+                step.name,
                 PRE_FLIGHT,
             )
     attempt.pre_binds = works
@@ -75,22 +77,22 @@ async def pre_bind(attempt: Attempt, pre_binding: dict[str, PreBinding]) -> None
         del pre_binding[pod.uid]
 
 
-def _groups(attempt: Attempt) -> list[list[Any]]:
+def _groups(attempt: Attempt) -> list[list[PreBindStep]]:
     """Plugins with work to do, in order, and together where they may work side by side."""
-    groups: list[list[Any]] = [[]]
-    for plugin in attempt.plugins[_PRE_BIND]:
-        idle, alone = plugin not in attempt.pre_binds, not plugin.pre_binds_in_parallel
+    groups: list[list[PreBindStep]] = [[]]
+    for step in attempt.profile.pre_binds:
+        idle, alone = step not in attempt.pre_binds, not step.declared.pre_binds_in_parallel
         if alone:
             groups.append([])
         if not idle:
-            groups[-1].append(plugin)
+            groups[-1].append(step)
         if alone:
             groups.append([])
     return [group for group in groups if group]
 
 
-async def _run(attempt: Attempt, plugins: list[Any]) -> None:
-    tasks = attempt.at_work = [asyncio.ensure_future(_ask(plugin, attempt)) for plugin in plugins]
+async def _run(attempt: Attempt, steps: list[PreBindStep]) -> None:
+    tasks = attempt.at_work = [asyncio.ensure_future(_call(step, attempt)) for step in steps]
     try:
         for task in asyncio.as_completed(tasks):
             await task
@@ -105,14 +107,14 @@ async def _run(attempt: Attempt, plugins: list[Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _ask(plugin: Any, attempt: Attempt) -> None:
-    ask = timed_wait(attempt.timer, plugin.name, Point.PRE_BIND, plugin.pre_bind)
+async def _call(step: PreBindStep, attempt: Attempt) -> None:
+    call = timed_wait(attempt.timer, step.name, Point.PRE_BIND, step.plugin.pre_bind)
     try:
-        answer = await ask(attempt.search.state, attempt.pod, attempt.node_name)
+        answer = await call(attempt.search.state, attempt.pod, attempt.node_name)
     except asyncio.CancelledError:
         if attempt.pre_binding is None or not attempt.pre_binding.cause:
             raise
-        raise plugin_error(plugin, Point.PRE_BIND, attempt.pre_binding.cause) from None
+        raise plugin_error(step.name, Point.PRE_BIND, attempt.pre_binding.cause) from None
     except Exception as error:
-        raise plugin_error(plugin, Point.PRE_BIND, error) from error
-    check(plugin, Point.PRE_BIND, answer)
+        raise plugin_error(step.name, Point.PRE_BIND, error) from error
+    check(step.name, Point.PRE_BIND, answer)

@@ -29,7 +29,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.framework.events import Action, ClusterEventWithHint, Resource
 from bayplan.framework.node_statuses import Reasons
-from bayplan.framework.plugin_api import NodeNames, Plugin
+from bayplan.framework.plugin_api import NodeNames, Plugin, PreEnqueuePlugin
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status
 from bayplan.runtime import calls
@@ -93,22 +93,20 @@ class Asked:
     """A plugin whose PreFilter and PreScore, where it has them, were asked about a pod."""
 
     def __init__(self, plugin: Plugin, pod: Pod, cluster: Cluster) -> None:
-        self.plugin: Any = plugin
+        self.plugin = plugin
         self.pod = pod
         self.cluster = cluster
         self.step = Step.alone(plugin)
         self.state = CycleState()
         self.everything = NodeColumns(cluster)
         self.there = NodeColumns(cluster, cluster.order)
-        self.pre_filter: Status | NodeNames = SUCCESS
-        if hasattr(plugin, "pre_filter"):
-            self.pre_filter = calls.pre_filter(plugin, self.state, pod, self.everything)
+        self.pre_filter = calls.pre_filter(self.step, self.state, pod, self.everything)
         self.filters = hasattr(plugin, "filter") and (
             isinstance(self.pre_filter, NodeNames) or self.pre_filter.is_success
         )
         self.scores = hasattr(plugin, "score")
-        if self.scores and hasattr(plugin, "pre_score"):
-            self.scores = calls.pre_score(plugin, self.state, pod, self.there).is_success
+        if self.scores:
+            self.scores = calls.pre_score(self.step, self.state, pod, self.there).is_success
 
     def statuses(self, view: NodeColumns) -> list[Status | None]:
         if not self.filters:
@@ -128,7 +126,7 @@ class Asked:
         raw = self.raw(view) if self.scores else []
         scores = np.array(raw, dtype=np.int64)
         normal = calls.normalized(self.step, self.state, self.pod, view, scores) if len(scores) else scores
-        pre_enqueue = self.plugin.pre_enqueue(self.pod) if hasattr(self.plugin, "pre_enqueue") else None
+        pre_enqueue = self.plugin.pre_enqueue(self.pod) if isinstance(self.plugin, PreEnqueuePlugin) else None
         return Answers(
             pre_enqueue=pre_enqueue or SUCCESS,
             pre_filter=self.pre_filter,
@@ -206,9 +204,7 @@ def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
             continue
         for rows in (cluster.order, cluster.order[:1]):
             view = NodeColumns(cluster, rows)
-            if hasattr(plugin, "pre_score") and (
-                calls.pre_score(plugin, asked.state, pod, view).code is Code.SKIP
-            ):
+            if calls.pre_score(asked.step, asked.state, pod, view).code is Code.SKIP:
                 continue
             scores = calls.score_rows(asked.step, asked.state, pod, view)
             calls.normalized(asked.step, asked.state, pod, view, scores)
@@ -344,7 +340,7 @@ def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) 
                 found = reasons.status(bits) if bits else None
                 _same(plugin, pod, statuses[row], found, "Filter on one node with plain numbers")
             if asked.scores:
-                found_score = asked.plugin.score(asked.state, pod, one)
+                found_score: object = asked.step.score(asked.state, pod, one)
                 _require(
                     type(found_score) is int,
                     plugin,

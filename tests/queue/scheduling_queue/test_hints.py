@@ -142,6 +142,9 @@ class ScorerWithReserve(Scorer):
     def reserve(self, state: Any, pod: Pod, node_name: str) -> None:
         return None
 
+    def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
+        return None
+
 
 class ScorerWithPreFilter(Scorer):
     def pre_filter(self, state: Any, pod: Pod, nodes: Any) -> None:

@@ -43,7 +43,7 @@ WAITING: Short = (BindingStep.WAITING, "Permit", ("A",), "")
             id="rejected at Permit",
         ),
         pytest.param(
-            [plugin("A", reserve=lambda *_: failure("no room"))],
+            [plugin("A", reserve=lambda *_: failure("no room"), unreserve=lambda *_: None)],
             [(BindingStep.FAILED, "Reserve", (), 'running Reserve plugin "A": no room')],
             id="an error at Reserve",
         ),

@@ -26,13 +26,20 @@ from bayplan.plugin import (
     Cluster,
     ClusterEventWithHint,
     CycleState,
+    DomainScorePlugin,
+    FilterPlugin,
     Handle,
     IntColumn,
     NodeColumns,
+    NodesAffectedByPodsPlugin,
+    NormalizePlugin,
     Plugin,
     Pod,
+    PreFilterPlugin,
+    PreScorePlugin,
     Reject,
     Resource,
+    ScorePlugin,
     Status,
     event_with_hint,
     failure,
@@ -58,7 +65,16 @@ ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-class InterPodAffinity(Plugin):
+class InterPodAffinity(
+    Plugin,
+    PreFilterPlugin,
+    FilterPlugin,
+    NodesAffectedByPodsPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    NormalizePlugin,
+    DomainScorePlugin,
+):
     """Keeps pods near to, or away from, other pods."""
 
     args_type: ClassVar = InterPodAffinityArgs

@@ -29,14 +29,21 @@ from bayplan.plugin import (
     Cluster,
     ClusterEventWithHint,
     CycleState,
+    DomainScorePlugin,
+    FilterPlugin,
     Handle,
     IntColumn,
     Node,
     NodeColumns,
+    NodesAffectedByPodsPlugin,
+    NormalizePlugin,
     Plugin,
     Pod,
+    PreFilterPlugin,
+    PreScorePlugin,
     Reject,
     Resource,
+    ScorePlugin,
     Status,
     event_with_hint,
     whole_share,
@@ -68,7 +75,16 @@ MISSING_LABEL: Final = "node(s) didn't match pod topology spread constraints (mi
 SKEWED: Final = "node(s) didn't match pod topology spread constraints"
 
 
-class PodTopologySpread(Plugin):
+class PodTopologySpread(
+    Plugin,
+    PreFilterPlugin,
+    FilterPlugin,
+    NodesAffectedByPodsPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    NormalizePlugin,
+    DomainScorePlugin,
+):
     """Keeps pods of a kind apart."""
 
     args_type: ClassVar = PodTopologySpreadArgs
