@@ -76,7 +76,8 @@ def decode_page(kind: type[ObjectT], data: bytes | bytearray) -> Page[ObjectT]:
     """
     try:
         page = _decoder(cast(Any, _List)[kind]).decode(data)
-        return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_)
+        if all(item.metadata.name for item in page.items or ()):
+            return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_)
     except msgspec.ValidationError:
         pass
     except BROKEN as error:
@@ -122,7 +123,7 @@ def decode_frames(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
             return _one_by_one(kind, lines)
         item = frame.object
         version = item.metadata.resource_version
-        if not version:
+        if not version or (not item.metadata.name and change is not Change.BOOKMARK):
             return _one_by_one(kind, lines)
         events.append(WatchEvent(change, item, version))
     return Frames(events, None)
@@ -142,6 +143,8 @@ def _one_by_one(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
                 _log.warning("watch of %s: unknown event %r is left out", kind.__name__, frame.type)
                 continue
             event = _event(kind, change, frame.object)
+            if event is None:
+                continue
             if not event.resource_version:
                 # Whoever went on from there would go on from anywhere.
                 _log.error("watch of %s: %s without resourceVersion is left out", kind.__name__, frame.type)
@@ -152,22 +155,27 @@ def _one_by_one(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
     return Frames(events, None)
 
 
-def _event(kind: type[ObjectT], change: Change, raw: msgspec.Raw) -> WatchEvent[ObjectT]:
-    item = _read(kind, raw)
+def _event(kind: type[ObjectT], change: Change, raw: msgspec.Raw) -> WatchEvent[ObjectT] | None:
+    """None for what is left out."""
+    item = _read(kind, raw, is_named=change is not Change.BOOKMARK)
     if item is None:
-        return WatchEvent(Change.BOOKMARK, None, "")
+        return None
     return WatchEvent(change, item, item.metadata.resource_version)
 
 
-def _read(kind: type[ObjectT], raw: msgspec.Raw) -> ObjectT | None:
-    """The object, or an `Unreadable` in its place; None for what is no object at all, which is logged."""
+def _read(kind: type[ObjectT], raw: msgspec.Raw, *, is_named: bool = True) -> ObjectT | None:
+    """The object, or an `Unreadable` in its place; None for what is no object at all, which is logged.
+
+    What has no name is no object of the cluster: no pod could be bound to such a node.
+    """
     try:
         item = read_object(kind, raw)
     except BROKEN as error:
         _log.error("something that is no %s is left out: %s", kind.__name__, error)
         return None
-    if isinstance(item, Unreadable) and not item.name:
-        _log.error("a %s without a name is left out: %s: %s", kind.__name__, item.fields[0], item.problem)
+    if is_named and not item.name:
+        why = f": {item.fields[0]}: {item.problem}" if isinstance(item, Unreadable) else ""
+        _log.error("a %s without a name is left out%s", kind.__name__, why)
         return None
     return cast(ObjectT, item)
 

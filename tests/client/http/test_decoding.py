@@ -90,6 +90,22 @@ def test_what_has_no_name_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_an_object_without_a_name_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """It can be read, but a node without a name is none that a pod could be bound to."""
+    nameless = {"metadata": {"resourceVersion": "4"}, "spec": {}}
+    lines = [
+        {"type": "ADDED", "object": nameless},
+        {"type": "MODIFIED", "object": fine("a")},
+        {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
+    ]
+    with caplog.at_level(logging.ERROR):
+        assert page(Node, {"items": [nameless, fine("a")]})[0] == ["a"]
+        frames = decode_frames(Node, b"\n".join(json.dumps(line).encode() for line in lines))
+    events = [(event.change, event.resource_version) for event in frames.events]
+    assert events == [(Change.MODIFIED, "3"), (Change.BOOKMARK, "9")]
+    assert caplog.messages[:2] == ["a Node without a name is left out"] * 2
+
+
 def test_a_list_that_go_writes_with_nulls_is_whole() -> None:
     raw = {"metadata": {"name": "n"}, "spec": {"drivers": None}}
     assert decode_object(CSINode, json.dumps(raw).encode()) == CSINode(metadata=ObjectMeta(name="n"))
