@@ -11,5 +11,5 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def identity(value: Any) -> Hashable:
-    """Equal for equal values, and usable as a key."""
-    return _encode_sorted(value) if isinstance(value, dict | list) else value
+    """Equal for values that are the same JSON, and usable as a key. In Python, 1 and true are equal, too."""
+    return value if isinstance(value, str) else _encode_sorted(value)

@@ -19,6 +19,8 @@ from bayplan.api.merge_patch import merged
 from bayplan.api.nesting import check_depth, copied
 from bayplan.embedded.server.statuses import RefusalError, bad_request, too_large
 from bayplan.errors import DecodeError
+from bayplan.embedded.server.patching.identity import identity
+from bayplan.embedded.server.statuses import RefusalError, bad_request, too_large
 
 Content = dict[str, Any]
 Patch = Callable[[Content], Content]
@@ -113,17 +115,17 @@ def _applied(content: Any, operation: Content, work: _Work) -> Any:
         case "copy":
             return _add(content, path, work.copy(_at(content, _steps(operation["from"]))), work)
         case "test":
-            if _at(content, path) != operation.get("value"):
+            if identity(_at(content, path)) != identity(operation.get("value")):
                 raise ValueError("the test fails")
             return content
         case _:
             raise ValueError("no such operation")
 
 
-def _steps(pointer: str) -> list[str]:
-    if not pointer:
+def _steps(pointer: Any) -> list[str]:
+    if pointer == "":
         return []
-    if not pointer.startswith("/"):
+    if not isinstance(pointer, str) or not pointer.startswith("/"):
         raise ValueError("a pointer begins with /")
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")]
 
