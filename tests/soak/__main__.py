@@ -55,7 +55,6 @@ async def soak(size: Size, directory: Path) -> tuple[Measured, Program]:
             measured.restarts.append(await program.start())
             measured.memory.clear()
             await _live(program, churn, measured, size, share * size.seconds)
-            churn.interrupted()
             await program.stop(stop)
     finally:
         program.kill()
@@ -67,6 +66,7 @@ async def _live(program: Program, churn: Churn, measured: Measured, size: Size, 
     access = program.access()
     async with KubernetesCluster(access, qps=-1) as cluster:
         churn.check(list((await cluster.list(Pod))[0]))
+        churn.restarted()
         clients = [
             churn.run(cluster),
             delete_events(cluster),

@@ -105,8 +105,8 @@ class Churn:
             if since > 0:
                 self._measured.latencies.append(max(time.monotonic() - since, 0.0))
 
-    def interrupted(self) -> None:
-        """The cluster was killed: what waits now waits for its restart, which is no latency."""
+    def restarted(self) -> None:
+        """The cluster was away. Who waits since before that waits from now on, and has no latency."""
         self._acknowledged = dict.fromkeys(self._acknowledged, -time.monotonic())
 
     def check(self, found: list[Pod]) -> None:
