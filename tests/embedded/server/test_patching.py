@@ -32,6 +32,9 @@ Content = dict[str, Any]
         pytest.param([{"op": "copy", "from": "/a/0", "path": "/b"}], {"a": [1, 2], "b": 1}, id="copied"),
         pytest.param([{"op": "test", "path": "/a/0", "value": 1}], {"a": [1, 2]}, id="a test that holds"),
         pytest.param([{"op": "test", "path": "/a/0", "value": 2}], None, id="a test that fails"),
+        pytest.param([{"op": "test", "path": "/a/0", "value": True}], None, id="1 is not true"),
+        pytest.param([{"op": "move", "from": {}, "path": "/b"}], None, id="a pointer that is no text"),
+        pytest.param([{"op": "copy", "path": "/b"}], None, id="no pointer"),
         pytest.param([{"op": "remove", "path": "/x"}], None, id="what is not there cannot be removed"),
         pytest.param([{"op": "replace", "path": "/x", "value": 1}], None, id="nor replaced"),
         pytest.param([{"op": "add", "path": "/a/7", "value": 1}], None, id="no holes in lists"),
@@ -302,7 +305,7 @@ def test_applying_long_lists_takes_linear_time() -> None:
             "spec": {"ports": [{"name": f"p{n}", "port": n + 1, "protocol": "TCP"} for n in numbers]},
         }
 
-    for numbers in (range(5000), range(2500, 7500)):
+    for numbers in (range(2000), range(1000, 3000)):
         calls = _calls(
             lambda numbers=numbers: apply_patch(  # type: ignore[misc]  # bound now
                 api, SERVICES, "s", "default", wanted(numbers), manager="me"
@@ -310,8 +313,8 @@ def test_applying_long_lists_takes_linear_time() -> None:
         )
         assert calls < 1000 * len(numbers)
     found = api.get(SERVICES, "s", "default")
-    assert sorted(port["port"] for port in found["spec"]["ports"]) == list(range(2501, 7501))
-    assert len(found["metadata"]["finalizers"]) == 5000
+    assert sorted(port["port"] for port in found["spec"]["ports"]) == list(range(1001, 3001))
+    assert len(found["metadata"]["finalizers"]) == 2000
 
 
 def _calls(function: Callable[[], object]) -> int:

@@ -18,7 +18,6 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_network
 from typing import Any, Final
 
 from bayplan.api.admission import PREEMPT_LOWER_PRIORITY, SYSTEM_PRIORITIES, TOLERATED_SECONDS
@@ -28,14 +27,13 @@ from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.limit_ranges import give_defaults, limit_problem
 from bayplan.embedded.server.pod_defaults import affinity_terms
 from bayplan.embedded.server.pod_resources import amounts
+from bayplan.embedded.server.service_addresses import ServiceAddresses
 from bayplan.embedded.server.statuses import FieldProblem
 
 _ABSENCES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _BETA_DEFAULT_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-_SERVICES: Final = ip_network("10.96.0.0/12")
-"""Where services have their addresses; nothing listens there."""
 TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 
@@ -50,6 +48,7 @@ class Admission:
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
+        self._addresses = ServiceAddresses(store)
 
     def admit_namespace(self, resource: Resource, name: str, namespace: str) -> None:
         """Refuses objects for namespaces that are not there, or going."""
@@ -76,7 +75,10 @@ class Admission:
             _merge_label_keys(content)
         elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
             self._give_storage_class(content)
-        elif resource == kinds.SERVICES:
+
+    def allocate(self, resource: Resource, content: Content) -> None:
+        """Gives a new service its address. It has it as soon as it is stored, so this comes last."""
+        if resource == kinds.SERVICES:
             self._give_address(content["spec"])
 
     def device_problems(self, resource: Resource, content: Content) -> list[FieldProblem]:
@@ -215,15 +217,10 @@ class Admission:
             spec["storageClassName"] = max(marked, key=lambda meta: meta["creationTimestamp"])["name"]
 
     def _give_address(self, spec: dict[str, Any]) -> None:
-        """The first address of the services' network that no other service has."""
         if spec.get("type") == "ExternalName":
             return
         if not spec.get("clusterIP"):
-            taken = {
-                document.parse().get("spec", {}).get("clusterIP")
-                for document in self._store.table(kinds.SERVICES)
-            }
-            spec["clusterIP"] = next(str(host) for host in _SERVICES.hosts() if str(host) not in taken)
+            spec["clusterIP"] = self._addresses.first_free()
         spec.setdefault("clusterIPs", [spec["clusterIP"]])
         spec.setdefault("ipFamilies", ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")

@@ -40,8 +40,8 @@ limit is 1.5 MiB of protobuf."""
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Content).decode
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder(Content).decode
 _AFTER_SLASH: Final = "0"
 """The character that follows "/", so that `ns/` to `ns0` are the keys of a namespace."""
 
@@ -61,7 +61,7 @@ class Document:
 
     def parse(self) -> Content:
         """The object's fields, for the caller to change as it likes."""
-        return _decode(self.body)
+        return decode(self.body)
 
     def facts(self, resource: Resource) -> Facts:
         """What selectors ask about: labels, and the fields that may be selected. Looked up once."""
@@ -85,7 +85,7 @@ class Document:
         """The same object with another version."""
         content = self.parse()
         content["metadata"]["resourceVersion"] = str(version)
-        return Document(self.key, version, _encode(content))
+        return Document(self.key, version, encode(content))
 
     def forget_derived(self) -> None:
         """Keeps the body only. What was made of it takes several times its memory, and is made anew for one
@@ -98,7 +98,7 @@ class Document:
             self._views = {}
         body = self._views.get(name)
         if body is None:
-            body = self._views[name] = _encode(convert(self.parse()))
+            body = self._views[name] = encode(convert(self.parse()))
         return body
 
 
@@ -282,7 +282,7 @@ class DocumentStore:
     def _versioned(self, key: str, content: Content) -> Document:
         version = self.version + 1
         content["metadata"]["resourceVersion"] = str(version)
-        body = _encode(content)
+        body = encode(content)
         if len(body) > MAX_OBJECT_BYTES:
             raise statuses.too_large("etcdserver: request is too large")
         self.version = version
@@ -302,4 +302,4 @@ class DocumentStore:
 
 def copied(content: Any) -> Any:
     """A copy that shares nothing with the original; quicker than `copy.deepcopy`."""
-    return msgspec.json.decode(_encode(content))
+    return msgspec.json.decode(encode(content))

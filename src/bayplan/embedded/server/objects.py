@@ -1,9 +1,10 @@
 """The verbs of the API on the store: create, get, update, patch, delete, and the actions on pods.
 
 This is the embedded server without HTTP: controllers, simulated kubelets and the scheduler in this process
-call it directly, requests come through `http/`. Everything is synchronous: a call is one step that nobody
-else sees half of, and it raises a `RefusalError` with the Status of a real server where it does nothing. A
-write is in memory when a call returns; `await store.durable()` waits until it would survive a crash.
+call it directly, requests come through `http/`. A call is synchronous: nobody else sees half of it, and it
+raises a `RefusalError` with the Status of a real server where it does nothing. A write is in memory when a
+call returns; `await store.durable()` waits until it would survive a crash. The same writes in steps
+(`creating`, `updating`, `patching`) are for large objects, see `steps.py`.
 
     api = ObjectAPI(DocumentStore(), Catalog(), clock=time.time)
     pod = api.create(PODS, {"metadata": {"name": "web"}, "spec": {...}}, "default")
@@ -20,6 +21,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from bayplan.api.go_values import is_version
@@ -28,14 +30,16 @@ from bayplan.embedded.server.admission import Admission
 from bayplan.embedded.server.custom_resources import CustomResources
 from bayplan.embedded.server.defaults import apply_defaults, default_taint_times
 from bayplan.embedded.server.deletion import DeleteOptions, is_over, mark
-from bayplan.embedded.server.documents import Content, Document, DocumentStore, copied
+from bayplan.embedded.server.documents import Content, Document, DocumentStore, decode, encode
 from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.patching.ownership import track_update
 from bayplan.embedded.server.patching.plain import Patch, merge_patch
 from bayplan.embedded.server.preparation import prepare_new
 from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.embedded.server.schema.types import type_of
+from bayplan.embedded.server.sizes import MAX_UNCOUNTED_BYTES, check_values
 from bayplan.embedded.server.statuses import FieldProblem
+from bayplan.embedded.server.steps import ATTEMPTS, Steps, at_once
 from bayplan.embedded.server.validation import new_problems, update_problems
 from bayplan.embedded.server.validation.device_claims import prepare_claim_status
 from bayplan.embedded.server.views import from_storage, to_storage
@@ -120,7 +124,13 @@ class ObjectAPI:
         self, resource: Resource, content: Content, namespace: str = "", *, dry_run: bool = False
     ) -> Content:
         """Adds an object, and returns it as stored."""
-        content = to_storage(resource, copied(content))
+        return at_once(self.creating(resource, content, namespace, dry_run=dry_run))
+
+    def creating(
+        self, resource: Resource, content: Content, namespace: str = "", *, dry_run: bool = False
+    ) -> Steps[Content]:
+        """The steps of `create`."""
+        content = yield partial(_taken_over, resource, content, "")
         stored = resource.storage
         meta = content.setdefault("metadata", {})
         content["apiVersion"], content["kind"] = stored.api_version, stored.kind
@@ -138,11 +148,17 @@ class ObjectAPI:
         if stored.counts_generations or stored.schema is not None:
             meta["generation"] = 1
         meta["creationTimestamp"] = self.now()
-        self._apply_defaults(stored, content)
+        yield partial(_fill_in, stored, content, self.now())
+        check_values(stored, content, status=True)
         self.admission.admit(stored, content)
         prepare_new(stored, content)
-        if problems := self.admission.device_problems(stored, content) + new_problems(stored, content):
+        problems = self.admission.device_problems(stored, content)
+        problems += yield partial(new_problems, stored, content)
+        if problems:
             raise statuses.invalid(resource, meta.get("name", ""), problems)
+        if resource.namespaced:
+            self.admission.admit_namespace(resource, meta["name"], meta["namespace"])
+        self.admission.allocate(stored, content)
         charged = self._charges(stored, content)
         key = stored.key(meta["name"], meta.get("namespace", ""))
         if self.store.find(stored, key) is not None:
@@ -169,12 +185,31 @@ class ObjectAPI:
         An object without a resourceVersion replaces whatever is there. What changes belongs to `manager` from
         then on; with None the object says itself what belongs to whom.
         """
-        content = to_storage(resource, copied(content))
-        meta = content.setdefault("metadata", {})
-        self._place(resource, meta, namespace)
-        document = self.document(resource, meta.get("name", ""), meta.get("namespace", ""))
-        replaced = self._replace(resource, document, content, subresource, dry_run, manager)
-        return from_storage(resource, replaced)
+        steps = self.updating(
+            resource, content, namespace, subresource=subresource, dry_run=dry_run, manager=manager
+        )
+        return at_once(steps)
+
+    def updating(
+        self,
+        resource: Resource,
+        given: Content,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        manager: str | None = CONTROL_PLANE,
+    ) -> Steps[Content]:
+        """The steps of `update`."""
+        for _ in range(ATTEMPTS):
+            content = yield partial(_taken_over, resource, given, subresource)
+            meta = content.setdefault("metadata", {})
+            self._place(resource, meta, namespace)
+            document = self.document(resource, meta.get("name", ""), meta.get("namespace", ""))
+            replaced = yield from self._replace(resource, document, content, subresource, dry_run, manager)
+            if replaced is not None:
+                return from_storage(resource, replaced)
+        raise statuses.changed_since(resource, meta["name"])
 
     def patch(
         self,
@@ -188,21 +223,42 @@ class ObjectAPI:
         manager: str | None = CONTROL_PLANE,
     ) -> Content:
         """Changes an object. A plain value is a merge patch: what it says is set, null removes."""
-        document = self.document(resource, name, namespace)
+        steps = self.patching(
+            resource, name, namespace, patch, subresource=subresource, dry_run=dry_run, manager=manager
+        )
+        return at_once(steps)
+
+    def patching(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str,
+        patch: Patch | Content,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+        manager: str | None = CONTROL_PLANE,
+    ) -> Steps[Content]:
+        """The steps of `patch`. An object that changes meanwhile is patched as it is then."""
         change = merge_patch(patch) if isinstance(patch, dict) else patch
-        old = from_storage(resource, document.parse())
-        uid, version = old["metadata"]["uid"], old["metadata"]["resourceVersion"]
-        content = to_storage(resource, copied(change(old)))
-        meta = content.get("metadata") or {}
-        if meta.get("name") != name:
-            raise statuses.bad_request(
-                f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({name})"
-            )
-        if meta.get("uid") not in (None, "", uid) and meta.get("resourceVersion") == version:
-            raise statuses.immutable_uid(resource, name, meta["uid"])
-        self._place(resource, meta, namespace)
-        replaced = self._replace(resource, document, content, subresource, dry_run, manager)
-        return from_storage(resource, replaced)
+        for _ in range(ATTEMPTS):
+            document = self.document(resource, name, namespace)
+            old = from_storage(resource, document.parse())
+            uid, version = old["metadata"]["uid"], old["metadata"]["resourceVersion"]
+            content = yield partial(_changed, resource, old, change, subresource)
+            meta = content.get("metadata") or {}
+            if meta.get("name") != name:
+                raise statuses.bad_request(
+                    f"the name of the object ({meta.get('name', '')}) does not match the name on the URL "
+                    f"({name})"
+                )
+            if meta.get("uid") not in (None, "", uid) and meta.get("resourceVersion") == version:
+                raise statuses.immutable_uid(resource, name, meta["uid"])
+            self._place(resource, meta, namespace)
+            replaced = yield from self._replace(resource, document, content, subresource, dry_run, manager)
+            if replaced is not None:
+                return from_storage(resource, replaced)
+        raise statuses.changed_since(resource, name)
 
     def delete(
         self, resource: Resource, name: str, namespace: str = "", options: DeleteOptions | None = None
@@ -250,7 +306,8 @@ class ObjectAPI:
         subresource: str,
         dry_run: bool,
         manager: str | None,
-    ) -> Content:
+    ) -> Steps[Content | None]:
+        """The object as it is then; None where it has changed meanwhile, and nothing was written."""
         stored = resource.storage
         old = document.parse()
         meta, known = content.setdefault("metadata", {}), old["metadata"]
@@ -273,15 +330,18 @@ class ObjectAPI:
         self._keep_what_it_may_not_change(stored, content, old, subresource)
         problems: list[FieldProblem] = []
         if not subresource:
-            self._apply_defaults(stored, content)
+            yield partial(_fill_in, stored, content, self.now())
             self.admission.admit_update(stored, content)
         elif stored == kinds.RESOURCE_CLAIMS:
             prepare_claim_status(content, old)
             problems = self.admission.device_status_problems(content, old)
-        if problems := problems + update_problems(stored, content, old, subresource):
+        problems += yield partial(update_problems, stored, content, old, subresource)
+        if problems:
             raise statuses.invalid(resource, name, problems)
         if manager is not None and (known.get("managedFields") or meta.get("managedFields")):
-            track_update(content, old, type_of(stored), manager, self.now(), subresource)
+            yield partial(track_update, content, old, type_of(stored), manager, self.now(), subresource)
+        if not self._is_current(stored, document):
+            return None
         if "generation" in meta and _differ_in_spec(content, old):
             meta["generation"] += 1
         if content == old:
@@ -296,10 +356,9 @@ class ObjectAPI:
         self._settle(charged, dry_run)
         return replaced
 
-    def _apply_defaults(self, stored: Resource, content: Content) -> None:
-        apply_defaults(stored, content)
-        if stored == kinds.RESOURCE_SLICES:
-            default_taint_times(content, self.now())
+    def _is_current(self, stored: Resource, document: Document) -> bool:
+        current = self.store.find(stored, document.key)
+        return current is not None and current.version == document.version
 
     def _charges(self, stored: Resource, content: Content, old: Content | None = None) -> Sequence[Charge]:
         """The quotas that a new object, or a new version of one, is charged to, if it is allowed."""
@@ -366,6 +425,25 @@ class ObjectAPI:
 
     def _generated(self, prefix: str) -> str:
         return prefix[:_LONGEST_PREFIX] + "".join(self._random.choices(_NAME_SUFFIX, k=5))
+
+
+def _taken_over(resource: Resource, content: Content, subresource: str) -> Content:
+    """A copy in the form in which it is stored."""
+    body = encode(content)
+    if len(body) > MAX_UNCOUNTED_BYTES:
+        check_values(resource, content, status=subresource == "status")
+    return to_storage(resource, decode(body))
+
+
+def _changed(resource: Resource, old: Content, change: Patch, subresource: str) -> Content:
+    return _taken_over(resource, change(old), subresource)
+
+
+def _fill_in(stored: Resource, content: Content, now: str) -> None:
+    apply_defaults(stored, content)
+    if stored == kinds.RESOURCE_SLICES:
+        default_taint_times(content, now)
+    check_values(stored, content, status=False)
 
 
 def _copy_field(field: str, source: Content, target: Content) -> None:

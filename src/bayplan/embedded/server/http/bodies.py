@@ -7,21 +7,22 @@ warning or nothing, as the client says (`fieldValidation`).
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from bayplan.api.nesting import decode_json
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.deletion import BACKGROUND, FOREGROUND, ORPHAN, DeleteOptions
 from bayplan.embedded.server.http.requests import (
     YAML,
     Target,
     decode_body,
+    decode_bounded,
     flag,
     integer,
     is_dry_run,
+    is_large_body,
     read_body,
 )
 from bayplan.embedded.server.http.turns import MAX_BYTES, in_thread_if
@@ -36,13 +37,24 @@ MAX_WARNING_CHARACTERS: Final = 4 * 1024
 """Of all warnings of an answer; clients do not accept endless headers."""
 
 
-async def read_object(request: web.BaseRequest, target: Target, kind: str) -> tuple[Content, list[str]]:
-    """The object in a body, and warnings about it. `kind` is given where it is not the resource's."""
+class ReadObject(NamedTuple):
+    """The object in a body."""
+
+    content: Content
+    warnings: list[str]
+    is_large: bool
+    """Whether it takes long to work with."""
+
+
+async def read_object(request: web.BaseRequest, target: Target, kind: str) -> ReadObject:
+    """The object in a body. `kind` is given where it is not the resource's."""
     resource = target.resource
     expected = kind or resource.kind
     what = f"the object provided is unrecognized (must be of type {expected}): couldn't get version/kind; "
     body = await read_body(request)
-    content = await decode_body(body, _content_type(request), what)
+    content_type = _content_type(request)
+    is_large = is_large_body(body, content_type)
+    content = await decode_body(body, content_type, what)
     if not isinstance(content, dict):
         raise bad_request(f"{what}json parse error: it is not an object")
     sub = target.subresource
@@ -58,7 +70,7 @@ async def read_object(request: web.BaseRequest, target: Target, kind: str) -> tu
     warnings: list[str] = []
     try:
         check = partial(_checked, request, resource, content, kind, warnings)
-        return await in_thread_if(len(body) > MAX_BYTES, check), warnings
+        return ReadObject(await in_thread_if(is_large, check), warnings, is_large)
     except TypeMismatchError as error:
         version = api_version.rpartition("/")[2]
         raise bad_request(
@@ -66,15 +78,14 @@ async def read_object(request: web.BaseRequest, target: Target, kind: str) -> tu
         ) from error
 
 
-async def read_configuration(
-    request: web.BaseRequest, resource: Resource, body: bytes
-) -> tuple[Content, list[str]]:
-    """What is to be applied, and warnings about it."""
+async def read_configuration(request: web.BaseRequest, resource: Resource, body: bytes) -> ReadObject:
+    """What is to be applied."""
+    is_large = is_large_body(body, YAML)
     content = await decode_body(body, YAML, "error decoding YAML: ")
     warnings: list[str] = []
     try:
         check = partial(_checked, request, resource, content, "", warnings)
-        return await in_thread_if(len(body) > MAX_BYTES, check), warnings
+        return ReadObject(await in_thread_if(is_large, check), warnings, is_large)
     except TypeMismatchError as error:
         raise bad_request(f"failed to create typed patch object: {error}") from error
 
@@ -104,18 +115,6 @@ def checked_patch(request: web.BaseRequest, resource: Resource, change: Patch, w
             ) from error
 
     return apply
-
-
-async def applied_ahead(change: Patch, content: Content, is_large: bool) -> Patch:
-    """The patch with its outcome for an object as it is now, which takes long to work out where it is large.
-
-    Where the object has changed meanwhile, the patch is applied to it as any other.
-    """
-    if not is_large:
-        return change
-    version = content["metadata"]["resourceVersion"]
-    outcome = await in_thread_if(True, lambda: change(content))
-    return lambda now: outcome if now["metadata"]["resourceVersion"] == version else change(now)
 
 
 async def read_delete_options(request: web.BaseRequest) -> DeleteOptions:
@@ -200,7 +199,7 @@ def _content_type(request: web.BaseRequest) -> str:
 
 async def _decode_patch(body: bytes) -> Any:
     try:
-        return await in_thread_if(len(body) > MAX_BYTES, lambda: decode_json(body))
+        return await in_thread_if(len(body) > MAX_BYTES, lambda: decode_bounded(body))
     except (msgspec.DecodeError, DecodeError) as error:
         raise bad_request(f"error decoding patch: {error}") from error
 

@@ -16,6 +16,7 @@ from bayplan.embedded.server import statuses
 from bayplan.embedded.server.http.turns import MAX_BYTES, MAX_YAML_BYTES, in_thread_if
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
 from bayplan.embedded.server.schema.protobuf import ProtobufError, decode_protobuf
+from bayplan.embedded.server.sizes import check_json
 from bayplan.embedded.server.statuses import RefusalError, bad_request, too_large
 from bayplan.errors import DecodeError
 
@@ -160,21 +161,37 @@ async def decode_body(body: bytes, content_type: str, what: str) -> Any:
     Raises:
         RefusalError: it is broken (400), or in a form that this server does not read (415).
     """
-    most = MAX_BYTES if content_type in _JSON_TYPES else MAX_YAML_BYTES
-    return await in_thread_if(len(body) > most, lambda: _decoded(body, content_type, what))
+    is_large = is_large_body(body, content_type)
+    return await in_thread_if(is_large, lambda: _decoded(body, content_type, what))
+
+
+def is_large_body(body: bytes, content_type: str) -> bool:
+    return len(body) > (MAX_BYTES if content_type in _JSON_TYPES else MAX_YAML_BYTES)
+
+
+def decode_bounded(body: bytes) -> Any:
+    """The value of JSON that is neither nested too deeply nor has more values than any object.
+
+    Raises:
+        RefusalError: there are too many values; 413.
+        DecodeError: it is nested too deeply.
+        msgspec.DecodeError: it is not JSON.
+    """
+    check_json(body)
+    return decode_json(body)
 
 
 def _decoded(body: bytes, content_type: str, what: str) -> Any:
     if content_type in _JSON_TYPES:
         try:
-            return decode_json(body)
+            return decode_bounded(body)
         except (msgspec.DecodeError, DecodeError) as error:
             why = error if body else "unexpected end of JSON input"
             raise bad_request(f"{what}json parse error: {why} ({_excerpt(body) or '<empty>'})") from error
     if content_type.removesuffix("+yaml") in (YAML, "application/apply-patch"):
         try:
             if body.lstrip().startswith(b"{"):
-                return decode_json(body)  # as kubectl sends it; JSON is YAML, and much faster to read
+                return decode_bounded(body)  # as kubectl sends it; JSON is YAML, and much faster to read
         except (msgspec.DecodeError, DecodeError):
             pass  # YAML can begin like this, and its reader knows the line of an error
         try:

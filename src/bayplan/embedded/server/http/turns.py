@@ -11,7 +11,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+from bayplan.embedded.server.steps import Steps
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,6 +34,17 @@ async def in_thread_if(is_large: bool, function: Callable[[], R]) -> R:
     if not is_large:
         return function()
     return await asyncio.get_running_loop().run_in_executor(_workers, function)
+
+
+async def in_threads(steps: Steps[R]) -> R:
+    """The result of a write whose long steps run in threads."""
+    value: Any = None
+    try:
+        while True:
+            value = await in_thread_if(True, steps.send(value))
+    except StopIteration as end:
+        result: R = end.value
+        return result
 
 
 async def in_steps(function: Callable[[T], R], items: Iterable[T]) -> list[R]:

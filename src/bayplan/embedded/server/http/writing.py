@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -10,7 +11,6 @@ from bayplan.embedded.server import kinds, pods, scale, statuses
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.http.answers import answer
 from bayplan.embedded.server.http.bodies import (
-    applied_ahead,
     checked_patch,
     options_from,
     read_configuration,
@@ -21,12 +21,14 @@ from bayplan.embedded.server.http.bodies import (
 )
 from bayplan.embedded.server.http.reading import select, selection_of
 from bayplan.embedded.server.http.requests import Form, Target, flag, is_dry_run, read_body
-from bayplan.embedded.server.http.turns import MAX_BYTES, in_steps
+from bayplan.embedded.server.http.turns import MAX_BYTES, in_steps, in_threads
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.embedded.server.patching.apply import apply_patch
+from bayplan.embedded.server.patching.apply import applying_patch
 from bayplan.embedded.server.patching.plain import Content
 from bayplan.embedded.server.statuses import AbsentError, RefusalError, bad_request
-from bayplan.embedded.server.views import from_storage
+from bayplan.embedded.server.steps import Steps, at_once
+
+R = TypeVar("R")
 
 _APPLY: Final = ("application/apply-patch+yaml", "application/apply-patch+json")
 _CREATED_BY_UPDATE: Final = frozenset({kinds.EVENTS, kinds.LEASES})
@@ -45,22 +47,31 @@ class Writer:
 
     def __init__(self, api: ObjectAPI) -> None:
         self._api = api
+        self._large_write = asyncio.Lock()
+
+    async def _run(self, steps: Steps[R], is_large: bool) -> R:
+        """The result of a write. Large ones run one after the other, so that none has to repeat."""
+        if not is_large:
+            return at_once(steps)
+        async with self._large_write:
+            return await in_threads(steps)
 
     async def create(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
         kind = "" if target.subresource is None else target.subresource.kind
-        content, warnings = await read_object(request, target, kind)
+        content, warnings, is_large = await read_object(request, target, kind)
         dry_run = is_dry_run(request, "CreateOptions")
         if target.subresource_name == "binding":
             return self._bind(request, target, content, dry_run)
         if target.subresource_name == "eviction":
             return self._evict(request, target, content)
         content.get("metadata", {}).pop("managedFields", None)
-        created = self._api.create(target.resource, content, target.namespace, dry_run=dry_run)
+        creating = self._api.creating(target.resource, content, target.namespace, dry_run=dry_run)
+        created = await self._run(creating, is_large)
         return self._created(request, target, created, form, warnings)
 
     async def update(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
         kind = "" if target.subresource is None else target.subresource.kind
-        content, warnings = await read_object(request, target, kind)
+        content, warnings, is_large = await read_object(request, target, kind)
         name = content.setdefault("metadata", {}).setdefault("name", target.name)
         if name != target.name:
             raise bad_request(
@@ -73,10 +84,11 @@ class Writer:
                 self._api, resource, content, target.namespace, dry_run=dry_run, manager=_manager(request)
             )
         elif self._is_to_be_created(target, content):
-            created = self._api.create(resource, content, target.namespace, dry_run=dry_run)
+            creating = self._api.creating(resource, content, target.namespace, dry_run=dry_run)
+            created = await self._run(creating, is_large)
             return self._created(request, target, created, form, warnings)
         else:
-            updated = self._api.update(
+            updating = self._api.updating(
                 resource,
                 content,
                 target.namespace,
@@ -84,6 +96,7 @@ class Writer:
                 dry_run=dry_run,
                 manager=_manager(request),
             )
+            updated = await self._run(updating, is_large or self._is_large(target))
         return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))
 
     def _created(
@@ -93,6 +106,12 @@ class Writer:
         if target.resource.caution:
             warnings.append(target.resource.caution)
         return answer(request, created, 201, as_yaml=form.yaml, headers=warning_headers(warnings))
+
+    def _is_large(self, target: Target) -> bool:
+        """Whether it takes long to work with the object that is there."""
+        stored = target.resource.storage
+        known = self._api.store.find(stored, stored.key(target.name, target.namespace))
+        return known is not None and len(known.body) > MAX_BYTES
 
     def _is_to_be_created(self, target: Target, content: Content) -> bool:
         """Some kinds are created by an update of what is not there, unless it means a certain version."""
@@ -117,21 +136,16 @@ class Writer:
             )
             return answer(request, updated, as_yaml=form.yaml)
         warnings: list[str] = []
-        known = self._api.document(resource, target.name, target.namespace)
-        change = await applied_ahead(
-            checked_patch(request, resource, change, warnings),
-            from_storage(resource, known.parse()),
-            len(body) + len(known.body) > MAX_BYTES,
-        )
-        patched = self._api.patch(
+        patching = self._api.patching(
             resource,
             target.name,
             target.namespace,
-            change,
+            checked_patch(request, resource, change, warnings),
             subresource=target.subresource_name,
             dry_run=dry_run,
             manager=_manager(request),
         )
+        patched = await self._run(patching, len(body) > MAX_BYTES or self._is_large(target))
         return answer(request, patched, as_yaml=form.yaml, headers=warning_headers(warnings))
 
     async def delete(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
@@ -212,8 +226,8 @@ class Writer:
         if not manager:
             problem = statuses.required("fieldManager", "is required for apply patch")
             raise statuses.invalid_options("PatchOptions", [problem])
-        wanted, warnings = await read_configuration(request, target.resource, body)
-        updated, created = apply_patch(
+        wanted, warnings, is_large = await read_configuration(request, target.resource, body)
+        applying = applying_patch(
             self._api,
             target.resource,
             target.name,
@@ -224,6 +238,7 @@ class Writer:
             subresource=target.subresource_name,
             dry_run=dry_run,
         )
+        updated, created = await self._run(applying, is_large or self._is_large(target))
         if created:
             return self._created(request, target, updated, form, warnings)
         return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))

@@ -7,6 +7,7 @@ versions.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from bayplan.embedded.server import statuses
@@ -30,6 +31,7 @@ from bayplan.embedded.server.patching.ownership import (
     without,
 )
 from bayplan.embedded.server.schema.types import ANYTHING, Field, Type, type_of
+from bayplan.embedded.server.steps import ATTEMPTS, Steps, at_once
 from bayplan.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -54,40 +56,84 @@ def apply_patch(
     dry_run: bool = False,
 ) -> tuple[Content, bool]:
     """Applies what a manager wants, and returns the object and whether it was created."""
+    steps = applying_patch(
+        api,
+        resource,
+        name,
+        namespace,
+        wanted,
+        manager=manager,
+        force=force,
+        subresource=subresource,
+        dry_run=dry_run,
+    )
+    return at_once(steps)
+
+
+def applying_patch(
+    api: ObjectAPI,
+    resource: Resource,
+    name: str,
+    namespace: str,
+    wanted: Content,
+    *,
+    manager: str,
+    force: bool = False,
+    subresource: str = "",
+    dry_run: bool = False,
+) -> Steps[tuple[Content, bool]]:
+    """The steps of `apply_patch`. If the object changes meanwhile, they begin anew with what it is then."""
     _check(wanted, resource, name)
-    of = type_of(resource)
-    paths = paths_of(wanted, of)
+    paths = yield partial(paths_of, wanted, type_of(resource))
     meta = {**(wanted.get("metadata") or {}), "name": name}
     wanted = {**wanted, "metadata": meta}
-    try:
-        live = api.get(resource, name, namespace)
-    except NotFoundError:
-        if subresource:
-            raise
-        if meta.get("uid") or meta.get("resourceVersion"):
-            raise
-        entry = make_entry(manager, APPLY, resource.api_version, api.now(), paths)
-        wanted["metadata"] = {**meta, "managedFields": [entry]}
-        return api.create(resource, wanted, namespace, dry_run=dry_run), True
-    entries = _entries(live, of, api.now())
-    ours = [entry for entry in entries if _is_ours(entry, manager, subresource)]
-    others = [entry for entry in entries if entry not in ours]
+    entry = yield partial(make_entry, manager, APPLY, resource.api_version, api.now(), paths, subresource)
+    for _ in range(ATTEMPTS):
+        try:
+            live = api.get(resource, name, namespace)
+        except NotFoundError:
+            if subresource or meta.get("uid") or meta.get("resourceVersion"):
+                raise
+            wanted["metadata"] = {**meta, "managedFields": [entry]}
+            return (yield from api.creating(resource, wanted, namespace, dry_run=dry_run)), True
+        version = live["metadata"]["resourceVersion"]
+        merged = yield partial(_combined, resource, live, wanted, entry, paths, force)
+        try:
+            updated = yield from api.updating(
+                resource, merged, namespace, subresource=subresource, dry_run=dry_run, manager=None
+            )
+        except statuses.ClashError:
+            now = api.document(resource, name, namespace).version
+            if meta.get("resourceVersion") or str(now) == version:
+                raise
+        else:
+            return updated, False
+    raise statuses.changed_since(resource, name)
+
+
+def _combined(
+    resource: Resource, live: Content, wanted: Content, entry: Content, paths: Paths, force: bool
+) -> Content:
+    """The object with what a manager wants; `entry` says who that is and since when."""
+    of = type_of(resource)
+    manager, subresource = entry["manager"], entry.get("subresource", "")
+    entries = _entries(live, of, entry["time"])
+    ours = [known for known in entries if _is_ours(known, manager, subresource)]
+    others = [known for known in entries if known not in ours]
     conflicts = _conflicts(others, paths, live, wanted)
     if conflicts and not force:
         raise _conflict(conflicts)
-    mine = frozenset(path for entry in ours for path in entry_paths(entry))
-    merged = _merged(live, wanted, Field(of))
-    theirs = frozenset(path for entry in others for path in entry_paths(entry))
+    mine = frozenset(path for known in ours for path in entry_paths(known))
+    merged: Content = _merged(live, wanted, Field(of))
+    theirs = frozenset(path for known in others for path in entry_paths(known))
     merged = without(merged, mine - paths - theirs)
     contested = frozenset(path for _, path in conflicts)
-    kept = [_less(entry, contested) for entry in others]
-    kept.append(make_entry(manager, APPLY, resource.api_version, api.now(), paths, subresource))
-    merged["metadata"]["managedFields"] = [entry for entry in kept if entry["fieldsV1"]]
-    if not meta.get("resourceVersion"):
+    kept = [*(_less(known, contested) for known in others), entry]
+    merged["metadata"]["managedFields"] = [known for known in kept if known["fieldsV1"]]
+    if not wanted["metadata"].get("resourceVersion"):
         merged["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
     _keep_times(merged, live)
-    updated = api.update(resource, merged, namespace, subresource=subresource, dry_run=dry_run, manager=None)
-    return updated, False
+    return merged
 
 
 def _check(wanted: Content, resource: Resource, name: str) -> None:

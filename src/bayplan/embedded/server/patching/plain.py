@@ -17,10 +17,9 @@ import msgspec
 
 from bayplan.api.merge_patch import merged
 from bayplan.api.nesting import check_depth, copied
-from bayplan.embedded.server.statuses import RefusalError, bad_request, too_large
-from bayplan.errors import DecodeError
 from bayplan.embedded.server.patching.identity import identity
 from bayplan.embedded.server.statuses import RefusalError, bad_request, too_large
+from bayplan.errors import DecodeError
 
 Content = dict[str, Any]
 Patch = Callable[[Content], Content]
