@@ -1,0 +1,56 @@
+"""The structured allocator: which devices ResourceClaims get on a node. It knows nothing of scheduling.
+
+    ResourceSlices ──► Inventory ──► pools of a node ─┐
+    ResourceClaims ──► AllocatedState ────────────────┼─► Allocator.allocate(node, claims)
+    DeviceClasses, claims to allocate ────────────────┘       │
+                                                              ├─► one AllocationResult for each claim
+                                                              ├─► NoFit(reason)
+                                                              └─► raises AllocationError
+
+`DeviceState` is an inventory and the allocated state, kept up to date with small calls and a log of changes:
+
+    state = DeviceState(features)
+    state.put_slice(resource_slice)                       # came or changed; remove_slice(name)
+    state.put_claim(claim.uid, claim.key, allocation)     # or about to have it; remove_claim(uid)
+    state.changed_nodes(version)                          # names, or None for all; state.version is now
+
+`Allocator` is made for one scheduling attempt, for all its nodes; the state must not change meanwhile:
+
+    allocator = Allocator(state.inventory, state.allocated, classes.get, clock=…, timeout_seconds=10)
+    found = allocator.allocate(node, claims)              # claims without allocation, in order
+
+A result depends on the claims' specs, not on their names (errors name them), on their classes, and on what
+the node sees. So it may be used for another pod with claims of equal specs as long as `changed_nodes` does
+not name the node, and the node's labels and the classes are the same. Where it is used, `put_claim` makes
+the node one that changed, so that no share id is used twice.
+
+The search, its order and its texts are kube-scheduler's (v1.36), so that the same devices are chosen.
+"""
+
+from bayplan.devices.allocated import AllocatedState
+from bayplan.devices.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
+from bayplan.devices.changes import NodeChanges
+from bayplan.devices.errors import AllocationError, AllocationTimeoutError
+from bayplan.devices.features import DEFAULT_FEATURES, Features
+from bayplan.devices.inventory import Inventory
+from bayplan.devices.pools import DeviceKey, NodePools, Pool, PoolKey
+from bayplan.devices.state import DeviceState
+
+__all__ = [
+    "CANNOT_ALLOCATE",
+    "DEFAULT_FEATURES",
+    "INVALID_POOLS",
+    "AllocatedState",
+    "AllocationError",
+    "AllocationTimeoutError",
+    "Allocator",
+    "DeviceKey",
+    "DeviceState",
+    "Features",
+    "Inventory",
+    "NoFit",
+    "NodeChanges",
+    "NodePools",
+    "Pool",
+    "PoolKey",
+]

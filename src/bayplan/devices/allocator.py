@@ -1,0 +1,108 @@
+"""The allocator: claims and a node in, allocations out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bayplan.api.node import Node
+from bayplan.api.resource_claims import AllocationResult, ResourceClaim
+from bayplan.devices.allocated import AllocatedState
+from bayplan.devices.errors import AllocationError, AllocationTimeoutError
+from bayplan.devices.inventory import Inventory
+from bayplan.devices.pools import CounterKey
+from bayplan.devices.requests import ClassLister, PreparedClaim
+from bayplan.devices.results import allocation_result
+from bayplan.devices.search import Search
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """The claims cannot be allocated on the node; `reason` is the text of the rejection."""
+
+    reason: str
+
+
+CANNOT_ALLOCATE: Final = NoFit("cannot allocate all claims")
+INVALID_POOLS: Final = NoFit("invalid resource pools were encountered")
+
+
+class Allocator:
+    """Finds devices for claims, on one node after the other, for one scheduling attempt.
+
+    What it was given must not change while it is used.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        allocated: AllocatedState,
+        classes: ClassLister,
+        *,
+        clock: Callable[[], float] | None = None,
+        timeout_seconds: float = 0.0,
+        new_share_id: Callable[[], str] | None = None,
+    ) -> None:
+        self._inventory = inventory
+        self._allocated = allocated
+        self._classes = classes
+        self._clock = clock
+        self._timeout_seconds = timeout_seconds
+        self._new_share_id = new_share_id or _random_uuid
+        self._prepared: dict[int, PreparedClaim] = {}
+        self._available: dict[str, Mapping[CounterKey, int]] = {}
+
+    def allocate(self, node: Node, claims: Sequence[ResourceClaim]) -> tuple[AllocationResult, ...] | NoFit:
+        """Allocations of the claims on the node, in their order.
+
+        Raises:
+            AllocationTimeoutError: it takes too long.
+            AllocationError: a claim cannot be allocated as it is; ends the scheduling attempt.
+        """
+        pools = self._inventory.pools(node)
+        prepared = [self._prepare(claim) for claim in claims]
+        features = self._inventory.features
+        search = Search(
+            pools,
+            prepared,
+            self._allocated,
+            self._available,
+            features,
+            self._new_share_id,
+            self._deadline(),
+        )
+        if not search.run():
+            return INVALID_POOLS if pools.has_invalid else CANNOT_ALLOCATE
+        return tuple(
+            allocation_result(claim, chosen, selected, node.name, features)
+            for claim, chosen, selected in zip(prepared, search.chosen, search.selected, strict=True)
+        )
+
+    def _prepare(self, claim: ResourceClaim) -> PreparedClaim:
+        # By identity: the prepared claim keeps the claim, so that no other can get its id.
+        found = self._prepared.get(id(claim))
+        if found is None:
+            found = PreparedClaim(claim, self._classes, self._inventory.features)
+            self._prepared[id(claim)] = found
+        return found
+
+    def _deadline(self) -> Callable[[], None] | None:
+        clock = self._clock
+        if clock is None or self._timeout_seconds <= 0:
+            return None
+        due = clock() + self._timeout_seconds
+
+        def check() -> None:
+            if clock() > due:
+                raise AllocationTimeoutError("filter operation aborted: context deadline exceeded")
+
+        return check
+
+
+def _random_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+__all__ = ["CANNOT_ALLOCATE", "INVALID_POOLS", "AllocationError", "Allocator", "NoFit"]

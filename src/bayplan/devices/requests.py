@@ -1,0 +1,158 @@
+"""Claims prepared for the search: requests with their classes, selectors and limits.
+
+What is wrong with a request is found here, and raised when the search comes to it: the order of errors is
+part of the behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from bayplan.api.devices import DeviceClass, DeviceSelector
+from bayplan.api.resource_claims import (
+    ALL_DEVICES,
+    EXACT_COUNT,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+from bayplan.devices.capacity import capacity_requests
+from bayplan.devices.features import Features
+from bayplan.devices.selectors import selector_set
+
+MAX_RESULTS: Final = 32
+"""Devices of a claim."""
+
+ClassLister = Callable[[str], DeviceClass | None]
+
+
+class PreparedRequest:
+    """A request, or one alternative of a request."""
+
+    __slots__ = (
+        "admin_access", "capacity", "class_", "count", "full_name", "is_all", "mode", "name", "parent",
+        "problem", "selectors", "tolerations",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        claim: ResourceClaim,
+        parent: str,
+        name: str,
+        of: ExactDeviceRequest | DeviceSubRequest,
+        class_: DeviceClass | None,
+    ) -> None:
+        self.parent = parent
+        """The request that this is an alternative of; the request itself otherwise."""
+        self.name = name
+        self.full_name = f"{parent}/{name}" if isinstance(of, DeviceSubRequest) else name
+        self.class_ = class_
+        self.mode = of.allocation_mode
+        self.is_all = of.allocation_mode == ALL_DEVICES
+        self.count = of.count
+        self.admin_access = isinstance(of, ExactDeviceRequest) and bool(of.admin_access)
+        self.tolerations = of.tolerations
+        self.capacity = () if of.capacity is None else capacity_requests(of.capacity.requests)
+        self.problem = _problem(claim, name, of, class_)
+        of_class = () if class_ is None else _expressions(class_.spec.selectors)
+        self.selectors = selector_set(of_class, _expressions(of.selectors))
+
+
+class PreparedClaim:
+    """A claim. Every request has one entry in `requests`: its alternatives, or itself alone."""
+
+    __slots__ = ("claim", "has_alternatives", "is_plain", "requests")
+
+    def __init__(self, claim: ResourceClaim, classes: ClassLister, features: Features) -> None:
+        self.claim = claim
+        devices = claim.spec.devices
+        self.has_alternatives = tuple(bool(request.first_available) for request in devices.requests)
+        self.requests: tuple[tuple[PreparedRequest, ...], ...] = tuple(
+            _prepared(claim, request, classes, features) for request in devices.requests
+        )
+        everything = [one for request in self.requests for one in request]
+        self.is_plain = (
+            all(not one.problem and not one.is_all for one in everything)
+            and sum(min(one.count for one in request) for request in self.requests) <= MAX_RESULTS
+            and all(
+                constraint.match_attribute is not None or constraint.distinct_attribute is not None
+                for constraint in devices.constraints
+            )
+        )
+        """Whether it can be searched for without looking at the node first."""
+
+
+def _prepared(
+    claim: ResourceClaim, request: DeviceRequest, classes: ClassLister, features: Features
+) -> tuple[PreparedRequest, ...]:
+    of: Sequence[ExactDeviceRequest | DeviceSubRequest]
+    if request.first_available:
+        of = request.first_available
+    else:
+        of = (ExactDeviceRequest() if request.exactly is None else request.exactly,)
+    prepared = tuple(
+        PreparedRequest(
+            claim,
+            request.name,
+            one.name if isinstance(one, DeviceSubRequest) else request.name,
+            one,
+            classes(one.device_class_name) if one.device_class_name else None,
+        )
+        for one in of
+    )
+    if problem := _disabled(claim, request, of, features):
+        prepared[0].problem = problem
+    return prepared
+
+
+def _disabled(
+    claim: ResourceClaim,
+    request: DeviceRequest,
+    of: Sequence[ExactDeviceRequest | DeviceSubRequest],
+    features: Features,
+) -> str:
+    if request.first_available and not features.prioritized_list:
+        return (
+            f"claim {claim.key}, request {request.name}: has subrequests, "
+            "but the DRAPrioritizedList feature is disabled"
+        )
+    if not features.consumable_capacity:
+        for one in of:
+            if one.capacity is not None:
+                what = f"request {request.name}"
+                if isinstance(one, DeviceSubRequest):
+                    what = f"subrequest {one.name}"
+                return (
+                    f"claim {claim.key}, {what}: has capacity requests, "
+                    "but the DRAConsumableCapacity feature is disabled"
+                )
+    return ""
+
+
+def _problem(
+    claim: ResourceClaim,
+    name: str,
+    of: ExactDeviceRequest | DeviceSubRequest,
+    class_: DeviceClass | None,
+) -> str:
+    where = f"claim {claim.key}, request {name}"
+    for index, selector in enumerate(of.selectors):
+        if selector.cel is None:
+            return f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
+    if not of.device_class_name:
+        return f"{where}: missing device class name (unsupported request type?)"
+    if class_ is None:
+        wanted = of.device_class_name
+        return (
+            f"{where}: could not retrieve device class {wanted}: "
+            f'deviceclass.resource.k8s.io "{wanted}" not found'
+        )
+    if of.allocation_mode not in (EXACT_COUNT, ALL_DEVICES):
+        return f"{where}: unsupported count mode {of.allocation_mode}"
+    return ""
+
+
+def _expressions(selectors: Sequence[DeviceSelector]) -> tuple[str, ...]:
+    return tuple("" if one.cel is None else one.cel.expression for one in selectors)

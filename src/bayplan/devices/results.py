@@ -1,0 +1,150 @@
+"""What an allocation says: devices, configuration, and the nodes that can use them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
+from bayplan.api.node_selectors import NAME_FIELD
+from bayplan.api.resource_claims import (
+    FROM_CLAIM,
+    FROM_CLASS,
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
+from bayplan.devices.capacity import Consumption
+from bayplan.devices.errors import AllocationError
+from bayplan.devices.features import Features
+from bayplan.devices.pools import SliceDevice
+from bayplan.devices.requests import PreparedClaim, PreparedRequest
+
+
+class Chosen(NamedTuple):
+    """A device that a request was given."""
+
+    request: PreparedRequest
+    device: SliceDevice
+    share_id: str | None
+    consumed: Consumption | None
+
+
+def allocation_result(
+    claim: PreparedClaim,
+    chosen: Sequence[Chosen],
+    selected: Sequence[int],
+    node_name: str,
+    features: Features,
+) -> AllocationResult:
+    """The allocation of a claim; `selected` is the index of the alternative that each request got.
+
+    Raises:
+        AllocationError: the node selector of a device has several terms.
+    """
+    requests = [options[index] for options, index in zip(claim.requests, selected, strict=True)]
+    try:
+        node_selector = _node_selector(chosen, node_name)
+    except AllocationError as error:
+        raise AllocationError(f"create NodeSelector for claim {claim.claim.name}: {error}") from error
+    return AllocationResult(
+        devices=DeviceAllocationResult(
+            results=tuple(_device_result(one, features) for one in chosen),
+            config=(*_class_config(requests), *_claim_config(claim, requests)),
+        ),
+        node_selector=node_selector,
+    )
+
+
+def _device_result(one: Chosen, features: Features) -> DeviceRequestAllocationResult:
+    driver, pool, name = one.device.key
+    device = one.device.device
+    conditions = features.binding_conditions
+    return DeviceRequestAllocationResult(
+        request=one.request.full_name,
+        driver=driver,
+        pool=pool,
+        device=name,
+        admin_access=True if one.request.admin_access else None,
+        tolerations=one.request.tolerations,
+        binding_conditions=device.binding_conditions if conditions else (),
+        binding_failure_conditions=device.binding_failure_conditions if conditions else (),
+        share_id=one.share_id,
+        consumed_capacity={key: amount.text for key, amount in one.consumed.items()}
+        if one.consumed
+        else None,
+    )
+
+
+def _class_config(requests: Sequence[PreparedRequest]) -> list[DeviceAllocationConfiguration]:
+    """The configuration of each class once, for all requests with that class."""
+    by_class: dict[str, list[PreparedRequest]] = {}
+    for request in requests:
+        if request.class_ is not None:
+            by_class.setdefault(request.class_.name, []).append(request)
+    return [
+        DeviceAllocationConfiguration(
+            source=FROM_CLASS, requests=tuple(one.full_name for one in users), opaque=config.opaque
+        )
+        for users in by_class.values()
+        for config in (() if users[0].class_ is None else users[0].class_.spec.config)
+    ]
+
+
+def _claim_config(
+    claim: PreparedClaim, requests: Sequence[PreparedRequest]
+) -> list[DeviceAllocationConfiguration]:
+    """The claim's own configuration; as in kube-scheduler once for every request that it names."""
+    found: list[DeviceAllocationConfiguration] = []
+    for config in claim.claim.spec.devices.config:
+        entry = DeviceAllocationConfiguration(
+            source=FROM_CLAIM, requests=config.requests, opaque=config.opaque
+        )
+        if not config.requests:
+            found.append(entry)
+            continue
+        found += [
+            entry
+            for request in requests
+            if request.parent in config.requests or request.full_name in config.requests
+        ]
+    return found
+
+
+def _node_selector(chosen: Sequence[Chosen], node_name: str) -> NodeSelector | None:
+    """The nodes that can use all devices; None for every node."""
+    fields: list[LabelSelectorRequirement] = []
+    expressions: list[LabelSelectorRequirement] = []
+    for one in chosen:
+        device, spec = one.device.device, one.device.slice.spec
+        per_device = spec.per_device_node_selection
+        if (device.node_name if per_device else spec.node_name) or device.binds_to_node:
+            return _only(node_name)
+        selector = device.node_selector if per_device else spec.node_selector
+        if selector is None or not selector.node_selector_terms:
+            continue
+        if len(selector.node_selector_terms) > 1:
+            count = len(selector.node_selector_terms)
+            raise AllocationError(f"unsupported ResourceSlice.NodeSelector with {count} terms")
+        term = selector.node_selector_terms[0]
+        _add_new(fields, term.match_fields)
+        _add_new(expressions, term.match_expressions)
+    if not fields and not expressions:
+        return None
+    term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
+    return NodeSelector(node_selector_terms=(term,))
+
+
+def _only(node_name: str) -> NodeSelector:
+    by_name = LabelSelectorRequirement(key=NAME_FIELD, operator="In", values=(node_name,))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(by_name,)),))
+
+
+def _add_new(to: list[LabelSelectorRequirement], more: Sequence[LabelSelectorRequirement]) -> None:
+    for one in more:
+        if not any(
+            one.key == known.key and one.operator == known.operator and set(one.values) == set(known.values)
+            for known in to
+        ):
+            to.append(one)
