@@ -1,7 +1,7 @@
-"""The outside world as the scheduler knows it: a few verbs on API objects.
+"""The cluster as the scheduler accesses it: a few verbs on API objects.
 
-It has a Kubernetes implementation over HTTP, one on the store in this process, and a wrapper that injects
-faults. Everything above talks to this protocol and raises or handles only the errors of `bayplan.errors`.
+It is implemented over HTTP, on the in-memory API, on the embedded API server, and by a wrapper that injects
+faults. The layers above use this protocol and handle only the errors of `bayplan.errors`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Change(StrEnum):
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
     BOOKMARK = "BOOKMARK"
-    """Nothing changed, but everything up to this resourceVersion has been seen."""
+    """No change, but everything up to this resourceVersion has been delivered."""
 
 
 class WatchEvent(msgspec.Struct, Generic[ObjectT], frozen=True, gc=False):
-    """One change of one object. A deleted object is given as it was last seen."""
+    """One change of one object. A deleted object is given in its last known version."""
 
     change: Change
     object: ObjectT | None
@@ -39,7 +39,7 @@ class WatchEvent(msgspec.Struct, Generic[ObjectT], frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PodStatusPatch:
-    """What is to be changed in a pod's status; None leaves a part as it is.
+    """The changes of a pod's status; None leaves a part unchanged.
 
     An empty nominated node name clears the nomination.
     """
@@ -55,16 +55,15 @@ class EventSink(Protocol):
     async def create_event(self, event: Event) -> None: ...
 
     async def patch_event(self, event: Event) -> None:
-        """Writes the event's series, and nothing else of it. Nothing is read: schedulers may not."""
+        """Writes only the event's series. Nothing is read: schedulers are not permitted to."""
 
 
 class ClusterAPI(Protocol):
     """Reading and writing a cluster.
 
-    Pods that have finished (phase Succeeded or Failed) are not listed; one that finishes is seen as deleted.
+    Finished pods (phase Succeeded or Failed) are not listed; a pod that finishes is reported as deleted.
     Every method may raise an `APIError`: NotFoundError, ConflictError, GoneError (the resourceVersion is too
-    old: list again), ServerError, or UnknownOutcomeError (a write of which nobody knows whether it took
-    effect).
+    old: list again), ServerError, or UnknownOutcomeError (it is unknown whether a write took effect).
     """
 
     async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
@@ -78,10 +77,10 @@ class ClusterAPI(Protocol):
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT: ...
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Assigns the pod. ConflictError where it is assigned, being deleted, gated or another one."""
+        """Binds the pod. ConflictError if it is bound already, terminating, gated or another pod."""
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
-        """Writes into the pod's status. APIError (422) where another pod has taken its name."""
+        """Patches the pod's status. APIError (422) if another pod has its name now."""
 
     async def delete_pod(self, pod: Pod) -> None:
         """Starts the pod's graceful deletion."""
@@ -89,7 +88,7 @@ class ClusterAPI(Protocol):
     async def create(self, item: Object) -> Object: ...
 
     async def update(self, item: Object) -> Object:
-        """Replaces an object; ConflictError where it has changed since it was read."""
+        """Replaces an object; ConflictError if it has changed since it was read."""
 
     async def update_status(self, item: Object) -> Object:
         """Replaces an object's status, and nothing else of it; ConflictError as for `update`."""
@@ -101,4 +100,5 @@ class ClusterAPI(Protocol):
         """Removes the consumer with this uid from the claim's reservedFor, whatever else changed there."""
 
     def events(self) -> EventSink:
-        """Where events about this cluster's objects go. Writing them must not hold up other requests."""
+        """Where events about this cluster's objects are written. Writing them must not delay other
+        requests."""

@@ -29,20 +29,20 @@ from typing import Self
 
 
 class BayplanError(Exception):
-    """Base of all errors that bayplan raises on purpose."""
+    """Base class of all errors that bayplan raises deliberately."""
 
 
 class InputError(BayplanError):
-    """Something the user gave us is wrong; the attributes say where, as far as the raiser knew.
+    """Invalid user input; the attributes say where, as far as it is known.
 
-    Code deep inside knows only the problem. Each caller on the way out adds what it knows with `at`, so
-    that the message names file, line, object and field:
+    Inner code knows only the problem. Each caller adds what it knows with `at`, so that the message names
+    file, line, object and field:
 
         cluster.yaml:12: Pod default/web: spec.containers[0].resources.requests[cpu]: "1x" is not a quantity
     """
 
     source: str
-    """The file, or "" where the input did not come from one."""
+    """The file, or "" if the input is not from a file."""
     line: int | None
     """Line in `source`, counted from 1: where the document or the problem begins."""
     object_key: str
@@ -50,7 +50,7 @@ class InputError(BayplanError):
     field: str
     """Path of the field inside the object, `spec.containers[0].image`."""
     problem: str
-    """What is wrong, without the place."""
+    """What is wrong, without the location."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class InputError(BayplanError):
         self.field = field
 
     def at(self, *, source: str = "", line: int | None = None, object_key: str = "", field: str = "") -> Self:
-        """Add what is known about the place; what an inner caller said already stands."""
+        """Adds what is known about the location; what an inner caller has set is kept."""
         self.source = self.source or source
         self.line = line if self.line is None else self.line
         self.object_key = self.object_key or object_key
@@ -85,23 +85,23 @@ class InputError(BayplanError):
 
 
 class QuantityError(InputError):
-    """A text that stands where a quantity should be is none."""
+    """A text is not a valid quantity."""
 
 
 class SelectorError(InputError):
-    """A label selector or node selector breaks the syntax of selectors."""
+    """A label selector or node selector is malformed."""
 
 
 class DecodeError(InputError):
-    """A file or an object cannot be read: broken YAML or JSON, or a field of the wrong type."""
+    """A file or an object cannot be decoded: malformed YAML or JSON, or a field of the wrong type."""
 
 
 class ConfigError(BayplanError):
-    """The scheduler's configuration is wrong; the message says all."""
+    """The scheduler's configuration is invalid."""
 
 
 class PluginError(BayplanError):
-    """A plugin broke its contract, or could not do its work."""
+    """A plugin violated its contract, or failed."""
 
     plugin: str
     """Name of the plugin."""
@@ -117,7 +117,7 @@ class PluginError(BayplanError):
 
 
 class APIError(BayplanError):
-    """A request to the API server failed. `code` is the HTTP status, 0 where there was no answer."""
+    """A request to the API server failed. `code` is the HTTP status, 0 if there was no response."""
 
     code = 0
 
@@ -128,31 +128,31 @@ class APIError(BayplanError):
 
 
 class UnauthorizedError(APIError):
-    """The server does not accept who we say we are."""
+    """The server does not accept our credentials."""
 
     code = 401
 
 
 class ForbiddenError(APIError):
-    """The server does not let us do that."""
+    """The server does not permit the request."""
 
     code = 403
 
 
 class NotFoundError(APIError):
-    """The object is not there."""
+    """The object does not exist."""
 
     code = 404
 
 
 class ConflictError(APIError):
-    """The object is not as the request assumed."""
+    """The object has another state than the request assumed."""
 
     code = 409
 
 
 class GoneError(APIError):
-    """The resourceVersion asked for is too old to be continued from."""
+    """The requested resourceVersion is too old."""
 
     code = 410
 
@@ -164,4 +164,4 @@ class ServerError(APIError):
 
 
 class UnknownOutcomeError(APIError):
-    """A write got no answer: whether it took effect is not known."""
+    """A write got no response: it is unknown whether it took effect."""

@@ -1,9 +1,8 @@
-"""Files that are written whole or not at all, and files that only their owner may read.
+"""Atomic writes, and files that only their owner may read.
 
-Keys, tokens and kubeconfigs go through here. A new file is written beside its final place and then moved
-there, so that a reader never sees half of it and a crash leaves the old one. The file that is written has a
-name that nobody can guess, and is never opened through a link: in a directory where others may write they can
-plant neither.
+Used for keys, tokens and kubeconfigs. A new file is written next to its final path and then renamed, so that
+a reader never sees a partial file and a crash leaves the old one. The temporary name cannot be guessed, and
+the file is never opened through a link: in a directory that others can write to they can plant neither.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OTHERS: Final = 0o077
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 LOCK_SECONDS: Final = 3.0
-"""For other programs to finish with a file."""
+"""Time for other programs to release the file."""
 _LOCK_RETRY_SECONDS: Final = 0.05
 
 _log = logging.getLogger(__name__)
@@ -49,21 +48,21 @@ def create_private(path: Path, content: bytes) -> None:
     """Creates a file that only its owner may read.
 
     Raises:
-        FileExistsError: there is one already; it is left as it is.
+        FileExistsError: it exists already, and is not changed.
     """
     with _written_beside(path, content) as temporary:
         try:
             os.link(temporary, path, follow_symlinks=False)
         except FileExistsError:
             raise
-        except OSError:  # a file system without links: somebody may see the file while it is being written
+        except OSError:  # a file system without links: the file is visible while it is being written
             with os.fdopen(os.open(path, _NEW, PRIVATE), "wb") as file:
                 file.write(content)
     _sync_directory(path.parent)
 
 
 def replace_content(path: Path, content: bytes) -> None:
-    """Replaces the content of a file that exists, and keeps its mode and its owner."""
+    """Replaces the content of an existing file, and keeps its mode and owner."""
     known = path.stat()
     with _written_beside(path, content) as temporary:
         os.chmod(temporary, stat.S_IMODE(known.st_mode))
@@ -75,14 +74,14 @@ def replace_content(path: Path, content: bytes) -> None:
 
 
 def private_directory(path: Path) -> None:
-    """Makes a directory that only its owner may enter; one that exists is left as it is."""
+    """Creates a directory that only its owner may enter; an existing one is not changed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=PRIVATE_DIRECTORY)
 
 
 def read_private(path: Path) -> bytes:
-    """The content of a file with a secret. A link is not followed.
+    """The content of a file with a secret. Links are not followed.
 
     Raises:
         OSError: it cannot be read, or is a link.
@@ -104,7 +103,7 @@ _told: set[str] = set()
 
 
 def warn_if_exposed(path: str | os.PathLike[str], what: str) -> None:
-    """Logs once for each file that others can read a secret. It is used all the same, as Kubernetes does."""
+    """Logs once per file that others can read a secret. It is still used, as in Kubernetes."""
     name = os.fspath(path)
     if name not in _told and is_exposed(name):
         _told.add(name)
@@ -116,10 +115,10 @@ def warn_if_exposed(path: str | os.PathLike[str], what: str) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Holds the lock that kubectl, kind and minikube respect: `PATH.lock` exists as long as it is held.
+    """Holds the lock that kubectl, kind and minikube respect: `PATH.lock` exists while it is held.
 
     Raises:
-        LockedError: somebody else holds it, for longer than we wait.
+        LockedError: another program held it for too long.
         OSError: the directory does not exist, or cannot be written to.
     """
     lock = path.with_name(f"{path.name}.lock")
@@ -154,8 +153,8 @@ def _written_beside(path: Path, content: bytes) -> Iterator[Path]:
 
 
 def _sync_directory(directory: Path) -> None:
-    """A file is there after a power failure only when its directory says so."""
-    with contextlib.suppress(OSError):  # not every file system can
+    """After a power failure a file exists only if its directory was synced."""
+    with contextlib.suppress(OSError):  # not supported by every file system
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)

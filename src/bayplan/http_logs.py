@@ -1,4 +1,4 @@
-"""What may be logged about HTTP: no password. What clients send by mistake is kept out in `listening/`."""
+"""What may be logged about HTTP: no passwords. `listening/` keeps out what clients send by mistake."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""TLS as Go's programs speak it: what everybody who speaks it here has in common.
+"""TLS as Go's programs use it: the part that all users of TLS share.
 
-Whom to trust, what to show and when to read files again is another matter each time: `client/tls.py` towards
-the API server, `extender/tls.py` towards extenders, `serving/tls.py` towards those who ask us.
+Trusted CAs, own certificates and reloading differ: `client/tls.py` for the API server, `extender/tls.py` for
+extenders, `serving/tls.py` for our own server.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from bayplan.files import warn_if_exposed
 Stamp: TypeAlias = tuple[int, ...]
 
 SOON: Final = timedelta(days=30)
-"""When to warn of the end of a certificate; of one that lives shorter, at four fifths of its life."""
+"""When to warn before a certificate expires; for short-lived ones, after four fifths of their lifetime."""
 
 _log = logging.getLogger(__name__)
 
 
 def client_context() -> ssl.SSLContext:
-    """Go trusts exactly the certificates it is given, be they roots or not, and looks at no common name."""
+    """As Go: trusts exactly the given certificates, whether they are roots or not, and ignores common
+    names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.hostname_checks_common_name = False
@@ -43,13 +44,13 @@ def trust(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def show(context: ssl.SSLContext, certificate: bytes | str, key: bytes | str) -> None:
-    """Shows this certificate, each part being the content or the path of a file.
+    """Uses this certificate, each part being the content or the path of a file.
 
     Raises:
-        OSError: a file cannot be read, or the two do not belong together.
+        OSError: a file cannot be read, or the two do not match.
     """
     with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
-        # An empty password: without one OpenSSL would ask at the terminal for that of an encrypted key.
+        # An empty password: without one OpenSSL would prompt for that of an encrypted key.
         context.load_cert_chain(certificate_file, key_file, password="")
     if isinstance(key, str):
         warn_if_exposed(key, "private key")
@@ -57,16 +58,16 @@ def show(context: ssl.SSLContext, certificate: bytes | str, key: bytes | str) ->
 
 
 _told: set[tuple[int, bool]] = set()
-"""Serial numbers of certificates, and whether they had expired when we said so."""
+"""Serial numbers of certificates, and whether they had expired when it was logged."""
 
 
 def warn_of_expiry(certificate: bytes | str, now: datetime | None = None) -> None:
-    """Logs once that a certificate expires soon, and once that it has expired. It is used all the same."""
+    """Logs once that a certificate expires soon, and once that it has expired. It is still used."""
     try:
         pem = Path(certificate).read_bytes() if isinstance(certificate, str) else certificate
         found = x509.load_pem_x509_certificates(pem)[0]
     except (OSError, ValueError, IndexError):
-        return  # OpenSSL, which reads more forms than this, has its say
+        return  # OpenSSL reads more formats than this, and reports errors
     now = now or datetime.now(UTC)
     end = found.not_valid_after_utc
     if end > now + min(SOON, (end - found.not_valid_before_utc) / 5):
@@ -84,8 +85,8 @@ def warn_of_expiry(certificate: bytes | str, now: datetime | None = None) -> Non
 def _as_file(given: bytes | str) -> Iterator[str]:
     """The path of a file with this content, since `ssl` reads certificates from files only.
 
-    A private key belongs on no disk, and a container with a read-only root file system has no directory for
-    temporary files: on Linux the file is in memory, and has no name but the one in /proc.
+    A private key should not be on disk, and a container with a read-only root file system has no directory
+    for temporary files: on Linux the file is in memory, and its only path is in /proc.
     """
     if isinstance(given, str):
         yield given
@@ -103,14 +104,14 @@ _MEMORY_PATH: Final = "/proc/self/fd/{}"
 
 
 def _memory_file(stack: contextlib.ExitStack) -> IO[bytes] | None:
-    """None where the system has no memory files, or no /proc to open them by."""
+    """None if the system has no memory files, or no /proc to open them by."""
     if sys.platform != "linux" or not os.path.isdir("/proc/self/fd"):
         return None
     return stack.enter_context(os.fdopen(os.memfd_create("bayplan-tls"), "wb"))
 
 
 def stamp(path: str) -> Stamp:
-    """What changes when a file is replaced, or missing for a moment."""
+    """A value that changes when a file is replaced, or missing for a moment."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -119,5 +120,5 @@ def stamp(path: str) -> Stamp:
 
 
 def why(error: OSError) -> str:
-    """What `ssl` has against certificates and keys, without numbers and places in its source."""
+    """The error of `ssl` about certificates and keys, without numbers and source locations."""
     return getattr(error, "reason", None) or error.strerror or str(error)

@@ -1,5 +1,5 @@
-"""Kubernetes' objects as frozen records, and what their texts mean: quantities, selectors, tolerations.
+"""Kubernetes' objects as frozen records, and the meaning of their texts: quantities, selectors, tolerations.
 
-Nothing here knows about scheduling cycles, and nothing but `documents.py` does I/O (it reads files). Start
-with `pod.py` for what a pod is, and with `decode.py` for where it comes from.
+Nothing here depends on scheduling, and only `documents.py` does I/O (it reads files). Start with `pod.py` for
+the pod, and with `decode.py` for where objects come from.
 """

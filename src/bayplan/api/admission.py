@@ -1,8 +1,8 @@
-"""What happens to an object when it is created: the admission steps of an API server that bear on scheduling.
+"""Admission: the steps of an API server at the creation of an object that affect scheduling.
 
-An object that carries a uid or a resourceVersion has been through this already (it was read from a server,
-or was here before) and is left alone: a pod's priority, say, is decided at its creation, and changing the
-class later changes nothing.
+An object with a uid or a resourceVersion has been admitted before (it was read from a server) and is not
+changed: a pod's priority, for example, is set at its creation, and later changes of the class do not affect
+it.
 
 | plugin or step | what it does here |
 |---|---|
@@ -56,7 +56,7 @@ _NO_PRIORITY_CLASS: Final = "no PriorityClass with name {name} was found"
 
 
 class Admission:
-    """Admits objects one after the other, in the light of the classes that stand among them."""
+    """Admits objects one after the other, with the classes that are among them."""
 
     def __init__(self, objects: Iterable[Object]) -> None:
         objects = tuple(objects)
@@ -67,10 +67,10 @@ class Admission:
         self._taken = {(type(obj), _namespace_of(obj), obj.name) for obj in objects}
 
     def admit(self, obj: Object) -> Object:
-        """The object as it stands in the server once it is created.
+        """The object after its creation.
 
         Raises:
-            InputError: a pod names a priority class that is not there.
+            InputError: a pod refers to a priority class that does not exist.
         """
         is_new = not obj.uid and not obj.metadata.resource_version
         obj = self._identified(obj)
@@ -119,7 +119,7 @@ class Admission:
         return replace(pod, spec=spec, status=status)
 
     def _prioritized(self, pod: Pod) -> PodSpec:
-        """A priority that the file states is taken as it is; a server would insist on classes."""
+        """A priority in the file is used as it is; a server would require a class."""
         spec = pod.spec
         found: PriorityClass | None = None
         name, priority = spec.priority_class_name, 0
@@ -163,7 +163,7 @@ def _namespace_of(obj: Object) -> str:
 
 
 def _default_storage_class(objects: Iterable[Object]) -> str | None:
-    """The class marked as default; of several the newest, then the first by name."""
+    """The class marked as default; among several the newest, then the first by name."""
     marked = [
         obj
         for obj in objects
@@ -224,9 +224,9 @@ def _merged(
     match: tuple[str, ...],
     mismatch: tuple[str, ...] = (),
 ) -> LabelSelector | None:
-    """The selector, narrowed to pods that agree (or disagree) with this one on the labels of these keys.
+    """The selector, restricted to pods with equal (or different) values of the labels with these keys.
 
-    A key that the pod does not have says nothing; an absent selector stays absent.
+    A key that the pod does not have is ignored; a missing selector stays missing.
     """
     if selector is None:
         return None

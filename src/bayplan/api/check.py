@@ -1,11 +1,11 @@
-"""Whether the texts inside an object mean something: quantities, selectors, numbers in their range.
+"""Checks the texts inside an object: quantities, selectors, ranges of numbers.
 
-Decoding makes sure of types only: a quantity stays text until somebody computes with it. Objects from an API
-server have passed its validation; objects from files come through here, so that a mistake is reported where
-it was made, with object and field, and not in the middle of a scheduling cycle.
+Decoding only checks types: a quantity stays text until it is used. Objects from an API server have passed its
+validation; objects from files are checked here, so that an error is reported with object and field, and not
+in the middle of a scheduling cycle.
 
-What has to be checked follows from the types of the records, so a new field is checked without a new line.
-This is not all of Kubernetes' validation: only what would break scheduling or silently change its answer.
+The checks are derived from the types of the records, so a new field needs no new line. This is not
+Kubernetes' whole validation: only what would make scheduling fail or silently change its result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _INT64_FIELDS: Final = frozenset(
         "tolerationSeconds",
     }
 )
-"""Integers that the Kubernetes API gives 64 bits; all others have 32."""
+"""Integers with 64 bits in the Kubernetes API; all others have 32."""
 
 _MAPS: Final = frozenset({"resources", "map"})
 _LISTS: Final = frozenset({"quantities", "records"})
@@ -68,7 +68,7 @@ def object_key(obj: Object) -> str:
 
 
 def check_object(obj: Object) -> None:
-    """Check every quantity, selector and number in the object.
+    """Checks every quantity, selector and number in the object.
 
     Raises:
         InputError: one of them is malformed; the error names the object and the field.
@@ -82,7 +82,7 @@ def check_object(obj: Object) -> None:
 
 
 class _Step(NamedTuple):
-    """One field of a record that has something to check, and how."""
+    """One field of a record that needs a check, and the check."""
 
     attribute: str
     wire_name: str
@@ -101,7 +101,7 @@ def _plan(record: type[Record]) -> tuple[_Step, ...]:
 
 
 def _kind(hint: Any) -> str:
-    """Which check a field of this type needs; "" for none."""
+    """The check that a field of this type needs; "" for none."""
     if hint == ResourceList:
         return "resources"
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
@@ -170,7 +170,7 @@ def _check_quantity(quantity: Quantity, path: str) -> None:
 
 
 def quantity_problems(obj: Object) -> tuple[QuantityError, ...]:
-    """Why quantities of the object cannot be read, each with its field; empty where all can.
+    """The errors of unreadable quantities in the object, each with its field; empty if all can be read.
 
     Every object that is watched comes through here, so the plan has only what leads to quantities, and the
     paths are looked for only where one is wrong.
@@ -248,7 +248,8 @@ def _check_selector(selector: LabelSelector, path: str) -> None:
 
 
 def _check_node_term(term: NodeSelectorTerm, path: str) -> None:
-    """Refuse what an API server refuses. A bound that is no number passes there, and never matches."""
+    """Rejects what an API server rejects. A bound that is not a number is accepted there, and never
+    matches."""
     for i, expression in enumerate(term.match_expressions):
         at = f"{path}.matchExpressions[{i}]"
         if problems := label_key_problems(expression.key):

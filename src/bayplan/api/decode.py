@@ -1,10 +1,10 @@
-"""From the wire to records: one object, a list of them, or files full of them.
+"""Decodes objects: a single one, a list, or files of them.
 
-Unknown fields and kinds are ignored, as Kubernetes demands of clients that are older than the server. What
-is wrong is a `DecodeError` or another `InputError` that names file, line, object and field, in our own words.
+Unknown fields and kinds are ignored, as Kubernetes requires of clients older than the server. Errors are
+`DecodeError` or another `InputError` that names file, line, object and field, in our own words.
 
-Two ways in: `decode_json` for what an API server sends (fast, trusted), everything else for what people write
-(checked by `check.py`). Neither fills in defaults: see `defaults.py`.
+`decode_json` is for what an API server sends (fast, trusted), everything else for what people write (checked
+by `check.py`). Neither sets defaults: see `defaults.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NULL_IN_MAP: Final[Mapping[str, str]] = {
     **dict.fromkeys(("allocatable", "allocatedResources", "capacity", "limits", "overhead", "requests"), "0"),
     **dict.fromkeys(("annotations", "labels", "matchLabels", "nodeSelector"), ""),
 }
-"""What a null counts as in a map that users fill: a field that is null is absent, an entry is not."""
+"""What a null in a map with user-defined keys counts as: a field that is null is absent, an entry is not."""
 
 _TYPE_NAMES: Final = {
     "str": "a string",
@@ -94,7 +94,7 @@ def decode_json(kind: str, data: bytes | str) -> Object:
     try:
         return _decoder(record).decode(data)
     except msgspec.ValidationError:
-        # Mostly a null that stands for "absent". The slow way copes with it, or says what is wrong.
+        # Usually a null for an absent field. The slow path handles it, or reports the error.
         return _convert(json.loads(data), record)
     except RecursionError as error:
         raise DecodeError(TOO_DEEP, object_key=kind) from error
@@ -144,7 +144,7 @@ def _where(document: Document, path: str) -> str:
 
 
 def _expand(raw: Any, source: str, line: int | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each object in `raw` with its path: `raw` itself, or what stands in a List."""
+    """Each object in `raw` with its path: `raw` itself, or the items of a List."""
     if raw is None:
         return
     if not isinstance(raw, Mapping):
@@ -162,7 +162,7 @@ def _expand(raw: Any, source: str, line: int | None) -> Iterator[tuple[str, Mapp
         raise DecodeError(problem, object_key=kind, field="items", source=source, line=line)
     for i, item in enumerate(items or ()):
         if isinstance(item, Mapping) and "kind" not in item and kind != "List":
-            # In a PodList the items do not repeat what they are.
+            # The items of a PodList do not repeat kind and apiVersion.
             item = {"apiVersion": raw.get("apiVersion", ""), **item, "kind": kind.removesuffix("List")}
         for _, inner in _expand(item, source, line):
             yield f"items[{i}]", inner
@@ -221,7 +221,7 @@ def _key_text(key: Any) -> str:
 
 
 def _explained(error: msgspec.ValidationError, raw: Any, record: type[Object]) -> DecodeError:
-    """msgspec's complaint ("Expected `int`, got `str` - at `$.spec.x[0]`") in our words, with the field."""
+    """msgspec's error ("Expected `int`, got `str` - at `$.spec.x[0]`") in our words, with the field."""
     problem, field = problem_and_field(error)
     mismatch = _TYPE_MISMATCH.match(problem)
     if mismatch is not None:
@@ -244,7 +244,7 @@ def _mismatch(expected: str, actual: str) -> str:
 
 
 def _culprit(raw: Mapping[str, Any], path: str, actual: str) -> str:
-    """The key that msgspec leaves out (`[...]`): that of the first value of the wrong type in the map."""
+    """The key that msgspec omits (`[...]`): that of the first value of the wrong type in the map."""
     content: Any = raw
     for step in re.findall(r"[^.\[\]]+", path):
         content = content[int(step)] if isinstance(content, list) else content[step]

@@ -1,12 +1,12 @@
-"""What an API server adds to an object before the scheduler sees it, for objects that come from files.
+"""The defaults that an API server sets before the scheduler sees an object, for objects from files.
 
-There are two kinds of additions. *Defaults* fill fields that were left out; the server adds them whenever it
-reads an object, so they are given to all objects here, and an object that has them stays as it is. What
-*admission* adds (priorities, tolerations, names) is added once, when an object is created, and may depend on
-other objects: it is in `admission.py`, and only for objects that have never been in a server.
+There are two kinds of additions. *Defaults* set missing fields; the server sets them whenever it reads an
+object, so all objects get them here, and an object that has them is not changed. *Admission* (priorities,
+tolerations, names) happens once, when an object is created, and may depend on other objects: it is in
+`admission.py`, and only for objects that have never been in a server.
 
-Fields are filled only where the server would: an absent `tolerations[].operator` or `nodeTaintsPolicy` stays
-absent there too, and the scheduler knows what that means.
+Fields are set only where the server sets them: a missing `tolerations[].operator` or `nodeTaintsPolicy` stays
+missing there too, and the scheduler handles it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _T = TypeVar("_T")
 
 
 def with_defaults(objects: Iterable[Object]) -> list[Object]:
-    """The objects as a scheduler would find them in an API server to which they had been sent.
+    """The objects as a scheduler would read them from an API server.
 
-    Order and number stay. Doing it again changes nothing.
+    Order and number do not change. It is idempotent.
 
     Raises:
         InputError: a pod names a priority class that is not there.
@@ -81,7 +81,7 @@ def _pod(pod: Pod) -> Pod:
 
 def _container(container: Container, host_network: bool) -> Container:
     resources = container.resources
-    # What is limited and not requested is requested up to the limit.
+    # A limit without a request is also the request.
     missing = {name: limit for name, limit in resources.limits.items() if name not in resources.requests}
     requests = {**resources.requests, **missing} if missing else resources.requests
     resources = _with(resources, requests=_rounded(requests), limits=_rounded(resources.limits))
@@ -90,7 +90,7 @@ def _container(container: Container, host_network: bool) -> Container:
 
 
 def _port(port: ContainerPort, host_network: bool) -> ContainerPort:
-    # A pod in the node's own network takes the node's ports.
+    # A pod with hostNetwork uses the ports of the node.
     host_port = port.container_port if host_network and not port.host_port else port.host_port
     return _with(port, protocol=port.protocol or "TCP", host_port=host_port)
 
@@ -102,10 +102,10 @@ def _volume(volume: Volume) -> Volume:
 
 
 def _pod_level(spec: PodSpec) -> ResourceRequirements | None:
-    """Resources for the pod as a whole, where it has any.
+    """The pod-level resources, if it has any.
 
-    Limits on huge pages follow from the containers'. A pod with limits gets the requests that it lacks: the
-    sum of its containers' or, where they say nothing, the limit.
+    Limits on huge pages are derived from the containers. A pod with limits gets the missing requests: the sum
+    of its containers' requests or, if they have none, the limit.
     """
     resources = spec.resources
     if resources is None:
@@ -218,7 +218,7 @@ _DEFAULTS: Final[Mapping[type[Object], Callable[[Any], Object]]] = {
 
 
 def _rounded(resources: ResourceList) -> ResourceList:
-    """Amounts finer than a thousandth are rounded up to it, a promise of the API since its first version."""
+    """Amounts smaller than a thousandth are rounded up, as the API has done since its first version."""
     fine = {name: nano for name, q in resources.items() if (nano := parse_quantity(q)) % MILLI}
     if not fine:
         return resources
@@ -226,7 +226,7 @@ def _rounded(resources: ResourceList) -> ResourceList:
 
 
 def _text(nano: int) -> Quantity:
-    """A quantity that reads back as this many nano units, in the largest unit without a fraction."""
+    """A quantity that parses to this number of nano units, in the largest unit without a fraction."""
     for suffix, unit in (("", 10**9), ("m", 10**6), ("u", 10**3)):
         if nano % unit == 0:
             return f"{nano // unit}{suffix}"
@@ -234,12 +234,12 @@ def _text(nano: int) -> Quantity:
 
 
 def _each(items: tuple[_T, ...], change: Callable[[_T], _T]) -> tuple[_T, ...]:
-    """The items changed, or the same tuple where none was."""
+    """The changed items, or the same tuple if none changed."""
     changed = tuple(map(change, items))
     return items if all(new is old for new, old in zip(changed, items, strict=True)) else changed
 
 
 def _with(record: _R, **fields: object) -> _R:
-    """The record with other fields, or the same record where nothing differs."""
+    """The record with these fields, or the same record if nothing differs."""
     changes = {name: new for name, new in fields.items() if new is not getattr(record, name)}
     return msgspec.structs.replace(record, **changes) if changes else record

@@ -28,7 +28,7 @@ class CapacityRequestPolicyRange(Record, frozen=True):
 
 
 class CapacityRequestPolicy(Record, frozen=True):
-    """Which amounts of a capacity may be consumed, and how much is where a request does not say."""
+    """Which amounts of a capacity may be consumed, and the default of a request without an amount."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -52,7 +52,7 @@ class CounterSet(Record, frozen=True):
 
 
 class DeviceCounterConsumption(Record, frozen=True):
-    """What a device takes from one counter set while it is allocated."""
+    """What an allocated device consumes of one counter set."""
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
@@ -112,7 +112,7 @@ class DeviceSelector(Record, frozen=True):
 
 
 class OpaqueDeviceConfiguration(Record, frozen=True):
-    """Parameters for a driver; nobody else knows what they mean."""
+    """Opaque parameters for a driver."""
 
     driver: str = ""
     parameters: Any = None

@@ -1,8 +1,7 @@
 """YAML and JSON files as plain values, each document with the line it stands on.
 
-This knows files, not what an object is: `decode.py` gives the values their meaning. What the words of a
-manifest mean to kubectl they mean here (`yaml_values.py`). Texts may be large, but not without limit: see
-`input_files.py` for sizes and `nesting.py` for depth.
+This module handles files: `decode.py` decodes the objects. Plain words mean the same as in kubectl
+(`yaml_values.py`). Sizes and depth are limited: see `input_files.py` and `nesting.py`.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ class Document:
     """The YAML it was read from; empty for JSON, whose reader knows no lines."""
 
     def line_of(self, path: str) -> int | None:
-        """The line of the field at `path` (`spec.containers[0].image`), or of what comes nearest to it.
+        """The line of the field at `path` (`spec.containers[0].image`), or of its nearest parent.
 
-        Reads the document a second time: lines are needed only where something is wrong.
+        Reads the document a second time: lines are needed only for errors.
         """
         if not path or not self._text or self.line is None:
             return self.line
@@ -120,7 +119,8 @@ def _json_documents(text: str, source: str) -> Iterator[Document]:
         except RecursionError as error:
             raise DecodeError(TOO_DEEP, source=source, line=line) from error
         except ValueError as error:
-            # Raised by the hooks below, which do not know where they are. JSON is YAML, and YAML does.
+            # Raised by the hooks below, which do not know the position. JSON is YAML, so the YAML reader
+            # finds it.
             for _ in _yaml_documents(text, source):
                 pass
             raise DecodeError(str(error), source=source, line=line) from error
@@ -163,5 +163,5 @@ def _is_ours(file: Path) -> bool:
 
 
 def _plain_suffix(file: Path) -> str:
-    """The suffix that says what is inside, whether compressed or not."""
+    """The suffix of the content type, compressed or not."""
     return (file.with_suffix("") if file.suffix == GZIP_SUFFIX else file).suffix.lower()

@@ -1,4 +1,4 @@
-"""Numbers and times in texts, read as Go reads them, with the same errors."""
+"""Numbers and times in texts, parsed as Go does, with the same errors."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 _DIGITS: Final = 20
-"""No number of 64 bits has more. Python does not convert numbers of any length, and need not."""
+"""No 64-bit number has more digits. Python limits the length of integers it converts."""
 
 
 class GoValueError(ValueError):
-    """A text that Go does not read; the message is Go's."""
+    """A text that Go does not parse; the message is Go's."""
 
 
 def parse_int(text: str) -> int:
-    """A signed number of 64 bits.
+    """Parses a signed 64-bit number.
 
     Raises:
-        GoValueError: it is none.
+        GoValueError: it is invalid.
     """
     return _parse(text, "ParseInt", r"[+-]?[0-9]+", -(2**63), 2**63 - 1)
 
 
 def parse_uint(text: str) -> int:
-    """An unsigned number of 64 bits.
+    """Parses an unsigned 64-bit number.
 
     Raises:
-        GoValueError: it is none.
+        GoValueError: it is invalid.
     """
     return _parse(text, "ParseUint", r"[0-9]+", 0, 2**64 - 1)
 
 
 def is_version(text: str | None) -> bool:
-    """Whether a text names a version of an object. Where it must not, a text that is none is overlooked."""
+    """Whether a text is a resourceVersion. An invalid text counts as none."""
     try:
         return bool(text) and parse_uint(text or "") > 0
     except GoValueError:
@@ -53,7 +53,7 @@ def _parse(text: str, function: str, form: str, least: int, most: int) -> int:
 
 
 class _Element(NamedTuple):
-    """A part of a layout of time, as Go writes it, and what it matches."""
+    """A part of a time layout, as Go writes it, and what it matches."""
 
     layout: str
     form: re.Pattern[str]
@@ -82,10 +82,10 @@ _NAMES: Final = {"hours": "time zone offset hour", "minutes": "time zone offset 
 def canonical_time(text: str, *, micro: bool) -> str | None:
     """A time as the API server writes it: in UTC, in seconds or, for MicroTime, microseconds.
 
-    None for Go's zero time, which stands for none. The years 0 and 10000, which Go knows, are out of range.
+    None for Go's zero time. The years 0 and 10000, which Go supports, are out of range.
 
     Raises:
-        GoValueError: it is no time.
+        GoValueError: it is not a time.
     """
     found: dict[str, str] = {}
     layout = _MICRO_TIME if micro else _TIME

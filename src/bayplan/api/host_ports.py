@@ -1,4 +1,4 @@
-"""Ports that a pod takes on the node itself, and when two pods want the same one."""
+"""Host ports of pods, and their conflicts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class HostPort(NamedTuple):
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """The host ports a running pod holds: of its sidecars, then of its containers.
+    """The host ports of a running pod: of its sidecars, then of its containers.
 
-    Plain init containers end before the containers start, and Kubernetes does not count their ports.
+    Init containers end before the containers start, and Kubernetes does not count their ports.
     """
     spec = pod.spec
     sidecars = (
@@ -36,7 +36,7 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def conflicts(wanted: Iterable[HostPort], used: Collection[HostPort]) -> bool:
-    """Whether one of the wanted ports is taken: same protocol and port, and the addresses overlap."""
+    """Whether one of the wanted ports is in use: same protocol and port, and the addresses overlap."""
     if not used:
         return False
     for want in wanted:

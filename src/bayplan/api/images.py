@@ -1,4 +1,4 @@
-"""Names of container images, as a pod asks for them and a node reports them."""
+"""Names of container images, in pods and as nodes report them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bayplan.api.pod import Pod
 
 
 def normalized_image_name(name: str) -> str:
-    """The name with `:latest` where it has neither tag nor digest.
+    """The name with `:latest` if it has neither tag nor digest.
 
     A colon before the last slash belongs to the registry's port. Registries are not filled in
     (`docker.io/library`): nodes report full names, and upstream compares them as they are.

@@ -1,9 +1,9 @@
-"""Volumes of plugins that were once part of Kubernetes, as the CSI drivers that took over see them.
+"""Volumes of plugins that were part of Kubernetes, translated for the CSI drivers that replaced them.
 
-Old manifests still say `awsElasticBlockStore`, but the EBS driver does the work. So such a volume counts
-against that driver's limit, under the handle which the driver would know it by, and where a node says that a
-plugin has moved, the volume's zones are looked up under the driver's own label. Only what scheduling reads is
-translated: driver, handle and node affinity.
+Old manifests still use `awsElasticBlockStore`, but the EBS driver serves it. So such a volume counts against
+that driver's limit, under the driver's handle, and if a node reports a migrated plugin, the volume's zones
+are looked up under the driver's own label. Only what scheduling reads is translated: driver, handle and node
+affinity.
 
 https://kubernetes.io/docs/concepts/storage/volumes/#csi-migration
 """
@@ -29,10 +29,10 @@ BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 
 ZONE_DELIMITER: Final = "__"
-"""Stands between the zones in the label of a volume that is in several."""
+"""Separates the zones in the label of a volume with several zones."""
 
 UNSPECIFIED: Final = "UNSPECIFIED"
-"""What a handle says instead of a project or zone that only the driver knows."""
+"""The placeholder in a handle for a project or zone that only the driver knows."""
 
 EBS_PROBLEM: Final = (
     "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({text})"
@@ -51,23 +51,23 @@ _is_ebs_volume = re.compile(r"vol-[^/]*").fullmatch
 
 
 class TranslationError(BayplanError):
-    """A volume of an in-tree plugin has no counterpart in CSI, because it is described wrongly."""
+    """A volume of an in-tree plugin is invalid and cannot be translated to CSI."""
 
 
 @dataclass(frozen=True, slots=True)
 class InTreePlugin:
-    """A plugin that has moved out of Kubernetes, and the driver that replaced it."""
+    """A migrated plugin, and the driver that replaced it."""
 
     name: str
     driver: str
     source: str
-    """The field, of a pod's volume and of a PersistentVolume's spec, that describes such a volume."""
+    """The field, of a pod's volume and of a PersistentVolume's spec, of such a volume."""
     id_field: str = ""
-    """The field of that description by which the driver knows the volume; "" where scheduling never asks."""
+    """The field with the driver's name of the volume; "" if scheduling never needs it."""
     zone_key: str = ""
-    """The label by which the driver knows zones; "" where it leaves a volume's node affinity alone."""
+    """The driver's label for zones; "" if it does not change a volume's node affinity."""
     region_key: str = ""
-    """The same for regions; "" where the driver knows them by Kubernetes' own label."""
+    """The same for regions; "" if the driver uses Kubernetes' own label."""
 
     @property
     def is_counted(self) -> bool:
@@ -128,7 +128,7 @@ IN_TREE_PLUGINS: Final = {
 
 
 def in_tree_plugin(described: Volume | PersistentVolumeSpec) -> InTreePlugin | None:
-    """The plugin that a pod's volume or a PersistentVolume names, if it is one that has moved."""
+    """The migrated plugin that a pod's volume or a PersistentVolume uses, if any."""
     for plugin in IN_TREE_PLUGINS.values():
         if getattr(described, plugin.source) is not None:
             return plugin
@@ -136,25 +136,25 @@ def in_tree_plugin(described: Volume | PersistentVolumeSpec) -> InTreePlugin | N
 
 
 def migrated_plugins(csi_node: CSINode) -> frozenset[str]:
-    """The plugins that have moved as far as this node is concerned."""
+    """The plugins that are migrated on this node."""
     listed = csi_node.annotations.get(MIGRATED_PLUGINS_ANNOTATION, "")
     return frozenset(listed.split(",")) if listed else frozenset()
 
 
 def inline_handle(plugin: InTreePlugin, volume: Volume) -> str:
-    """What the driver calls a volume that stands in the pod itself.
+    """The driver's handle of an inline volume.
 
     Raises:
-        TranslationError: the volume is described wrongly.
+        TranslationError: the volume is invalid.
     """
     return _handle(plugin, getattr(volume, plugin.source), zones=("",))
 
 
 def volume_handle(plugin: InTreePlugin, volume: PersistentVolume) -> str:
-    """What the driver calls a PersistentVolume.
+    """The driver's handle of a PersistentVolume.
 
     Raises:
-        TranslationError: the volume is described wrongly.
+        TranslationError: the volume is invalid.
     """
     zones = (volume.labels.get(BETA_ZONE) or volume.labels.get(ZONE, "")).split(ZONE_DELIMITER)
     return _handle(plugin, getattr(volume.spec, plugin.source), zones)
@@ -163,10 +163,10 @@ def volume_handle(plugin: InTreePlugin, volume: PersistentVolume) -> str:
 def migrated_affinity(plugin: InTreePlugin, volume: PersistentVolume) -> NodeSelector | None:
     """The volume's node affinity in the driver's terms.
 
-    Zones are taken from the affinity or, where it names none, from the volume's labels.
+    Zones are taken from the affinity or, if it has none, from the volume's labels.
 
     Raises:
-        TranslationError: the volume is described wrongly, so that the driver would not know it.
+        TranslationError: the volume is invalid, so that the driver would not know it.
     """
     volume_handle(plugin, volume)
     affinity, labels = volume.spec.node_affinity, volume.labels
@@ -186,7 +186,7 @@ def migrated_affinity(plugin: InTreePlugin, volume: PersistentVolume) -> NodeSel
 
 
 def _labels_used(terms: Terms, labels: Mapping[str, str]) -> tuple[str, str]:
-    """The labels for zone and region that the volume speaks of: those of today, or those before them."""
+    """The labels for zone and region that the volume uses: the current ones, or the deprecated ones."""
     keys = {expression.key for term in terms for expression in term.match_expressions}
     for known in (keys, labels):
         if ZONE in known:
@@ -197,9 +197,9 @@ def _labels_used(terms: Terms, labels: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _moved(terms: Terms, old: str, new: str, otherwise: Iterable[str]) -> Terms:
-    """The terms with the new label for the old one.
+    """The terms with the new label in place of the old one.
 
-    Where the old one has no values anywhere, every term demands one of the values of `otherwise` instead,
+    If the old one has no values in any term, every term requires one of the values of `otherwise` instead,
     unless there are none.
     """
     if any(
@@ -232,7 +232,7 @@ def _handle(plugin: InTreePlugin, description: Any, zones: Sequence[str]) -> str
 
 
 def _ebs_volume(text: str) -> str:
-    """`aws://<zone>/<volume>` and `aws:///<volume>` are other ways to write `<volume>`."""
+    """`aws://<zone>/<volume>` and `aws:///<volume>` are other spellings of `<volume>`."""
     if not text.startswith("aws://"):
         return text
     try:

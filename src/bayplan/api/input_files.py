@@ -1,7 +1,7 @@
-"""Files that users hand to commands, read in bounded memory; what ends in `.gz` is unpacked.
+"""Reads files that users pass to commands, in bounded memory; `.gz` files are decompressed.
 
-Two megabytes of gzip can unpack to two gigabytes. Dumps of real clusters shrink to a tenth or a fiftieth, so
-a file may unpack to `MAX_RATIO` times its size, and anything to `MAX_FILE_BYTES`.
+Two megabytes of gzip can decompress to two gigabytes. Dumps of real clusters shrink to a tenth or a fiftieth,
+so a file may decompress to `MAX_RATIO` times its size, and at most to `MAX_FILE_BYTES`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 
 MAX_FILE_BYTES: Final = 1 << 30
 MAX_LINE_BYTES: Final = 256 << 20
-"""Of files with one JSON value on each line, which are otherwise read without limit."""
+"""The limit for files with one JSON value per line, which are otherwise unlimited."""
 MAX_RATIO: Final = 200
 MIN_UNPACKED_BYTES: Final = 64 << 20
-"""A small file may always unpack to this."""
+"""A small file may always decompress to this size."""
 
 _CHUNK: Final = 1 << 20
 _TOO_LARGE: Final = "it is larger than {limit} MiB"

@@ -1,4 +1,4 @@
-"""Lease (coordination.k8s.io/v1): who leads, and until when others have to believe it."""
+"""Lease (coordination.k8s.io/v1): the current leader, and when its lease expires."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bayplan.api.meta import (
 
 
 class LeaseMeta(ObjectMeta, frozen=True):
-    """Leases are written back whole, so what others put here has to stay."""
+    """Leases are written whole, so the changes of others have to be kept."""
 
     finalizers: tuple[str, ...] = ()
 
 
 class LeaseSpec(Record, frozen=True):
-    """None is absent. An empty holder and no transition are said in so many words, as upstream does."""
+    """None is absent. An empty holder and zero transitions are written explicitly, as upstream does."""
 
     holder_identity: str | None = None
     lease_duration_seconds: Int32 | None = None

@@ -1,6 +1,6 @@
-"""Merge patches (RFC 7396): what a patch says is set, null removes, lists are replaced.
+"""Merge patches (RFC 7396): values are set, null removes, lists are replaced.
 
-A client sends what has changed as such a patch, and a server carries it out.
+A client sends its changes as such a patch, and a server applies it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def merged(content: Any, patch: Any) -> Any:
-    """What becomes of a value."""
+    """Applies the patch to a value."""
     if not isinstance(patch, dict):
         return patch
     result = dict(content) if isinstance(content, dict) else {}
@@ -23,7 +23,7 @@ def merged(content: Any, patch: Any) -> Any:
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch from one value to another; empty where they are alike."""
+    """The patch from one value to another; empty if they are equal."""
     patch: dict[str, Any] = {name: None for name in before if name not in after}
     for name, part in after.items():
         if name not in before:

@@ -1,7 +1,7 @@
-"""What every API object has: metadata, and how records of this package are declared.
+"""What every API object has: metadata; and the base classes of the records.
 
-Records hold only the fields that scheduling reads, as they stand on the wire (quantities stay text:
-`quantity.py` gives them meaning). They are frozen: an object is replaced, never changed.
+Records have only the fields that scheduling reads, with their values as on the wire (quantities stay text:
+`quantity.py` parses them). They are frozen: an object is replaced, never changed.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Annotated, Final
 import msgspec
 
 DEFAULT_NAMESPACE: Final = "default"
-"""Where an object of a namespaced kind lives that does not say."""
+"""The default namespace of namespaced kinds."""
 
 Quantity = str | int | float
-"""A quantity as it stands on the wire; see `bayplan.api.quantity`."""
+"""A quantity as on the wire; see `bayplan.api.quantity`."""
 
 ResourceList = dict[str, Quantity]
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Integers of the API. One that does not fit cannot be read, and never reaches a column."""
+"""Integers of the API. One that is out of range cannot be decoded, and never reaches a column."""
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time of the API: RFC 3339, always with an offset."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of all records: frozen, camelCase on the wire, defaults left out when written.
+    """Base class of all records: frozen, camelCase on the wire, defaults omitted when written.
 
-    Frozen records form no cycles, so the garbage collector need not look at them (`gc=False`): with tens of
+    Frozen records form no cycles, so the garbage collector need not visit them (`gc=False`): with tens of
     thousands of pods that is nearly half the cost of keeping them.
     """
 
@@ -67,7 +67,7 @@ class ObjectMeta(Record, frozen=True):
 
 
 class Object(Record, frozen=True):
-    """An API object: `metadata` and the short names for what is read from it most."""
+    """An API object: `metadata` and shortcuts for its most used fields."""
 
     metadata: ObjectMeta = ObjectMeta()
 

@@ -1,7 +1,7 @@
-"""The syntax of names and labels: what a label key, a label value and a DNS name may look like.
+"""The syntax of names and labels: label keys, label values and DNS names.
 
-Each check returns a list of problems, empty when the text is fine, because configuration validation
-reports them all at once. The words are those of Kubernetes: users search for them.
+Each check returns a list of errors, empty if the text is valid, because configuration validation reports all
+of them. The texts are those of Kubernetes: users search for them.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ _EMPTY: Final = "must be non-empty"
 
 
 def label_key_problems(key: str) -> list[str]:
-    """What is wrong with a label key: `name` or `dns.prefix/name`."""
+    """The errors of a label key: `name` or `dns.prefix/name`."""
     return list(_label_key_problems(key))
 
 
 def label_value_problems(value: str) -> list[str]:
-    """What is wrong with a label value; the empty value is fine."""
+    """The errors of a label value; the empty value is valid."""
     return list(_label_value_problems(value))
 
 
 def qualified_name_problems(name: str) -> list[str]:
-    """What is wrong with a qualified name (a resource, a plugin argument): the same form as a label key."""
+    """The errors of a qualified name (a resource, a plugin argument): the same form as a label key."""
     return label_key_problems(name)
 
 
 def dns_label_problems(name: str) -> list[str]:
-    """What is wrong with a DNS label, the form of a namespace's name."""
+    """The errors of a DNS label, the form of a namespace's name."""
     problems = _too_long(name, DNS_LABEL_MAX, "characters")
     if not _is_dns_label(name):
         problems.append("must not contain dots" if _is_dns_subdomain(name) else _DNS_LABEL_RULE)
@@ -71,7 +71,7 @@ def dns_label_problems(name: str) -> list[str]:
 
 
 def dns_subdomain_problems(name: str) -> list[str]:
-    """What is wrong with a DNS subdomain, the form of most objects' names."""
+    """The errors of a DNS subdomain, the form of most objects' names."""
     return _subdomain_problems(name, "characters")
 
 
@@ -83,7 +83,7 @@ def _subdomain_problems(name: str, unit: str) -> list[str]:
 
 
 def path_segment_problems(name: str) -> list[str]:
-    """What is wrong with a name that only has to fit into a path, as those of roles."""
+    """The errors of a name that only has to fit into a path, such as those of roles."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]

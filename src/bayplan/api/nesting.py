@@ -1,8 +1,8 @@
-"""How deeply values may be nested, and JSON that keeps to it.
+"""The maximum depth of values, and a JSON decoder that enforces it.
 
-Whatever reads a value does so by recursion sooner or later: decoders in C, validation and patches in Python.
-What is nested too deeply is therefore rejected where it is read. kube-apiserver's limit is 10,000 levels;
-nothing that Kubernetes understands has more than about 60, and Python's own stack ends at 1,000 calls.
+Values are processed recursively: by decoders in C, by validation and patches in Python. Values nested too
+deeply are therefore rejected when they are decoded. kube-apiserver's limit is 10,000 levels; nothing in
+Kubernetes has more than about 60, and Python's stack is limited to 1,000 calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_depth(value: Any) -> None:
 
 
 def decode_json(data: bytes) -> Any:
-    """The value of a JSON text. The decoder itself gives up long before the C stack ends.
+    """Decodes a JSON text. The decoder itself stops long before the C stack ends.
 
     Raises:
         DecodeError: it is nested too deeply.

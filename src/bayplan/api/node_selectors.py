@@ -1,8 +1,8 @@
-"""Node selectors, compiled: which nodes a pod's node affinity, a volume or a device allows.
+"""Compiled node selectors: which nodes a pod's node affinity, a volume or a device allows.
 
-They differ from label selectors in three ways. Terms are alternatives. Labels can be compared as numbers
-(Gt, Lt), and a node can be asked for by name (matchFields). And a term that does not parse is not always an
-error: in a pod's required affinity it merely never matches (lazy), elsewhere it is refused (strict).
+They differ from label selectors in three ways. Terms are alternatives. Labels can be compared as numbers (Gt,
+Lt), and a node can be selected by name (matchFields). And a term that does not parse is not always an error:
+in a pod's required affinity it never matches (lazy), elsewhere it is rejected (strict).
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
 """
@@ -26,7 +26,7 @@ from bayplan.api.selectors import (
 from bayplan.errors import SelectorError
 
 NAME_FIELD: Final = "metadata.name"
-"""The only field of a node that matchFields can see; any other reads as ""."""
+"""The only field of a node that matchFields can select; any other reads as ""."""
 
 _OPERATORS: Final = tuple(operator.value for operator in Operator)
 _FIELD_OPERATORS: Final = (Operator.IN.value, Operator.NOT_IN.value)
@@ -40,7 +40,7 @@ class CompiledTerm:
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
     error: str | None = None
-    """Why the term could not be parsed; such a term matches no node."""
+    """The parse error of the term; such a term matches no node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,16 @@ class PreferredTerm:
 
 @dataclass(frozen=True, slots=True)
 class RequiredNodeAffinity:
-    """All that a pod demands of its node's labels and name."""
+    """All requirements of a pod on its node's labels and name."""
 
     selector: Selector | None = None
-    """From nodeSelector; None where the pod has none, or an empty one."""
+    """From nodeSelector; None if the pod has none, or an empty one."""
     terms: tuple[CompiledTerm, ...] | None = None
-    """From the required node affinity; None where the pod has none. An empty tuple matches no node."""
+    """From the required node affinity; None if the pod has none. An empty tuple matches no node."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether every node will do."""
+        """Whether every node matches."""
         return self.selector is None and self.terms is None
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
@@ -72,7 +72,7 @@ class RequiredNodeAffinity:
 
 
 def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
-    """What `pod` demands of its node, parsed lazily."""
+    """The requirements of `pod`, parsed lazily."""
     spec = pod.spec
     selector = selector_from_map(spec.node_selector) if spec.node_selector else None
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
@@ -82,9 +82,9 @@ def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
 
 
 def compile_terms(terms: Sequence[NodeSelectorTerm], path: str = "") -> tuple[CompiledTerm, ...]:
-    """Compile alternatives lazily: a term that does not parse is kept, with its error, and matches nothing.
+    """Compiles alternatives lazily: a term that does not parse is kept with its error, and matches nothing.
 
-    Empty terms are dropped. `path` is where the selector stands, for the errors.
+    Empty terms are dropped. `path` is the path of the selector, for errors.
     """
     path = f"{path}.nodeSelectorTerms" if path else "nodeSelectorTerms"
     return tuple(
@@ -93,7 +93,7 @@ def compile_terms(terms: Sequence[NodeSelectorTerm], path: str = "") -> tuple[Co
 
 
 def compile_terms_strict(terms: Sequence[NodeSelectorTerm], path: str = "") -> tuple[CompiledTerm, ...]:
-    """Compile alternatives that must all parse.
+    """Compiles alternatives that must all parse.
 
     Raises:
         SelectorError: at least one term does not.
@@ -104,10 +104,10 @@ def compile_terms_strict(terms: Sequence[NodeSelectorTerm], path: str = "") -> t
 
 
 def compile_preferred(terms: Sequence[PreferredSchedulingTerm], path: str = "") -> tuple[PreferredTerm, ...]:
-    """Compile preferences; those without weight or content are dropped unread.
+    """Compiles preferences; those without weight or content are dropped unparsed.
 
     Raises:
-        SelectorError: one of the others does not parse, which spoils the whole list.
+        SelectorError: one of the others does not parse, which invalidates the whole list.
     """
     compiled = tuple(
         PreferredTerm(preferred.weight, _compile_term(preferred.preference, f"{path}[{i}]"))
@@ -119,15 +119,15 @@ def compile_preferred(terms: Sequence[PreferredSchedulingTerm], path: str = "") 
 
 
 def terms_match(terms: Sequence[CompiledTerm], labels: Mapping[str, str], name: str) -> bool:
-    """Whether one of the alternatives holds; of none, none does."""
+    """Whether one of the alternatives matches; without alternatives, none does."""
     return any(term_matches(term, labels, name) for term in terms)
 
 
 def term_matches(term: CompiledTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Whether everything in the term holds for a node.
+    """Whether the whole term matches a node.
 
-    Without a name (a volume is matched against labels alone) fields are not looked at, so that they never
-    exclude a node.
+    Without a name (a volume is matched against labels alone) fields are ignored, so that they never exclude a
+    node.
     """
     if term.error is not None:
         return False
@@ -143,7 +143,7 @@ def field_matches(requirement: Requirement, name: str) -> bool:
 
 
 def is_empty_term(term: NodeSelectorTerm) -> bool:
-    """Whether the term says nothing; it then selects no node, not all."""
+    """Whether the term is empty; it then selects no node, not all."""
     return not term.match_expressions and not term.match_fields
 
 

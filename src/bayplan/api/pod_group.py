@@ -1,8 +1,8 @@
-"""PodGroup: pods that are worth running only together.
+"""PodGroup: pods that run only together.
 
 The custom resource of the scheduler-plugins project, `scheduling.x-k8s.io/v1alpha1`. A pod belongs to the
-group of its namespace that its label names; what that means for scheduling stands in
-`plugins/coscheduling.py`. What controllers report in its status is nothing that scheduling reads.
+group of its namespace that its label names; `plugins/coscheduling.py` implements the scheduling. Scheduling
+does not read its status.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 
 class PodGroupSpec(Record, frozen=True):
     min_member: Int32 = 0
-    """How many of its pods have to run at the least. Below 1 it asks for nothing."""
+    """The minimum number of its pods that have to run together. Below 1 there is no requirement."""
     schedule_timeout_seconds: Int32 | None = None
-    """How long the first of them wait for the last; None: as long as the plugin's arguments say."""
+    """How long the first pods wait for the last one; None: the default in the plugin's arguments."""
 
 
 class PodGroup(Object, frozen=True):

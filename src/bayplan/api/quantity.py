@@ -1,8 +1,8 @@
 """Quantities ("100m", "1.5Gi", "2e3") as exact integers, and the classes of resource names.
 
-A quantity is a decimal number with a suffix. Kubernetes keeps it exactly, down to 10⁻⁹, so we count it in
-nano units as a Python int: sums and comparisons are then exact, and rounding happens once, where a rule says
-so. Floats never appear. Texts repeat a lot in a cluster, so each distinct one is parsed once.
+A quantity is a decimal number with a suffix. Kubernetes stores it exactly, down to 10⁻⁹, so it is an integer
+number of nano units here: sums and comparisons are exact, and rounding happens once, where a rule requires
+it. Floats are never used. Texts repeat often in a cluster, so each distinct one is parsed once.
 
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
@@ -36,7 +36,8 @@ _DECIMAL_EXPONENTS: Final = {
 }  # fmt: skip
 _BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _EXPONENT_LIMIT: Final = 1000
-"""Exponents beyond this change no answer (zero stays zero, the rest is out of range), so they are cut."""
+"""Larger exponents do not change the result (zero stays zero, the rest is out of range), so they are
+capped."""
 
 _EMPTY: Final = "it is empty"
 _NO_DIGITS: Final = "it has no digits"
@@ -48,11 +49,11 @@ _FORM_RULE: Final = "it must be a decimal number and an optional suffix"
 def parse_quantity(quantity: Quantity | None) -> int:
     """The exact quantity in nano units.
 
-    What is finer than a nano unit is rounded away from zero ("if you want some, you get some"), and values
-    with a binary suffix are capped at 2⁶³-1, both as upstream. A number stands for its text, None for zero.
+    Fractions of a nano unit are rounded away from zero, and values with a binary suffix are capped at 2⁶³-1,
+    both as upstream. A number is treated as its text, None as zero.
 
     Raises:
-        QuantityError: the text is no quantity.
+        QuantityError: the text is not a quantity.
     """
     if quantity is None:
         return 0
@@ -74,7 +75,7 @@ def canonical_quantity(quantity: Quantity) -> str:
     """The quantity as an API server writes it: no fraction, and the largest suffix of its family.
 
     Raises:
-        QuantityError: the text is no quantity.
+        QuantityError: the text is not a quantity.
     """
     text = str(quantity).strip()
     nano = parse_quantity(text)
@@ -107,12 +108,12 @@ def _with_suffix(number: int, base: int, suffixes: tuple[str, ...]) -> str:
 
 
 def whole_units(nano: int) -> int:
-    """Nano units as whole units, rounded away from zero, cut to 64 bits."""
+    """Nano units as whole units, rounded away from zero, saturated at 64 bits."""
     return _away_from_zero(nano, NANO)
 
 
 def milli_units(nano: int) -> int:
-    """Nano units as thousandths, rounded away from zero, cut to 64 bits."""
+    """Nano units as thousandths, rounded away from zero, saturated at 64 bits."""
     return _away_from_zero(nano, MILLI)
 
 
@@ -128,7 +129,7 @@ def is_extended_resource(name: str) -> bool:
         "/" in name
         and "kubernetes.io/" not in name
         and not name.startswith("requests.")
-        # A quota on it must be possible, and that has the prefix in its name.
+        # There must be a quota for it, whose name has the prefix.
         and not label_key_problems(f"requests.{name}")
     )
 
@@ -161,7 +162,7 @@ def _parse(text: str) -> int:
         raise _error(text, _NO_DIGITS if trimmed else _EMPTY)
     try:
         number = int(digits)
-    except ValueError as error:  # Python refuses to convert thousands of digits
+    except ValueError as error:  # Python does not convert thousands of digits
         raise _error(text, _TOO_LONG) from error
     if suffix in _BINARY_EXPONENTS:
         # Binary suffixes carry no decimal exponent, so the only fraction is the written one.

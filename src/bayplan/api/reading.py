@@ -1,13 +1,13 @@
-"""Reading objects that somebody else wrote, of which a part may make no sense.
+"""Decodes objects that may be invalid in part.
 
-An API server sends what it has stored. That an object cannot be read into its record must not stop whoever
-reads a thousand others, and what it occupies must not be given to others because of that. So reading never
-fails for an object that has a name: what cannot be read is left out, and the result says so.
+An API server sends what it has stored. One invalid object must not stop a client that reads thousands of
+others, and the resources it uses must not be given to other pods. So decoding never fails for an object with
+a name: invalid fields are omitted, and the result says so.
 
-- A time that cannot be read counts as 1970. Nothing else is lost then, and the object is used as it is.
-- Anything else makes the object `Unreadable`, with a partial record: the fields that can be read.
+- An invalid time counts as 1970. Nothing else is lost then, and the object is used.
+- Anything else makes the object `Unreadable`, with a partial record: the valid fields.
 
-What is done about an unreadable object is decided by whoever knows earlier versions of it: `Informer`.
+`Informer`, which has the earlier versions, decides how an unreadable object is used.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from bayplan.api.check import quantity_problems
 from bayplan.api.meta import Object
 
 MAX_REPAIRS: Final = 100
-"""An object with more unreadable fields is no object of this kind."""
+"""An object with more unreadable fields is not of this kind."""
 MAX_DIGITS: Final = 40
-"""Longer integers are in the range of no field, and Python does not convert integers of any length."""
+"""Longer integers are out of range for every field, and Python limits the length of integers it converts."""
 
 EPOCH: Final = "1970-01-01T00:00:00Z"
 
@@ -36,26 +36,26 @@ _STEP: Final = re.compile(r"[^.\[\]]+|\[\.\.\.\]")
 
 
 class Unreadable(Object, frozen=True):
-    """Takes the place of an object that could be read only in part. It has the object's metadata."""
+    """Replaces an object that could be decoded only in part. It has the object's metadata."""
 
     kind: str = ""
     fields: tuple[str, ...] = ()
-    """What could not be read: `spec.containers[0].resources`."""
+    """The invalid fields: `spec.containers[0].resources`."""
     problem: str = ""
-    """What is wrong with the first of them."""
+    """The error of the first of them."""
     partial: Object = Object()
     """The object without these fields."""
     is_usable: bool = False
-    """Whether only times could not be read, so that the partial record serves as well as the object."""
+    """Whether only times are invalid, so that the partial record can be used."""
 
 
 def read_object(kind: type[ObjectT], body: bytes | msgspec.Raw) -> ObjectT | Unreadable:
-    """The record of an object, or what can be read of it.
+    """The record of an object, or its valid part.
 
-    A null stands for an absent field: Go writes `"drivers": null` for an empty list.
+    A null is an absent field: Go writes `"drivers": null` for an empty list.
 
     Raises:
-        msgspec.DecodeError: it is no JSON, or no JSON object.
+        msgspec.DecodeError: it is not JSON, or not a JSON object.
     """
     try:
         try:
@@ -92,15 +92,15 @@ def with_readable_quantities(item: ObjectT | Unreadable) -> ObjectT | Unreadable
 
 
 def readable(item: ObjectT | Unreadable) -> ObjectT:
-    """The record, or what there is of it."""
+    """The record, or its valid part."""
     return cast(ObjectT, item.partial) if isinstance(item, Unreadable) else item
 
 
 def parse_json(body: bytes) -> Any:
-    """JSON as plain values. A number that no field can hold becomes a text: one field is wrong then, not all.
+    """JSON as plain values. A number out of every range becomes a text: then one field is invalid, not all.
 
     Raises:
-        msgspec.DecodeError: it is no JSON.
+        msgspec.DecodeError: it is not JSON.
     """
     try:
         return msgspec.json.decode(body)
@@ -109,7 +109,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def without_nulls(raw: Any) -> Any:
-    """The same without fields that are null: in the API that means that they are absent."""
+    """The same without fields that are null, which are absent in the API."""
     if isinstance(raw, dict):
         return {key: without_nulls(value) for key, value in raw.items() if value is not None}
     if isinstance(raw, list):
@@ -118,7 +118,7 @@ def without_nulls(raw: Any) -> Any:
 
 
 def problem_and_field(error: msgspec.ValidationError) -> tuple[str, str]:
-    """msgspec's complaint taken apart: "Expected `int`, got `str` - at `$.spec.x[0]`"."""
+    """The parts of msgspec's error "Expected `int`, got `str` - at `$.spec.x[0]`"."""
     problem, _, place = str(error).partition(" - at ")
     return problem, _PLACE.sub("", place).removeprefix("$").removeprefix(".")
 
@@ -169,7 +169,8 @@ def _read_partially(kind: type[ObjectT], raw: Any, error: msgspec.ValidationErro
 
 
 def _repair(raw: Any, field: str, replacement: Any) -> None:
-    """Replaces a field, or removes it. msgspec does not name the entry of a map (`[...]`): all of it goes."""
+    """Replaces a field, or removes it. msgspec does not name the entry of a map (`[...]`): the whole map is
+    removed."""
     holder: Any = None
     step: Any = None
     here = raw

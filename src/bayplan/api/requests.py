@@ -1,10 +1,9 @@
-"""What a pod asks of its node: the sum over its containers, in five readings.
+"""The resource requests of a pod: the sum over its containers, in five variants.
 
 A pod's request is not one number. Sidecars run beside the containers, plain init containers before them, so
-the pod needs the larger of the two peaks; a resize in progress counts at its largest; a request for the pod
-as a whole replaces that of its containers; overhead comes on top. And the places that ask want different
-readings (see the functions at the top): these differences are upstream's, down to the one that scoring does
-not see requests for the pod as a whole.
+the pod needs the larger of the two peaks; a resize in progress counts at its largest; a pod-level request
+replaces that of the containers; overhead is added. Callers need different variants (see the functions at the
+top); the differences are upstream's, including that scoring ignores pod-level requests.
 
 Sums are exact, in nano units; a pod's total is rounded once, at the end.
 """
@@ -31,7 +30,7 @@ from bayplan.api.quantity import (
 from bayplan.api.saturation import saturated_request
 
 DEFAULT_CPU_MILLI: Final = 100
-"""What a container without a cpu request counts as where zero would make spreading blind to it."""
+"""The assumed cpu request of a container without one, where zero would distort spreading."""
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
 
 RESIZE_PENDING: Final = "PodResizePending"
@@ -50,24 +49,24 @@ def fit_requests(pod: Pod) -> dict[str, int]:
 
 
 def placed_requests(pod: Pod) -> dict[str, int]:
-    """What a pod takes on the node that it is on, or nominated to."""
+    """What a pod uses on its node, or on the node it is nominated to."""
     return pod_requests(pod, status=True, pod_level=True)
 
 
 def balance_requests(pod: Pod) -> dict[str, int]:
-    """What an incoming pod adds where the balance of resources is scored."""
+    """What an incoming pod adds when the balance of resources is scored."""
     return placed_requests(pod)
 
 
 def scoring_requests(pod: Pod) -> dict[str, int]:
-    """What an incoming pod adds where free resources are scored; blind to pod-level requests, as upstream."""
+    """What an incoming pod adds when free resources are scored; ignores pod-level requests, as upstream."""
     return pod_requests(pod, status=False, pod_level=False, defaults=True)
 
 
 def nonzero_requests(pod: Pod) -> tuple[int, int]:
-    """Milli cpu and bytes of memory of a placed pod, with defaults for containers that do not say.
+    """Milli cpu and bytes of memory of an assigned pod, with defaults for containers without requests.
 
-    Where the pod has a request as a whole, a default stands only for what neither it nor a container names.
+    If the pod has a pod-level request, a default is used only for what neither it nor a container names.
     """
     defaults = _DEFAULTS
     if _has_pod_level_requests(pod):
@@ -81,11 +80,11 @@ def pod_requests(pod: Pod, *, status: bool, pod_level: bool, defaults: bool = Fa
     """The pod's request by resource: milli cpu, whole units of the rest; only what scheduling counts.
 
     Args:
-        status: let what the kubelet reports as allocated and in use count, for pods that are being resized.
-        pod_level: let spec.resources replace the sum of the containers.
-        defaults: count containers that name no cpu or memory at the defaults.
+        status: include what the kubelet reports as allocated and in use, for pods that are being resized.
+        pod_level: spec.resources replaces the sum of the containers.
+        defaults: use the defaults for containers without cpu or memory requests.
 
-    A resource that is named with 0 is there with 0.
+    A resource that is named with 0 is included with 0.
     """
     total = _requests(
         pod, status=status, pod_level=pod_level, defaults=_DEFAULTS if defaults else _NO_DEFAULTS
@@ -98,12 +97,12 @@ def _counted(name: str, nano: int) -> int:
 
 
 def container_requests(spec: PodSpec) -> dict[str, int]:
-    """What the containers ask for together, in nano units, before anything said for the pod as a whole."""
+    """The sum of the containers' requests, in nano units, without pod-level resources."""
     return _containers(spec, {}, False, _NO_DEFAULTS)
 
 
 def container_limits(spec: PodSpec) -> dict[str, int]:
-    """The limits of the containers together, in nano units: added up the way requests are."""
+    """The limits of the containers together, in nano units: summed like requests."""
 
     def as_requests(container: Container) -> Container:
         return replace(container, resources=ResourceRequirements(requests=container.resources.limits))
@@ -143,7 +142,7 @@ def _containers(
                 _add(sidecars, needs)
                 _raise_to(peak, sidecars)
             else:
-                # It has ended before anything could be resized, so its status says nothing.
+                # It ended before any resize, so its status is irrelevant.
                 needs = _container(container, None, infeasible, defaults)
                 _add(needs, sidecars)
                 _raise_to(peak, needs)
@@ -182,7 +181,7 @@ def _is_pod_level_resource(name: str) -> bool:
 
 
 def _resize_is_infeasible(pod: Pod) -> bool:
-    """Whether the node said that it will never grant the resize: then what is asked for does not count."""
+    """Whether the node will never grant the resize: then the desired resources do not count."""
     for condition in pod.status.conditions:
         if condition.type == RESIZE_PENDING:
             return condition.reason == INFEASIBLE

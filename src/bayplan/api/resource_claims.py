@@ -1,4 +1,4 @@
-"""What pods ask for: ResourceClaim with its allocation, and ResourceClaimTemplate.
+"""Requests for devices: ResourceClaim with its allocation, and ResourceClaimTemplate.
 
 The record of a claim has all fields of the API, because the scheduler writes claims whole, with PUT.
 
@@ -114,7 +114,7 @@ class DeviceAllocationResult(Record, frozen=True):
 
 
 class AllocationResult(Record, frozen=True):
-    """The devices that a claim was given, and the nodes that can use them (all, where no selector is set)."""
+    """The devices allocated to a claim, and the nodes that can use them (all, if no selector is set)."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
@@ -129,7 +129,7 @@ class ResourceClaimConsumerReference(Record, frozen=True):
 
 
 class AllocatedDeviceStatus(Record, frozen=True):
-    """What a driver says about an allocated device."""
+    """A driver's report about an allocated device."""
 
     driver: str = ""
     pool: str = ""
@@ -161,6 +161,6 @@ class ResourceClaimTemplateSpec(Record, frozen=True):
 
 
 class ResourceClaimTemplate(Object, frozen=True):
-    """From which a controller creates a claim for every pod that names it."""
+    """The template from which a controller creates a claim for every pod that names it."""
 
     spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()

@@ -1,4 +1,4 @@
-"""Numbers that no real cluster has, kept within 64 bits: one rule for all columns.
+"""Saturation of numbers that do not fit into 64 bits: one rule for all columns.
 
 The scheduler keeps the cluster in columns of 64-bit integers and computes with whole columns at a time. A Pod
 or Node object can name amounts whose sum does not fit there (two pods that request `7Ei`), and times that do

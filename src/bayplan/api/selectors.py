@@ -1,8 +1,8 @@
-"""Label selectors, compiled: what they match, and one form for all selectors that are written alike.
+"""Compiled label selectors: what they match, and one normal form for equal selectors.
 
-A compiled selector compares and hashes by meaning-preserving normal form (requirements sorted, duplicates
-gone), because counts of matching pods are kept per selector and must be shared by all who ask the same.
-Node selectors, which add comparisons and fields, are next door in `node_selectors.py`.
+A compiled selector compares and hashes by its normal form (requirements sorted, without duplicates), because
+counts of matching pods are stored per selector and shared by all users of an equal one. Node selectors, which
+add comparisons and fields, are in `node_selectors.py`.
 
 https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
 """
@@ -46,7 +46,7 @@ _NEEDS_INTEGER: Final = "for 'Gt', 'Lt' operators, the value must be an integer"
 
 
 class Operator(StrEnum):
-    """How a requirement compares; Gt and Lt only stand in node selectors."""
+    """The operator of a requirement; Gt and Lt only occur in node selectors."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -115,7 +115,7 @@ def _canonical_order(requirement: Requirement) -> tuple[str, str, tuple[str, ...
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A conjunction of requirements, or (`nothing`) the selector that was never given and matches nothing."""
+    """A conjunction of requirements, or (`nothing`) the missing selector, which matches nothing."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
@@ -127,12 +127,12 @@ class Selector:
         object.__setattr__(self, "_hash", hash((unique, self.nothing)))
 
     def __hash__(self) -> int:
-        # Selectors are keys of the indexes that every cycle asks, so the hash is computed once.
+        # Selectors are keys of indexes that are used in every cycle, so the hash is computed once.
         return self._hash
 
     @property
     def is_nothing(self) -> bool:
-        """Whether this is the absent selector. It is not "empty": `{}` is."""
+        """Whether this is the missing selector. It is not "empty": `{}` is."""
         return self.nothing
 
     @property
@@ -146,7 +146,7 @@ class Selector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def and_(self, *requirements: Requirement) -> Selector:
-        """This selector with more requirements; nothing stays nothing."""
+        """This selector with more requirements; the missing one stays missing."""
         if self.nothing or not requirements:
             return self
         return Selector((*self.requirements, *requirements))
@@ -162,10 +162,10 @@ EVERYTHING: Final = Selector()
 
 
 def compile_selector(selector: LabelSelector | None) -> Selector:
-    """Compile a selector as written.
+    """Compiles a selector as written.
 
     Raises:
-        SelectorError: its syntax is wrong; `problem` is what Kubernetes says about it.
+        SelectorError: its syntax is wrong; `problem` is Kubernetes' text.
     """
     if selector is None:
         return NOTHING
@@ -192,7 +192,7 @@ def selector_from_map(labels: Mapping[str, str]) -> Selector:
 
 
 def requirement_problems(key: str, operator: Operator, values: Iterable[str], path: str = "") -> list[str]:
-    """What is wrong with a requirement on a label, each as `<path>.<field>: Invalid value: …`."""
+    """The errors of a requirement on a label, each as `<path>.<field>: Invalid value: …`."""
     values = tuple(values)
     prefix = f"{path}." if path else ""
     at_values = f"{prefix}values"
@@ -218,13 +218,13 @@ def requirement_problems(key: str, operator: Operator, values: Iterable[str], pa
 
 
 def invalid_value(path: str, actual: str | tuple[str, ...], detail: str) -> str:
-    """Kubernetes' sentence for a field with a value that is not allowed there."""
+    """Kubernetes' text for a field with an invalid value."""
     return f"{path}: Invalid value: {_quoted(actual)}: {detail}"
 
 
 @lru_cache(maxsize=16384)
 def parse_int64(text: str | None) -> int | None:
-    """The number in a label's value, or None where it holds no 64-bit integer."""
+    """The number in a label's value, or None if it is not a 64-bit integer."""
     if text is None or not _is_integer(text):
         return None
     number = int(text)

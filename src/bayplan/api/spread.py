@@ -21,7 +21,7 @@ SYSTEM_DEFAULTS: Final = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
 )
-"""What holds for pods without constraints of their own, unless the configuration says otherwise."""
+"""The default constraints for pods without any, unless the configuration sets others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SpreadConstraint:
 def own_constraints(
     constraints: Iterable[TopologySpreadConstraint], action: str, labels: Mapping[str, str]
 ) -> tuple[SpreadConstraint, ...]:
-    """Those of a pod's own constraints with this action. Raises SelectorError for a malformed selector."""
+    """The pod's own constraints with this action. Raises SelectorError for a malformed selector."""
     return tuple(
         _prepared(constraint, _own_selector(constraint, labels))
         for constraint in constraints

@@ -1,15 +1,15 @@
 """What the scheduler uses in place of an object that it can read only in part.
 
-An earlier version that could be read goes before it (`client/informer.py`).
+An earlier readable version takes precedence (`client/informer.py`).
 
-Nothing that such an object may occupy is given to others:
+The resources that such an object may use are not given to others:
 
 - A pod on a node whose spec could be read counts as that spec says.
 - Any other pod on a node fills its node: it requests more of everything than any node offers, and is never
-  evicted. What is unreadable could be anything, so the node takes no pods until it is gone or can be read.
+  evicted. Its unreadable part could be anything, so the node takes no pods until the pod is gone or readable.
 - A PodDisruptionBudget whose spec could be read allows no disruption.
-- Everything else is left out, as if it were not there: a node is not used, a pod without a node waits, a
-  claim or volume is missing to the pods that need it.
+- Everything else is treated as absent: a node is not used, a pod without a node waits, a claim or volume is
+  missing to the pods that need it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 def stand_in(unreadable: Unreadable) -> Object | None:
-    """What is used in place of the object; None: nothing is."""
+    """The substitute for the object, or None."""
     partial = unreadable.partial
     if unreadable.is_usable:
         return partial
@@ -43,7 +43,7 @@ def stand_in(unreadable: Unreadable) -> Object | None:
 
 
 def last_version(known: ObjectT, unreadable: Unreadable) -> ObjectT:
-    """The last version that could be read; of a pod, with its node and deletion time as they are now."""
+    """The last readable version; for a pod, with its current node and deletion time."""
     partial = unreadable.partial
     if not isinstance(known, Pod) or not isinstance(partial, Pod):
         return known
@@ -59,7 +59,7 @@ def last_version(known: ObjectT, unreadable: Unreadable) -> ObjectT:
 
 
 def fills_node(unreadable: Unreadable) -> bool:
-    """Whether the stand-in keeps all other pods away from its node."""
+    """Whether the substitute keeps all other pods off its node."""
     pod = unreadable.partial
     return (
         isinstance(pod, Pod)

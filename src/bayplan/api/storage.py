@@ -1,4 +1,4 @@
-"""Volumes and what is known about them: claims, volumes, classes, CSI."""
+"""Volumes and related objects: claims, volumes, classes, CSI."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from bayplan.api.pod import (
 )
 
 STORAGE: Final = "storage"
-"""The one resource that claims ask for and volumes have."""
+"""The only resource that claims request and volumes have."""
 
 CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
-"""Where the class stood before there was a field; it still goes first."""
+"""Where the class was before there was a field; it still takes precedence."""
 BIND_COMPLETED_ANNOTATION: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER_ANNOTATION: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
 """On a claim: the node for which a volume is to be provisioned."""
 MIGRATED_PLUGINS_ANNOTATION: Final = "storage.alpha.kubernetes.io/migrated-plugins"
-"""On a CSINode: the in-tree plugins whose volumes that node's CSI drivers serve."""
+"""On a CSINode: the migrated in-tree plugins of that node."""
 
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
@@ -65,17 +65,18 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     @property
     def class_name(self) -> str:
-        """The storage class that it asks for; "" where it names none."""
+        """Its storage class; "" if it has none."""
         found = self.metadata.annotations.get(CLASS_ANNOTATION)
         return (self.spec.storage_class_name or "") if found is None else found
 
     @property
     def is_fully_bound(self) -> bool:
-        """Whether it has its volume, and both sides have been told."""
+        """Whether it has its volume, and both sides refer to each other."""
         return bool(self.spec.volume_name) and BIND_COMPLETED_ANNOTATION in self.metadata.annotations
 
     def was_made_for(self, pod: Pod) -> bool:
-        """Whether it is the claim of one of the pod's ephemeral volumes, not one of the same name."""
+        """Whether it is the claim of one of the pod's ephemeral volumes, not another claim of the same
+        name."""
         owner = self.metadata.controller()
         return self.namespace == pod.namespace and owner is not None and owner.uid == pod.uid
 
@@ -117,7 +118,7 @@ class PersistentVolume(Object, frozen=True):
 
     @property
     def class_name(self) -> str:
-        """The storage class that it is of; "" where it has none."""
+        """Its storage class; "" if it has none."""
         return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name)
 
     def is_for(self, claim: PersistentVolumeClaim) -> bool:
@@ -198,10 +199,10 @@ _NAMES_IN_ERRORS: Final[dict[type[Object], str]] = {
 
 
 def not_found(kind: type[Object], name: str) -> str:
-    """What a pod is told when an object that it needs is not there."""
+    """The message for a pod if an object that it needs does not exist."""
     return f'{_NAMES_IN_ERRORS[kind]} "{name}" not found'
 
 
 def not_made_for(claim: PersistentVolumeClaim, pod: Pod) -> str:
-    """What a pod is told when somebody else's claim has the name of its ephemeral volume's claim."""
+    """The message for a pod if another owner's claim has the name of its ephemeral volume's claim."""
     return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"

@@ -1,4 +1,4 @@
-"""Times as they stand in objects, for whoever reads them without a record."""
+"""Times in objects that are not decoded into records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def seconds_of(moment: Any) -> float | None:
-    """Seconds since the epoch; None where it is no time of the API, which always has an offset."""
+    """Seconds since the epoch; None if it is not a time of the API, which always has an offset."""
     if not isinstance(moment, str):
         return None
     try:
@@ -18,5 +18,5 @@ def seconds_of(moment: Any) -> float | None:
 
 
 def seconds_or_1970(moment: Any) -> float:
-    """The same, where an object that is stored already may have a time that cannot be read (`reading.py`)."""
+    """The same for stored objects, which may have an unreadable time (`reading.py`)."""
     return seconds_of(moment) or 0.0

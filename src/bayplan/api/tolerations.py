@@ -1,4 +1,4 @@
-"""Taints keep pods away from a node; tolerations let them come anyway.
+"""Taints and tolerations.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 """
@@ -22,7 +22,7 @@ EXISTS: Final = "Exists"
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Whether this toleration covers this taint.
 
-    An empty key or effect stands for all of them. The operators Gt and Lt exist upstream behind a feature
+    An empty key or effect matches all. The operators Gt and Lt exist upstream behind a feature
     gate that is off by default; like every unknown operator they tolerate nothing.
     """
     if toleration.effect and toleration.effect != taint.effect:
@@ -50,7 +50,7 @@ def untolerated_taint(taints: Iterable[Taint], tolerations: Iterable[Toleration]
 
 
 def count_untolerated_preferences(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> int:
-    """How many PreferNoSchedule taints no toleration covers: the fewer, the better the node."""
+    """The number of PreferNoSchedule taints that no toleration covers: the fewer, the better the node."""
     tolerations = tuple(tolerations)
     return sum(
         taint.effect == PREFER_NO_SCHEDULE and not any_tolerates(tolerations, taint) for taint in taints

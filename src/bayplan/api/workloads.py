@@ -1,4 +1,4 @@
-"""What owns pods, selects them or protects them: services, controllers, budgets, priority classes."""
+"""Objects that own, select or protect pods: services, controllers, budgets, priority classes."""
 
 from __future__ import annotations
 

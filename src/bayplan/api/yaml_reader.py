@@ -1,14 +1,13 @@
 """Reads YAML with the line of every value, in bounded time and memory.
 
-YAML libraries return bare values, and an error that cannot say "line 12" is half an error. They also build
-nested values by recursion: libyaml's binding overflows the C stack (SIGSEGV) on a text with 30,000 opening
-brackets. So the library only splits the text into events, and values are built from these here, with a stack
-of our own: nesting deeper than `MAX_DEPTH` and aliases that multiply are errors, and reading without the
-library's tree of nodes takes a third of the time.
+YAML libraries return bare values, and a useful error needs the line. They also build nested values by
+recursion: libyaml's binding overflows the C stack (SIGSEGV) on a text with 30,000 opening brackets. So the
+library only splits the text into events, and values are built from these here, with an explicit stack:
+nesting deeper than `MAX_DEPTH` and aliases that multiply are errors, and reading takes a third of the time.
 
-A key may occur only once in a mapping, because the loser would vanish without a word. Keys are always text.
-What plain words mean is in `yaml_values.py`. `documents.py` reads manifests with this, `config/document.py`
-the scheduler's configuration.
+A key may occur only once in a mapping, because one of two would be lost silently. Keys are always text.
+`yaml_values.py` has the meaning of plain words. `documents.py` reads manifests with this,
+`config/document.py` the scheduler's configuration.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _RESOLVED_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("int"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value with the line to look for it: that of its key, where it has one."""
+    """A value with its line: that of its key, if it has one."""
 
     content: Scalar | list[Value] | dict[str, Value]
     line: int
@@ -70,11 +69,11 @@ class _Anchored(NamedTuple):
 
     value: Any
     scalar: Scalar
-    """What it is as a key."""
+    """Its value as a key."""
     is_scalar: bool
     height: int
     values: int
-    """How many it contains, itself included."""
+    """The number of values in it, itself included."""
 
 
 class _Open:
@@ -99,11 +98,11 @@ class _Open:
 
 
 class YamlReader(Generic[T]):
-    """Reads the documents of a text; its subclasses say what becomes of a value.
+    """Reads the documents of a text; subclasses define how a value is represented.
 
     Args:
-        max_values: how many values there may be; stops texts in which aliases multiply.
-        keep_floats: in JSON 1.0 is not an integer; YAML makes it one on its way to JSON.
+        max_values: the maximum number of values; stops texts in which aliases multiply.
+        keep_floats: in JSON 1.0 is not an integer; YAML to JSON conversion makes it one.
         may_override: keys that are merged in may occur in the mapping, too.
     """
 
@@ -261,7 +260,7 @@ class YamlReader(Generic[T]):
 
 
 class PlainReader(YamlReader[Any]):
-    """Gives bare values, which share nothing with each other."""
+    """Returns plain values, which share nothing with each other."""
 
     def _make(self, content: Any, line: int) -> Any:
         return content
@@ -274,7 +273,7 @@ class PlainReader(YamlReader[Any]):
 
 
 class LocatedReader(YamlReader[Value]):
-    """Gives values with their lines."""
+    """Returns values with their lines."""
 
     def _make(self, content: Any, line: int) -> Value:
         return Value(content, line)
@@ -288,7 +287,7 @@ class LocatedReader(YamlReader[Value]):
 
 @contextlib.contextmanager
 def yaml_errors(text: str, source: str) -> Iterator[None]:
-    """Reports what goes wrong while this text is read as a DecodeError of this source."""
+    """Reports errors while this text is read as a DecodeError of this source."""
     try:
         yield
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""What the plain words of YAML mean to the readers of kubectl and kube-scheduler.
+"""The meaning of plain words in YAML, as in kubectl and kube-scheduler.
 
 PyYAML's own rules differ from those of a Go program: which plain words are numbers (`1e3`, `0o17`), truth
 values (`y`) or null, and that `12:30` and `2024-01-31` are text. `yaml_reader.py` reads
@@ -16,7 +16,8 @@ from bayplan.errors import DecodeError
 Scalar = str | int | float | bool | None
 
 MAX_DIGITS: Final = 400
-"""More than the largest float has; Python takes quadratic time to read integers, and refuses long ones."""
+"""More digits than the largest float has; Python parses integers in quadratic time, and limits their
+length."""
 
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
@@ -26,9 +27,9 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 
 
 def resolve_plain(text: str, *, keep_floats: bool = False, line: int | None = None) -> Scalar:
-    """What an unquoted word means.
+    """The value of an unquoted word.
 
-    A float without fraction is an integer, unless it is so large that JSON made of YAML writes an exponent.
+    A float without fraction is an integer, unless it is so large that JSON writes it with an exponent.
     """
     if text in _NULL:
         return None

@@ -15,7 +15,7 @@ from bayplan.scheduler.core import SchedulingCore
 
 @dataclass(frozen=True, slots=True)
 class CoreOutcome:
-    """Where the pod went, or who has to go first (and from where)."""
+    """The node of the pod, or the victims to evict first (and their node)."""
 
     node: str | None
     victims: Sequence[Pod] = ()

@@ -1,4 +1,4 @@
-"""What can go wrong in a benchmark; the rest of the tree is in `bayplan.errors`."""
+"""Errors of benchmarks; the rest of the tree is in `bayplan.errors`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bayplan.errors import BayplanError
 
 
 class BenchError(BayplanError):
-    """A benchmark could not be run or measured; the message says all."""
+    """A benchmark could not be run or measured."""
 
 
 class UnknownWorkloadError(BenchError):
@@ -16,7 +16,7 @@ class UnknownWorkloadError(BenchError):
 
     name: str
     suggestions: tuple[str, ...]
-    """Names that are spelled alike, the nearest first."""
+    """Names that are spelled similarly, the nearest first."""
 
     def __init__(self, name: str, suggestions: Sequence[str]) -> None:
         super().__init__(name, suggestions)

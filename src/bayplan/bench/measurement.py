@@ -1,4 +1,4 @@
-"""What a benchmark measured, as one flat record: the line of JSON, and the row of the table."""
+"""The result of a benchmark as one flat record: the line of JSON, and the row of the table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     rows_per_pod: float
     """Node rows evaluated for each pod; `nodes` where nothing is reused."""
     peak_rss_mb: float
-    """The most memory the process ever had, setting up included."""
+    """The peak memory of the process, set-up included."""
     scheduled: int
     unscheduled: int
     """Pods, background ones included, that found a node and that did not."""
@@ -68,7 +68,7 @@ WHOLE_TITLE: Final = "the whole way of a pod: created, queued, decided, bound, c
 
 
 def make_table(measurements: Sequence[Measurement], title: str = CORE_TITLE) -> Table:
-    """The measurements for people: one row a workload."""
+    """The measurements as a table: one row per workload."""
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("workload", overflow="fold")
     for heading in ("nodes", "init", "pods", "placed", "pods/s", "CPU µs", "p50 µs", "p99 µs", "rows", "MiB"):

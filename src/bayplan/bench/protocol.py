@@ -1,8 +1,7 @@
-"""What a benchmark needs of the thing it measures, and no more.
+"""The interface between the benchmarks and what they measure.
 
-The runner knows nothing of the scheduler: it speaks this protocol, which `core.py` implements with the
-decision core and tests implement with a few lines. A later way to measure (the whole scheduler against
-the embedded API server) implements it too, and all workloads run against it unchanged.
+The runner does not depend on the scheduler: it uses this protocol, which `core.py` implements with the
+decision core and tests implement with a few lines.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from bayplan.api.pod import Pod
 
 
 class Outcome(Protocol):
-    """How one attempt to schedule a pod ended.
+    """The result of one attempt to schedule a pod.
 
-    One of three: `node` is where the pod now counts as running; `victims` have to go before it can be
-    tried again; or neither, and it fits nowhere.
+    One of three: `node` is where the pod now counts as running; `victims` have to be evicted before it can be
+    tried again; or neither, and it fits on no node.
     """
 
     @property
@@ -33,10 +32,10 @@ class CoreUnderTest(Protocol):
 
     @property
     def rows_evaluated(self) -> int:
-        """Node rows that filters or scores were computed for, since the beginning.
+        """Node rows that filters or scores were computed for, in total.
 
-        A pass over all of 5,000 nodes adds 5,000, a pass over the one row that changed adds 1. It shows
-        whether what is known is used again.
+        Evaluating all of 5,000 nodes adds 5,000, evaluating the one row that changed adds 1. It shows whether
+        cached results are used.
         """
         ...
 
@@ -45,13 +44,13 @@ class CoreUnderTest(Protocol):
     def add_node(self, node: Node) -> None: ...
 
     def schedule_one(self, pod: Pod) -> Outcome:
-        """Decide where the pod goes and, if it fits, count it as running there (assume it).
+        """Decides where the pod goes and, if it fits, assumes it there.
 
-        This call is what is measured: from the decoded pod to the assumed one. It may be called again
-        with the same pod, after `evict`.
+        This call is measured: from the decoded pod to the assumed one. It may be called again with the same
+        pod, after `evict`.
         """
         ...
 
     def evict(self, preemptor: Pod, outcome: Outcome) -> None:
-        """Take the outcome's victims out of the cluster, and nominate the preemptor to their node."""
+        """Removes the outcome's victims from the cluster, and nominates the preemptor to their node."""
         ...

@@ -1,11 +1,11 @@
 """Measures one workload: sets the cluster up, then times the scheduling of pods one after the other.
 
-What is timed is the decision alone. Pods are made and decoded from JSON before the clock starts, each
-into its own objects as a watch would deliver them: pods that shared parts of a template would flatter a
-cache that compares by identity. What is there first is scheduled too, only not timed, so that the
-cluster looks as the scheduler itself would have filled it.
+Only the decision is timed. Pods are created and decoded from JSON before the clock starts, each into its own
+objects as a watch would deliver them: pods that share parts of a template would favour a cache that compares
+by identity. Initial pods are scheduled too, but not timed, so that the cluster looks as the scheduler itself
+would have filled it.
 
-`protocol.py` says what is driven, `workload.py` what is scheduled.
+`protocol.py` defines what is driven, `workload.py` what is scheduled.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from bayplan.bench.protocol import CoreUnderTest, Outcome
 from bayplan.bench.workload import Workload
 
 ROUNDS: Final = 10
-"""Rounds of eviction after which a pod that is still not placed means that something is broken."""
+"""A pod that is not scheduled after this number of evictions indicates an error."""
 
 SLICE: Final = 500
-"""Pods between two looks at the progress; the clocks stand still there."""
+"""Pods between two progress updates; the clocks stop there."""
 
 PROFILE_LINES: Final = 40
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how far it is, and how far it goes."""
+"""Called with what is being done, how far it is, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large a run is: nodes, pods that are there first, pods that are measured."""
+    """The size of a run: nodes, initial pods, measured pods."""
 
     nodes: int
     init_pods: int
@@ -69,11 +69,11 @@ class _Clocks:
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not displayed."""
 
 
 def progress_on(stream: TextIO, label: str) -> Progress:
-    """Progress as one line that is written over, where `stream` is a terminal, and none elsewhere."""
+    """Progress as one line that is overwritten if `stream` is a terminal, and none otherwise."""
     if not stream.isatty():
         return silent
 
@@ -93,7 +93,7 @@ def measure(
     progress: Progress = silent,
     profile: TextIO | None = None,
 ) -> Measurement:
-    """Run the workload against an empty core; with `profile`, write there where the time went."""
+    """Runs the workload against an empty core; with `profile`, writes a profile there."""
     if workload.group_size:
         raise BenchError(f"{workload.name}: groups need the whole scheduler, leave out --core")
     for namespace in as_delivered(workload.make_namespaces(), Namespace):
@@ -116,7 +116,7 @@ def measure(
     clocks = _Clocks()
     latencies: list[int] = []
     rows_before = core.rows_evaluated
-    # Start from a clean heap; collections that happen while measuring are part of the price.
+    # Start from a clean heap; collections while measuring are part of the cost.
     gc.collect()
     for begin in range(0, len(pods), SLICE):
         progress("measuring", begin, len(pods))
@@ -171,7 +171,8 @@ def _time_slice(
 
 
 def _schedule(core: CoreUnderTest, pod: Pod) -> tuple[Outcome, int]:
-    """Schedule a pod, evicting as often as the core asks for it; the last outcome, and the evicted."""
+    """Schedules a pod, with evictions as often as the core asks for them; the last outcome, and the evicted
+    pods."""
     outcome = core.schedule_one(pod)
     evicted = rounds = 0
     while outcome.node is None and outcome.victims:
@@ -185,7 +186,7 @@ def _schedule(core: CoreUnderTest, pod: Pod) -> tuple[Outcome, int]:
 
 
 def as_delivered(objects: Iterable[T], kind: type[T]) -> Iterable[T]:
-    """The objects as a client would get them from the wire."""
+    """The objects as a client would decode them."""
     decoder = msgspec.json.Decoder(kind)
     encoder = msgspec.json.Encoder()
     for made in objects:

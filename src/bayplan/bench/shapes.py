@@ -1,9 +1,9 @@
-"""Fifty pod shapes that come in turn: a cluster where no two pods in a row are alike.
+"""Fifty pod shapes in turn: no two consecutive pods are identical.
 
-The workloads of upstream's benchmark create one kind of pod at a time, which flatters a scheduler that
-remembers what it computed for the last pod. Real clusters mix. Each shape here is an application of its
-own (label, size) and one of ten ways to constrain where it may run; every one can always be placed, on
-one node as on thousands, so that a run of any size measures scheduling and not failure.
+The workloads of upstream's benchmark create one kind of pod at a time, which favours a scheduler that caches
+results by pod. Real clusters mix. Each shape here is an application of its own (label, size) with one of ten
+kinds of constraints; each can always be scheduled, on one node as on thousands, so that a run of any size
+measures scheduling and not failure.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from bayplan.bench.templates import (
 )
 
 SIZES: Final = (("50m", "64Mi"), ("100m", "128Mi"), ("100m", "500Mi"), ("150m", "256Mi"), ("200m", "500Mi"))
-"""Requests of the five applications of a kind; small enough that 10,000 pods leave 5,000 nodes room."""
+"""Requests of the five applications of a kind; small enough that 10,000 pods fit on 5,000 nodes."""
 
 KINDS: Final = 10
 
 
 def make_shapes(zones: tuple[str, ...]) -> tuple[Pod, ...]:
-    """All shapes, in the order in which they take turns: neighbours differ in kind and in size."""
+    """All shapes in turn: neighbours differ in kind and in size."""
     return tuple(
         _make_shape(kind, size, SIZES[(size + kind) % len(SIZES)], zones)
         for size in range(len(SIZES))
@@ -57,7 +57,7 @@ def _make_shape(kind: int, round_: int, size: tuple[str, str], zones: tuple[str,
     tolerations: tuple[Toleration, ...] = ()
     match kind:
         case 0:
-            pass  # nothing but a size
+            pass  # only a size
         case 1:
             node_selector = {ZONE: zones[0]}
         case 2:
@@ -74,7 +74,7 @@ def _make_shape(kind: int, round_: int, size: tuple[str, str], zones: tuple[str,
         case 7:
             affinity = Affinity(pod_anti_affinity=preferred(_near(own, HOSTNAME), weight=100))
         case 8:
-            # Its own application: the first pod may start anywhere, the others follow into its zone.
+            # Affinity to its own application: the first pod may start anywhere, the others go to its zone.
             affinity = Affinity(pod_affinity=required(_near(own, ZONE)))
         case 9:
             affinity = Affinity(pod_affinity=preferred(_near({"tier": "web"}, ZONE), weight=50))

@@ -1,12 +1,12 @@
 """The pods, nodes and namespaces of the benchmarks, as an API server would hold them.
 
-What they ask for (sizes, labels, affinity terms, spread constraints) is what the templates of
-Kubernetes' own scheduler benchmark ask for (test/integration/scheduler_perf/templates, v1.36), so that
-our figures can stand beside upstream's. A template is a record without name, namespace and uid;
-`workloads.py` says how many of each are made and gives every object its own.
+Requests, labels, affinity terms and spread constraints are those of the templates of Kubernetes' own
+scheduler benchmark (test/integration/scheduler_perf/templates, v1.36), so that results are comparable. A
+template is a record without name, namespace and uid; `workloads.py` sets the numbers and gives every object
+its own.
 
-The defaults that an API server and its admission would add are written in here: nothing between these
-records and the scheduler fills them in.
+Defaults that an API server and its admission would set are included: nothing sets them between these records
+and the scheduler.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ZONE: Final = "topology.kubernetes.io/zone"
 IMAGE: Final = "pause:3.10.2"
 
 SCHED_NAMESPACES: Final = ("sched-1", "sched-0")
-"""Where the affinity templates look for their peers; the workloads put the pods there."""
+"""The namespaces that the affinity templates select; the workloads create the pods there."""
 
 DEVOPS: Final = {"team": "devops"}
 """The label of the namespaces that the NSSelector templates select."""
@@ -206,9 +206,9 @@ PREFERRED_SPREADING_POD: Final = make_template(
 )
 
 LOW_PRIORITY_POD: Final = make_template(cpu="900m", grace_period_seconds=0)
-"""Four of them leave a node 400m: a high-priority pod has to evict three."""
+"""Four of them leave 400m of a node: a high-priority pod has to evict three."""
 
 HIGH_PRIORITY_POD: Final = make_template("pod-high-priority-", cpu="3", priority=10)
 
 LARGE_POD: Final = make_template("pod-h-", cpu="9", priority=10, limits=False)
-"""More CPU than any node has: neither fits nor can preempt its way in."""
+"""More CPU than any node has: it neither fits nor can preempt."""

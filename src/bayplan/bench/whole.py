@@ -1,8 +1,8 @@
-"""Measures the whole way of a pod, in one process: created, watched, queued, decided, bound, confirmed.
+"""Measures the whole path of a pod in one process: created, watched, queued, decided, bound, confirmed.
 
-All measured pods are created at once, and the clocks run until the scheduler has seen every one of them
-bound (or has nothing left to try). The API server is the store in this process, so what is measured is the
-scheduler and nothing of HTTP. Latencies are the times between one decision and the next.
+All measured pods are created at once, and the clocks run until the scheduler has seen all of them bound (or
+has nothing left to try). The API server is the in-memory API, so the scheduler is measured without HTTP.
+Latencies are the times between two decisions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CREATED_AT_ONCE: Final = 1000
 """Pods created between two turns of the loop."""
 
 LOOK_SECONDS: Final = 0.002
-"""Between two looks at whether it is done."""
+"""Interval between checks whether it is done."""
 
 
 def measure_whole(
@@ -83,7 +83,7 @@ class _Run:
         pods = list(as_delivered(workload.make_pods(sizes.pods), Pod))
         rows_before, standing = self._scheduler.core.rows_computed, len(self._store.list(Pod))
         self._decided.clear()
-        # As a process does it that has got to know its cluster (`operating/process.py`).
+        # As the process does after syncing (`operating/process.py`).
         gc.collect()
         gc.freeze()
         profiler = cProfile.Profile() if profile else None
@@ -124,7 +124,7 @@ class _Run:
         return cache.pod_count - cache.assumed_count
 
     async def _schedule(self, pods: Sequence[Pod], what: str) -> None:
-        """Creates the pods and waits until the scheduler is done with them."""
+        """Creates the pods and waits until the scheduler has finished with them."""
         for begin in range(0, len(pods), CREATED_AT_ONCE):
             for pod in pods[begin : begin + CREATED_AT_ONCE]:
                 self._store.create(pod)
@@ -138,7 +138,7 @@ class _Run:
             self._progress(what, self._bound(), len(pods))
 
     def _is_idle(self) -> bool:
-        """Whether nobody is left who could still be placed without something happening first."""
+        """Whether no pod is left that could still be scheduled without another event."""
         context = self._scheduler.context
         counts = context.queue.counts()
         seen = counts.active + counts.backoff == 0 and not context.cache.assumed_count

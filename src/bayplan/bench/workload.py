@@ -1,7 +1,7 @@
-"""What a workload is: its objects as templates, and how many of each are made.
+"""A workload: templates of objects, and how many of each are created.
 
-`workloads.py` has the list of them, `templates.py` the objects they are made of. Everything is made from
-counters: two runs of the same size make the same objects, name for name.
+`workloads.py` has the list, `templates.py` the objects. Everything is generated from counters: two runs of
+the same size create identical objects.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.bench.templates import HOSTNAME, NODE, ZONE
 
 CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""When every object was made: a scheduler sees the order of arrival, not this."""
+"""The creation time of every object: schedulers use the order of arrival, not this."""
 
 BACKGROUND_EVERY: Final = 50
 """Measured pods for each background pod.
 
-Upstream adds one each 200 ms, by the clock. A ratio repeats exactly, and a fast scheduler has as many to
-endure as a slow one; this is the ratio that upstream has at 250 pods a second.
+Upstream adds one every 200 ms. A ratio is repeatable, and the same for fast and slow schedulers; this is
+upstream's ratio at 250 pods per second.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Pods that are made together: `templates` take turns, `namespaces` are filled one after the other."""
+    """Pods that are created together: `templates` alternate, `namespaces` are filled one after the other."""
 
     templates: tuple[Pod, ...]
     namespaces: tuple[str, ...]
 
     def make(self, role: str, count: int, first: int = 0) -> Iterator[Pod]:
-        """Yield `count` pods, numbered from `first`; role and number make name and uid unique."""
+        """Yields `count` pods, numbered from `first`; role and number make name and uid unique."""
         for index in range(count):
             template = self.templates[index % len(self.templates)]
             meta = template.metadata
@@ -58,26 +58,26 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One benchmark: its objects, and the sizes it has unless the caller asks for others."""
+    """One benchmark: its objects, and its default sizes."""
 
     name: str
     summary: str
     nodes: int
     init_pods: int
-    """Pods that are there when measuring starts, all sets of `init` together."""
+    """Pods that exist when measuring starts, all sets of `init` together."""
     pods: int
     init: tuple[PodSet, ...]
     measured: PodSet
     background: PodSet | None = None
-    """Pods that come in between and are not counted, only endured: `BACKGROUND_EVERY`."""
+    """Pods that are created in between and not counted: `BACKGROUND_EVERY`."""
     zones: tuple[str, ...] = ()
-    """Values of the zone label, dealt to the nodes in turn; empty: nodes have no zone."""
+    """Values of the zone label, assigned to the nodes in turn; empty: nodes have no zone."""
     namespace_labels: tuple[tuple[str, str], ...] = ()
     group_size: int = 0
-    """Measured pods come in groups of so many that run together or not at all; 0: one by one."""
+    """Measured pods come in groups of this size that run together or not at all; 0: no groups."""
 
     def make_nodes(self, count: int) -> Iterator[Node]:
-        """Yield nodes, each with its own host name, as a kubelet would register them."""
+        """Yields nodes, each with its own host name, as a kubelet would register them."""
         for number in range(count):
             name = f"scheduler-perf-{number:05d}"
             labels = {HOSTNAME: name}
@@ -86,7 +86,7 @@ class Workload:
             yield replace(NODE, metadata=_meta(name, "n", number, labels))
 
     def make_namespaces(self) -> Iterator[Namespace]:
-        """Yield every namespace that a pod of this workload is in, whatever the number of pods."""
+        """Yields every namespace of the workload's pods, whatever the number of pods."""
         sets = (*self.init, *([self.background] if self.background else []), self.measured)
         names = dict.fromkeys(name for pods in sets for name in pods.namespaces)
         for number, name in enumerate(names):
@@ -94,7 +94,7 @@ class Workload:
             yield Namespace(metadata=_meta(name, "s", number, labels))
 
     def make_init_pods(self, count: int) -> Iterator[Pod]:
-        """Yield the pods that have to be placed before measuring, set after set, in equal parts."""
+        """Yields the initial pods, set after set, in equal parts."""
         first = 0
         for index, pods in enumerate(self.init):
             share = count * (index + 1) // len(self.init) - first
@@ -102,7 +102,7 @@ class Workload:
             first += share
 
     def make_groups(self, count: int) -> Iterator[PodGroup]:
-        """Yield the groups of so many measured pods."""
+        """Yields the groups of this number of measured pods."""
         if not self.group_size:
             return
         for number in range(-(-count // self.group_size)):
@@ -119,7 +119,7 @@ class Workload:
             yield replace(pod, metadata=replace(pod.metadata, labels=labels))
 
     def make_pods(self, count: int) -> Iterator[Pod]:
-        """Yield `count` measured pods in order of arrival, with the background pods between them."""
+        """Yields `count` measured pods in order of arrival, with the background pods between them."""
         arrivals = self._grouped(self.measured.make("m", count))
         if self.background is None:
             yield from arrivals

@@ -1,8 +1,8 @@
 """The benchmark workloads: those of Kubernetes' own scheduler benchmark, and one of ours.
 
-Names, steps and sizes are those of test/integration/scheduler_perf (v1.36), with its largest size at
-5,000 nodes as the default, so that figures can be compared. There `initPods` counts the pods of one
-step; here it counts them all. `MixedShapes` is ours (`shapes.py` says why). `runner.py` measures.
+Names, steps and sizes are those of test/integration/scheduler_perf (v1.36), by default its largest size at
+5,000 nodes, so that results are comparable. There `initPods` counts the pods of one step; here it counts all
+of them. `MixedShapes` is ours (see `shapes.py`). `runner.py` measures.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ONE_ZONE: Final = ("zone1",)
 CROWD: Final = tuple(f"init-ns-{number}" for number in range(100))
 
 ALIASES: Final = {"preemptionbasic": "Preemption"}
-"""Upstream's name where ours is another, in lower case."""
+"""Upstream's name where ours differs, in lower case."""
 
 
 def find_workload(name: str) -> Workload:
-    """The workload of that name, in any case; an unknown one is answered with the nearest."""
+    """The workload of that name, in any case; the error for an unknown one suggests the nearest."""
     names = {workload.name.lower(): workload for workload in WORKLOADS}
     wanted = ALIASES.get(name.lower(), name).lower()
     if wanted in names:

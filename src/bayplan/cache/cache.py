@@ -1,16 +1,16 @@
-"""Which pods stand on which nodes: what the API server said, and what we only assume.
+"""The pods of each node: confirmed by the API server, or assumed.
 
-A pod that was given a node counts there at once, long before the API server confirms it, so that the next pod
-does not get the same room.
+A pod that was given a node counts there at once, before the API server confirms it, so that the next pod does
+not get the same resources.
 
     unknown ──assume──▶ assumed ──add──▶ confirmed ──remove──▶ unknown
        ▲                   │                 │ ▲
        └──────forget───────┘                 └─┘ update
        └──────────────────────────add────────▶
 
-An assumption never expires: the binding cycle that made it either confirms or forgets it. Where the cache and
-the API server disagree on a pod's node the API server is right; upstream ends the process there, this cache
-follows and says so. What happens to the columns happens in `snapshot.cluster`.
+An assumption never expires: the binding cycle that made it either confirms or forgets it. If the cache and
+the API server disagree on a pod's node, the API server is right; upstream ends the process in this case, this
+cache corrects itself and logs it. The columns are changed in `snapshot.cluster`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheError(BayplanError):
-    """An event does not fit what the cache knows. `uid` is the pod's."""
+    """An event contradicts the cache. `uid` is the pod's."""
 
     def __init__(self, message: str, uid: str = "") -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class Cache:
 
     @property
     def node_count(self) -> int:
-        """All nodes, those included of which only pods are left."""
+        """All nodes, including those that only pods refer to."""
         return len(self.cluster.nodes.row_of)
 
     def is_assumed(self, uid: str) -> bool:
@@ -64,7 +64,7 @@ class Cache:
         return uid in self._assumed or uid in self._confirmed
 
     def node_of(self, uid: str) -> str:
-        """Where the pod stands; empty where the cache does not know it."""
+        """The node of the pod; empty if the cache does not know the pod."""
         return self.cluster.node_of(uid)
 
     def assumed_pods(self) -> list[Pod]:
@@ -73,7 +73,7 @@ class Cache:
     # From the scheduling and binding cycles
 
     def assume(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> None:
-        """Counts the pod on a node before the API server does."""
+        """Counts the pod on a node before the API server confirms it."""
         uid = _uid(pod)
         if self.knows(uid):
             raise CacheError(f"pod {uid}({pod.key}) is in the cache, so can't be assumed", uid)
@@ -81,7 +81,7 @@ class Cache:
         self._assumed[uid] = pod
 
     def forget(self, pod: Pod, node_name: str) -> bool:
-        """Takes an assumption back. False where there is nothing to take back."""
+        """Reverts an assumption. False if there is none."""
         if not self.knows(pod.uid):
             return False
         stands = self.node_of(pod.uid)
@@ -98,7 +98,7 @@ class Cache:
     # From the API server
 
     def add(self, pod: Pod) -> None:
-        """A pod with a node was seen: ours, confirmed, or somebody else's."""
+        """A pod with a node was seen: an assumed one, now confirmed, or one that another scheduler bound."""
         uid = _uid(pod)
         if uid in self._assumed:
             del self._assumed[uid]
@@ -120,7 +120,7 @@ class Cache:
         self._move_or_update(pod)
 
     def remove(self, pod: Pod) -> None:
-        """The pod has gone, confirmed or not."""
+        """The pod was removed, confirmed or not."""
         if not self.knows(pod.uid):
             raise CacheError(
                 f"pod {pod.uid}({pod.key}) is not found in scheduler cache, so cannot be removed from it",

@@ -1,12 +1,12 @@
-"""All extenders of a configuration together: in which order, on what, and whose failure matters.
+"""All extenders of a configuration: their order, their input, and which failures matter.
 
-    filter      one after the other, each on what the one before left; stops when nothing is left
-    prioritize  all at once; scores add up, failures do not count
+    filter      one after the other, each on the result of the one before; stops when no node is left
+    prioritize  all at once; scores add up, failures are ignored
     preempt     one after the other, each on the answer of the one before
-    bind        the first that binds and is interested
+    bind        the first that binds and is interested in the pod
 
-Extenders that are ignorable come last, and are passed over while they fail. Everything here follows from
-the answers alone; how one extender is asked is in `extender.py`.
+Ignorable extenders come last, and are skipped if they fail. Results depend on the answers alone; requests to
+one extender are in `extender.py`.
 """
 
 from __future__ import annotations
@@ -39,26 +39,27 @@ from bayplan.runtime.extender_requests import (
 
 NO_VICTIM: Final = "expected at least one victim pod on node {node}"
 SCALE: Final = 10
-"""Extenders score up to 10, plugins up to 100; nobody checks."""
+"""Extenders score up to 10 and plugins up to 100; neither limit is checked."""
 
 _log: Final = logging.getLogger("bayplan.extender")
 
 
 class ExtenderChain:
-    """The extenders in the order in which they are asked. False where there are none."""
+    """The extenders in the order in which they are called. Falsy if there are none."""
 
     def __init__(self, extenders: Iterable[Extender]) -> None:
         # Sorting is stable: file order within each half.
         self.extenders: Final = tuple(sorted(extenders, key=lambda extender: extender.ignorable))
         self.prioritizing = 0
-        """Extenders that are being asked for scores."""
+        """Extenders with a prioritize request in progress."""
 
     def __bool__(self) -> bool:
         return bool(self.extenders)
 
     @property
     def filters_or_prioritizes(self) -> bool:
-        """Whether one of them may care which of several nodes is found, so that one alone is not enough."""
+        """Whether any of them may prefer one of several nodes, so that finding a single node is not
+        enough."""
         return any(extender.is_filter or extender.is_prioritizer for extender in self.extenders)
 
     @overload
@@ -68,7 +69,7 @@ class ExtenderChain:
     @overload
     async def answer(self, request: PreemptRequest) -> PreemptResponse: ...
     async def answer(self, request: Request) -> Response:
-        """What the extenders say to a cycle's request. Never raises for what an extender did."""
+        """The extenders' answer to a request of the cycle. Never raises for an extender's failure."""
         match request:
             case FilterRequest():
                 return await self._filter(request)
@@ -78,10 +79,10 @@ class ExtenderChain:
                 return await self._preempt(request)
 
     async def bind(self, pod: Pod, node_name: str) -> bool:
-        """Whether an extender bound the pod; False where that is left to the bind plugins.
+        """Whether an extender bound the pod; False if that is left to the Bind plugins.
 
         Raises:
-            ExtenderError: the one that is responsible failed and is not ignorable.
+            ExtenderError: the responsible extender failed and is not ignorable.
         """
         for extender in self.extenders:
             if not (extender.is_binder and extender.is_interested(pod)):
@@ -171,7 +172,7 @@ def build_chain(
 
 
 def statuses_of(answer: FilterAnswer) -> dict[str, Status]:
-    """What an answer says of nodes that fail; that preemption is no use beats that it may be."""
+    """The statuses of the nodes that an answer rejects; "unresolvable" wins."""
     statuses = {name: Status(Code.UNSCHEDULABLE, (text,)) for name, text in answer.failed.items()}
     for name, text in answer.failed_and_unresolvable.items():
         statuses[name] = Status(Code.UNRESOLVABLE, (text,))
@@ -179,12 +180,12 @@ def statuses_of(answer: FilterAnswer) -> dict[str, Status]:
 
 
 def weighted(score: int, extender: Extender) -> int:
-    """What a score adds to a node's total. One that does not prioritize has no weight."""
+    """A score's contribution to a node's total. An extender that does not prioritize has no weight."""
     return score * extender.weight * SCALE if extender.is_prioritizer else 0
 
 
 def with_victims(answer: Sequence[Eviction], extender: Extender) -> tuple[Eviction, ...]:
-    """The evictions of an answer that have victims; one without is an error unless it may be ignored.
+    """The evictions of an answer that have victims; one without victims is an error unless it may be ignored.
 
     Raises:
         ExtenderError: a node has no victims, and the extender is not ignorable.
@@ -198,7 +199,7 @@ def with_victims(answer: Sequence[Eviction], extender: Extender) -> tuple[Evicti
 
 
 def _int64(number: int) -> int:
-    """Upstream adds up in 64 bits, and scores that leave them wrap around."""
+    """Upstream adds 64-bit integers, which overflow by wrapping around."""
     return (number + 2**63) % 2**64 - 2**63
 
 

@@ -1,10 +1,10 @@
-"""HTTP to one extender: a POST, one answer, connections that are kept.
+"""HTTP client for one extender: POST requests over persistent connections.
 
-Nothing of the HTTP library is seen above this file: whatever goes wrong is an `ExtenderError`. Its text is
-upstream's where the protocol fixes it, and otherwise what Go's HTTP client says in the commonest cases, which
-is what people search the web for.
+The HTTP library is not visible outside this file: every failure is an `ExtenderError`. Its text is upstream's
+where the protocol defines it, and otherwise that of Go's HTTP client in the most common cases, because that
+is what people search for.
 
-Calls go straight to the extender: proxies from the environment are not asked.
+Requests go directly to the extender: proxies of the environment are not used.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ _TOO_LARGE: Final = f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB"
 _LATE_HEADERS: Final = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 _LATE_BODY: Final = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
 _LARGE_BODY_BYTES: Final = 512 * 1024
-"""Larger requests are sent piece by piece, so that other connections get their turn."""
+"""Larger requests are sent in chunks, so that other connections are served in between."""
 _HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "bayplan"}
 
 
 class Transport(Protocol):
-    """How an extender is reached. Tests replace it."""
+    """The connection to an extender. Tests replace it."""
 
     async def post(self, verb: str, body: bytes, *, repeatable: bool) -> bytes:
-        """The body of the answer.
+        """The body of the response.
 
         Args:
-            repeatable: asking twice does no harm.
+            repeatable: whether the request may be sent twice.
 
         Raises:
-            ExtenderError: there is no good answer.
+            ExtenderError: there is no successful response.
         """
 
     async def close(self) -> None: ...
 
 
 class _Call:
-    """One try of a call. Tracing notes here whether it went over a kept connection."""
+    """One try of a request. Records whether it used an existing connection."""
 
     reused = False
 
@@ -66,7 +66,7 @@ class ExtenderClient:
         self._url_prefix = settings.url_prefix
         self._shown_prefix = shown_url(settings.url_prefix)
         seconds = (settings.http_timeout or DEFAULT_TIMEOUT).seconds
-        # As in Go, a negative time-out is none.
+        # As in Go, a negative timeout means no timeout.
         self._timeout = seconds if seconds > 0 else None
         self._tls = ExtenderTLS(settings)
         self._uses_tls = (
@@ -94,16 +94,16 @@ class ExtenderClient:
             raise self._error(_post(shown, _explained(error))) from error
 
     async def close(self) -> None:
-        """Closes the kept connections. A later call opens new ones."""
+        """Closes the idle connections. A later call opens new ones."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
 
     async def _send(self, url: str, body: bytes, repeatable: bool) -> aiohttp.ClientResponse:
-        """Sends until a connection is good.
+        """Sends until a connection works.
 
-        A kept connection may have been closed at the other end the moment before. A question is then asked
-        again, at the latest over a new connection; an order to bind might have been carried out, and is not.
+        The extender may have closed an idle connection in the meantime. A repeatable request is then sent
+        again, in the end over a new connection; a bind request is not, because it may have been executed.
         """
         if self._session is None:
             self._session = _session()
@@ -141,7 +141,7 @@ class ExtenderClient:
 
 
 def _session() -> aiohttp.ClientSession:
-    """A session in the running loop. It keeps connections and nothing else; time-outs are `post`'s."""
+    """A session in the running loop. It only holds connections; timeouts are applied in `post`."""
     tracing = aiohttp.TraceConfig()
     tracing.on_connection_reuseconn.append(_note_reuse)
     return aiohttp.ClientSession(
@@ -164,7 +164,7 @@ def _post(url: str, why: str) -> str:
 
 
 def _explained(error: Exception) -> str:
-    """What happened, in Go's words as far as they are known."""
+    """The error in Go's words, as far as they are known."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return f"tls: failed to verify certificate: {_certificate_problem(error.certificate_error)}"

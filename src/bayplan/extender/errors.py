@@ -1,4 +1,4 @@
-"""What goes wrong between the scheduler and an extender."""
+"""Errors between the scheduler and an extender."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bayplan.errors import BayplanError
 
 
 class ExtenderError(BayplanError):
-    """An extender could not be asked, or answered with an error; the text is what users are told."""
+    """A request to an extender failed, or its answer was an error; users see the text."""
 
     url: str
     """urlPrefix of the extender, as configured."""
@@ -17,7 +17,7 @@ class ExtenderError(BayplanError):
 
 
 class MalformedAnswerError(BayplanError):
-    """An answer is no JSON, or a field of it has the wrong type. Whoever knows the extender adds which."""
+    """An answer is not JSON, or a field has the wrong type. Callers that know the extender add its name."""
 
     field: str
     """The field, as the protocol spells it (`FailedNodes[n1]`); empty for the answer as a whole."""

@@ -1,6 +1,6 @@
-"""One extender: what it wants to be asked, the questions, and what its answers mean.
+"""One extender: its verbs, the requests to it, and the meaning of its answers.
 
-The texts of errors are upstream's. How several extenders work together is in `chain.py`.
+The error texts are upstream's. How several extenders work together is in `chain.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True, slots=True)
 class FilterAnswer:
-    """The nodes that an extender lets pass, in its order, and what it says of others."""
+    """The nodes that an extender accepts, in its order, and the statuses of the others."""
 
     feasible: tuple[str, ...]
     failed: dict[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class FilterAnswer:
 
 
 class Extender:
-    """A webhook that takes part in decisions."""
+    """A webhook that takes part in scheduling."""
 
     def __init__(
         self, settings: ExtenderSettings, transport: Transport, view: ClusterView, objects: ObjectJSON
@@ -49,7 +49,7 @@ class Extender:
         self.url: Final = shown_url(settings.url_prefix)
         """Its name in messages: urlPrefix as configured, without a password."""
         self.ignorable: Final = settings.ignorable
-        """Whether pods are scheduled without it while it fails."""
+        """Whether pods are scheduled without it if it fails."""
         self.weight: Final = settings.weight
         self.is_filter: Final = bool(settings.filter_verb)
         self.is_prioritizer: Final = bool(settings.prioritize_verb)
@@ -62,7 +62,7 @@ class Extender:
         self._objects = objects
 
     def is_interested(self, pod: Pod) -> bool:
-        """Whether it is asked about this pod: always, or if a container names one of its resources."""
+        """Whether it is interested in this pod: always, or if a container requests one of its resources."""
         if not self._managed:
             return True
         return any(
@@ -73,10 +73,10 @@ class Extender:
         )
 
     async def filter(self, pod: Pod, names: Sequence[str]) -> FilterAnswer:
-        """Which of these nodes the pod may go to; all of them if it has no filter verb.
+        """The nodes that the pod may go to; all of them if it has no filter verb.
 
-        An answer with whole Nodes counts by their names alone: they are scored as the cluster knows them,
-        with what runs on them, and one that was never sent is an error.
+        Of an answer with whole Nodes only the names are used: nodes are scored as the cluster knows them,
+        with their pods. A node that was not sent is an error.
 
         Raises:
             ExtenderError: it did not answer, answered with an error, or named a node that was not sent.
@@ -90,7 +90,7 @@ class Extender:
         passed = result.nodes
         if self._settings.node_cache_capable and result.node_names is not None:
             passed = result.node_names
-        # Each once: a node named twice is not two nodes.
+        # Duplicates are removed: a node named twice is not two nodes.
         feasible = tuple(dict.fromkeys(passed or ()))
         sent = set(names)
         for name in feasible:
@@ -99,7 +99,7 @@ class Extender:
         return FilterAnswer(feasible, result.failed_nodes, result.failed_and_unresolvable_nodes)
 
     async def prioritize(self, pod: Pod, names: Sequence[str]) -> dict[str, int]:
-        """Scores by node, as it gave them, without its weight; 0 for all if it has no prioritize verb.
+        """Scores by node, without the extender's weight; 0 for all if it has no prioritize verb.
 
         Raises:
             ExtenderError: it did not answer.
@@ -114,10 +114,10 @@ class Extender:
         return scores
 
     async def process_preemption(self, pod: Pod, candidates: Sequence[Eviction]) -> tuple[Eviction, ...]:
-        """The evictions that it leaves, which may be others than it was asked about.
+        """The evictions of its answer, which may differ from those in the request.
 
         It answers with uids, which are looked up among all pods of the node. Nodes that were candidates
-        before keep their order. An eviction without victims is handed on for the caller to judge.
+        before keep their order. The caller decides what to do with an eviction without victims.
 
         Raises:
             ExtenderError: it did not answer, or named a node or a pod that is not there.
@@ -129,10 +129,10 @@ class Extender:
         return tuple(self._eviction(name, left[name]) for name in dict.fromkeys([*before, *left]))
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Lets it bind the pod.
+        """Binds the pod through the extender.
 
         Raises:
-            ExtenderError: it did not, or nobody knows whether it did.
+            ExtenderError: it did not, or it is unknown whether it did.
         """
         args = wire.ExtenderBindingArgs(
             pod_name=pod.name, pod_namespace=pod.namespace, pod_uid=pod.uid, node=node_name

@@ -1,11 +1,10 @@
 """Pods and Nodes as the JSON that extenders are sent, without apiVersion and kind.
 
-An extender without a cache of its own is sent every feasible node for every pod, megabytes of JSON. Nodes
-seldom change between two pods, so the JSON of a node is made once for each Node object and only copied from
-then on.
+An extender that is not nodeCacheCapable gets every feasible node for every pod, which is megabytes of JSON.
+Nodes rarely change between two pods, so a node is encoded once per Node object and then only copied.
 
-Our records hold just the fields that scheduling reads, and an extender may want others. Whoever reads the
-API server can keep what it sent and offer it as `RawObjects`; where it has nothing, the record is written.
+Our records have only the fields that scheduling reads, but an extender may need others. The code that reads
+from the API server can keep what it received and provide it as `RawObjects`; otherwise the record is encoded.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _ENCODER: Final = msgspec.json.Encoder()
 _ENTRIES: Final = msgspec.json.Decoder(dict[str, Raw])
 _TYPE_KEYS: Final = ("apiVersion", "kind")
 _SLACK: Final = 64
-"""So many nodes that are gone may be remembered before they are looked for."""
+"""The number of deleted nodes that may remain in the cache before they are removed."""
 
 
 class RawObjects(Protocol):
     """Objects as the API server sent them."""
 
     def json_of(self, item: Pod | Node) -> bytes | None:
-        """The JSON that this very object (same uid and resourceVersion) was decoded from, if it was kept."""
+        """The JSON that this object (same uid and resourceVersion) was decoded from, if it was kept."""
 
 
 class ObjectJSON:
@@ -43,14 +42,14 @@ class ObjectJSON:
         self._kept: dict[str, tuple[Node, Raw]] = {}
 
     def pod(self, pod: Pod) -> Raw:
-        """Made anew for each call: a pod is sent a few times at most."""
+        """Encoded for each call: a pod is sent a few times at most."""
         return self._encoded(pod)
 
     def nodes(self, names: Iterable[str]) -> list[Raw]:
-        """The nodes of these names.
+        """The nodes with these names.
 
         Raises:
-            KeyError: there is no node of that name.
+            KeyError: there is no node with that name.
         """
         view, kept = self._view, self._kept
         found: list[Raw] = []
@@ -78,13 +77,14 @@ def _same_version(old: Node, new: Node) -> bool:
 
 
 def _encoded_record(item: Pod | Node) -> Raw:
-    """Records leave out what is empty, but spec and status are there in every object of the API."""
+    """Records omit empty fields, but spec and status are present in every object of the API."""
     parts = {"metadata": item.metadata, "spec": item.spec, "status": item.status}
     return Raw(_ENCODER.encode(parts))
 
 
 def _without_type(whole: bytes) -> Raw:
-    """Objects from a watch say what they are, those from a list do not; extenders expect the latter."""
+    """Objects from a watch have apiVersion and kind, those from a list do not; extenders expect the
+    latter."""
     entries = _ENTRIES.decode(whole)
     if entries.keys().isdisjoint(_TYPE_KEYS):
         return Raw(whole)

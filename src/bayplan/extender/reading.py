@@ -1,7 +1,7 @@
 """Reading JSON the way Go's decoder does, because extenders were written against it.
 
-Keys match in any case, unknown ones are ignored, null stands for "nothing", and what follows the first JSON
-value does not count. A value of the wrong type is an error that names its field, in our own words.
+Keys match in any case, unknown ones are ignored, null means absent, and anything after the first JSON value
+is ignored. A value of the wrong type is an error that names its field, in our own words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INT64: Final = range(-(2**63), 2**63)
 _RAW_OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _NULL: Final = b"null"
 _BROKEN: Final = (ValueError, RecursionError)
-"""What decoders raise for broken JSON: msgspec's and json's errors are ValueErrors, as is broken UTF-8."""
+"""What decoders raise for invalid JSON: msgspec's and json's errors are ValueErrors, as is invalid UTF-8."""
 
 _TYPE_NAMES: Final[Mapping[type, str]] = {
     str: "a string",
@@ -34,12 +34,12 @@ _TYPE_NAMES: Final[Mapping[type, str]] = {
 
 
 def read(data: bytes, decode: Callable[[bytes], AnswerT]) -> AnswerT:
-    """What `decode` makes of an answer, or of its first JSON value where something follows that.
+    """The result of `decode` for an answer, or for its first JSON value if more follows.
 
-    (A handler that forgets to return after writing an error writes two, and kube-scheduler does not mind.)
+    (A handler that forgets to return after writing an error writes two, and kube-scheduler accepts that.)
 
     Raises:
-        MalformedAnswerError: it is no JSON, or not of the expected form.
+        MalformedAnswerError: it is not JSON, or not of the expected form.
     """
     try:
         return decode(data)
@@ -66,19 +66,19 @@ def members(data: bytes | Raw, place: str) -> dict[str, Raw]:
 
 
 def decoded(keys: Mapping[str, Raw], name: str) -> Any:
-    """The value of one member; None where it is absent."""
+    """The value of one member; None if it is absent."""
     raw = keys.get(name.lower())
     return None if raw is None else msgspec.json.decode(raw)
 
 
 def in_any_case(value: Any, place: str) -> dict[str, Any]:
-    """The members of an object that was decoded already, as those of `members`."""
+    """The members of an object that is already decoded, in the form of `members`."""
     entries = checked(value, dict, place) or {}
     return {key.lower(): entry for key, entry in entries.items() if entry is not None}
 
 
 def checked(value: Any, wanted: type, place: str) -> Any:
-    """The value, if it is null or of the type that the protocol gives it."""
+    """The value, if it is null or has the type that the protocol requires."""
     if value is None or type(value) is wanted:
         if wanted is int and value is not None and value not in _INT64:
             raise MalformedAnswerError(place, f"{value} does not fit into 64 bits")
@@ -92,12 +92,12 @@ def mismatch(value: Any, wanted: type, place: str) -> MalformedAnswerError:
 
 
 def _is_null(raw: Raw) -> bool:
-    # The length first: a list of nodes is not copied only to see that it is one.
+    # The length first: a list of nodes is not copied only to check its type.
     return memoryview(raw).nbytes == len(_NULL) and bytes(raw) == _NULL
 
 
 def _first_value(data: bytes) -> bytes:
-    """Without what follows it, and with a replacement character for bytes that are no UTF-8, as in Go."""
+    """Without what follows it, and with a replacement character for bytes that are not UTF-8, as in Go."""
     text = data.decode(errors="replace").lstrip(" \t\r\n")
     return text[: json.JSONDecoder().raw_decode(text)[1]].encode()
 

@@ -1,7 +1,7 @@
-"""What this package wants to know about an extender's configuration.
+"""The configuration of an extender, as far as this package needs it.
 
-The configuration's own records (`bayplan.config`) satisfy these protocols as they are. They are spelled out
-here because the configuration is above this package, and what speaks HTTP need not know how it is written.
+The records of `bayplan.config` satisfy these protocols. They are defined here because the configuration is a
+higher layer than this package.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bayplan.plugin_args.duration import Duration
 
 
 class TLSSettings(Protocol):
-    """How to speak TLS; data beats file."""
+    """TLS settings; data takes precedence over files."""
 
     @property
     def insecure(self) -> bool: ...
@@ -39,7 +39,7 @@ class ManagedResourceSettings(Protocol):
 
 
 class ExtenderSettings(Protocol):
-    """One extender; an empty verb is one that it does not know."""
+    """One extender; an empty verb is one that it does not support."""
 
     @property
     def url_prefix(self) -> str: ...

@@ -1,6 +1,6 @@
 """Where extenders take part in a scheduling cycle: after the filters, in scoring, and in preemption.
 
-Each step yields its question and is resumed with the answer; nothing in the cluster changes in between.
+Each step yields its request and is resumed with the answer; nothing in the cluster changes in between.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CycleExtenders:
         return PostFilterResult(answer.status, Nomination(eviction.node_name), eviction)
 
     def _filter(self, pod: Pod, filtered: Filtered) -> Steps[tuple[NodeColumns, FilterResponse]]:
-        """The rows that extenders leave, in the order of their answer."""
+        """The rows that the extenders accept, in the order of their answer."""
         cluster = self._framework.cluster
         names = [cluster.nodes.name[row] for row in filtered.view.rows]
         if not names:

@@ -1,9 +1,9 @@
-"""TLS towards one extender: whom to trust, which name to expect, what to show.
+"""TLS towards one extender: trusted CAs, expected server name, client certificate.
 
-Follows what kube-scheduler's settings mean there: given CAs replace the system's; HTTPS without any CA is
-taken to mean that nobody cares who answers; a client certificate needs both its parts or is not used.
-Certificates that come wholly from files are read again when the files change, so that rotated ones are used
-without a restart; everything else is read once.
+The settings have the same meaning as in kube-scheduler: given CAs replace the system's; HTTPS without any CA
+disables verification; a client certificate needs both its parts or is not used. Certificates that come only
+from files are read again when the files change, so that rotation needs no restart; everything else is read
+once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BAD_PAIR: Final = "tls: {why}"
 
 
 class ExtenderTLS:
-    """Makes the TLS context for connections to one extender."""
+    """Creates the TLS context for connections to one extender."""
 
     def __init__(self, settings: ExtenderSettings) -> None:
         tls = settings.tls_config
@@ -31,19 +31,19 @@ class ExtenderTLS:
         self._ca = _ca(tls) if tls is not None and has_ca else None
         self._tls = tls if tls is not None and _has_pair(tls) else None
         self.server_name = (tls.server_name if tls is not None else "") or None
-        """The name to ask for and to expect, where it is not the one in the URL."""
+        """The server name to request and expect, if it differs from the one in the URL."""
         self._from_files = self._tls is not None and not (self._tls.cert_data or self._tls.key_data)
         self._stamps: list[Stamp] = []
         self._context: ssl.SSLContext | None = None
         if self._ca is not None or (self._tls is not None and not self._from_files):
-            # What is wrong with the configuration is said at the start, not at the first call.
+            # Configuration errors are reported at the start, not at the first call.
             self._context = self._make(with_pair=not self._from_files)
 
     def context(self) -> ssl.SSLContext:
         """The context for a call that is made now.
 
         Raises:
-            OSError: the files of the client certificate cannot be read, or do not belong together.
+            OSError: the files of the client certificate cannot be read, or do not match.
         """
         if self._from_files and self._tls is not None:
             stamps = [stamp(path) for path in (self._tls.cert_file, self._tls.key_file)]

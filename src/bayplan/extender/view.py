@@ -1,4 +1,4 @@
-"""What extenders are told about is the cluster as of the cycle that asks: this is how it is looked up."""
+"""The cluster as extenders see it: as of the scheduling cycle that calls them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bayplan.snapshot.cluster import Cluster
 
 
 class ClusterView(Protocol):
-    """The nodes of a cluster by name, and the pods on them. It must not change while a cycle waits."""
+    """The nodes of a cluster by name, and their pods. It must not change while a cycle waits."""
 
     @property
     def node_count(self) -> int: ...

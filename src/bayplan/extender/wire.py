@@ -1,10 +1,10 @@
-"""The messages of the extender protocol: ours written, theirs read.
+"""The messages of the extender protocol, in both directions.
 
-What we write has capitalised keys, all of them, with `null` for what is not set. Pods and Nodes inside are
-JSON that was made before (`node_json.py`) and is only copied. What we read may be spelled in many ways
-(`reading.py`); the two answers that can be large have a short cut for the usual spelling.
+What we write has capitalised keys, all of them, with `null` for what is not set. Pods and Nodes in them are
+encoded before (`node_json.py`) and only copied. What we read may be spelled in many ways (`reading.py`); the
+two answers that can be large have a fast path for the usual spelling.
 
-Nothing here knows who sent a message: `extender.py` does.
+This module does not know which extender sent a message: `extender.py` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RAW_LIST: Final = msgspec.json.Decoder(list[Raw])
 
 
 class Message(msgspec.Struct, frozen=True, rename="pascal"):
-    """Base of what we write: keys as the protocol capitalises them, none left out."""
+    """Base class of what we write: keys as the protocol capitalises them, none omitted."""
 
     def encode(self) -> bytes:
         return _ENCODER.encode(self)
@@ -37,7 +37,7 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExtenderArgs(Message, frozen=True):
-    """The question of filter and prioritize. One of `nodes` and `node_names` is set."""
+    """The request of filter and prioritize. Either `nodes` or `node_names` is set."""
 
     pod: Raw
     nodes: NodeList | None = None
@@ -45,7 +45,7 @@ class ExtenderArgs(Message, frozen=True):
 
 
 class Victims(Message, frozen=True):
-    """Pods that would be evicted from a node, for extenders without a cache of their own."""
+    """Pods that would be evicted from a node, for extenders that are not nodeCacheCapable."""
 
     pods: Sequence[Raw]
     num_pdb_violations: int = msgspec.field(default=0, name="NumPDBViolations")
@@ -63,7 +63,7 @@ class MetaVictims(Message, frozen=True):
 
 
 class ExtenderPreemptionArgs(Message, frozen=True):
-    """The question of preempt. One of the two maps is set."""
+    """The request of preempt. One of the two maps is set."""
 
     pod: Raw
     node_name_to_victims: Mapping[str, Victims] | None = None
@@ -71,7 +71,7 @@ class ExtenderPreemptionArgs(Message, frozen=True):
 
 
 class ExtenderBindingArgs(Message, frozen=True):
-    """The order to bind a pod."""
+    """The request to bind a pod."""
 
     pod_name: str
     pod_namespace: str
@@ -132,7 +132,7 @@ class HostPriorityList:
 
 @dataclass(frozen=True, slots=True)
 class VictimUIDs:
-    """What is left of a node's victims."""
+    """The remaining victims of a node."""
 
     uids: tuple[str, ...] = ()
     num_pdb_violations: int = 0
@@ -157,7 +157,7 @@ class ExtenderPreemptionResult:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderBindingResult:
-    """The answer to bind: an error, or none."""
+    """The answer to bind: an error, or empty."""
 
     error: str = ""
 
@@ -175,7 +175,8 @@ class _NamedNode(msgspec.Struct, frozen=True):
 
 
 class _NamedNodes(msgspec.Struct, frozen=True):
-    """Nodes spelled as the API does, each with a name; all else, which can be megabytes, is skipped over."""
+    """Nodes spelled as the API does, each with a name; everything else, which can be megabytes, is
+    skipped."""
 
     items: list[_NamedNode]
 

@@ -31,9 +31,9 @@ class Resource(StrEnum):
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
     POD_GROUP = "scheduling.x-k8s.io/PodGroup"
     ASSIGNED_POD = "AssignedPod"
-    """A pod on a node. Registrations for POD see it too."""
+    """A pod with a node. Registrations for POD match it too."""
     UNSCHEDULABLE_POD = "UnschedulablePod"
-    """A pod that waits. Registrations for POD see it too."""
+    """A pod without a node. Registrations for POD match it too."""
     ANY = "*"
 
 
@@ -76,7 +76,7 @@ _ACTION_LABELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something that happened to objects of one kind."""
+    """A kind of change of objects of one kind."""
 
     resource: str
     """One of `Resource`, or the `event` of another kind (`api/kinds.py`)."""
@@ -93,7 +93,7 @@ class ClusterEvent:
         return self.resource == Resource.ANY and self.action == Action.ALL
 
     def matches(self, incoming: ClusterEvent) -> bool:
-        """Whether a registration for this event is meant by an incoming one."""
+        """Whether a registration for this event matches an incoming event."""
         if self.is_wildcard:
             return True
         same = self.resource in (Resource.ANY, incoming.resource) or (
@@ -104,7 +104,7 @@ class ClusterEvent:
 
 
 Hint = Callable[[Pod, Any, Any], bool]
-"""`hint(waiting pod, old object or None, new object or None)`: True where it is worth trying again."""
+"""`hint(waiting pod, old object or None, new object or None)`: True if the event requeues the pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a plugin may ask of the scheduler around it."""
+"""What the scheduler offers to its plugins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayplan.snapshot.cluster import Cluster
 
 
 class WaitingPodView(Protocol):
-    """A pod that holds its place until plugins allow it to be bound."""
+    """A pod that waits at Permit until plugins allow its binding."""
 
     pod: Pod
     node_name: str
@@ -24,17 +24,17 @@ class WaitingPodView(Protocol):
 
     @property
     def is_turned_away(self) -> bool:
-        """Whether it was rejected, or preempted, or has waited too long, and only has not left yet."""
+        """Whether it was rejected or preempted or its time is over, although it has not left yet."""
 
     def allow(self, plugin: str) -> None:
-        """This plugin has nothing against it any more."""
+        """This plugin allows the pod."""
 
     def reject(self, plugin: str, message: str) -> bool:
-        """Turns it away. False where its fate was decided before."""
+        """Rejects the pod. False if its result was already decided."""
 
 
 class Handle(Protocol):
-    """Given to a plugin when it is made."""
+    """Passed to a plugin when it is created."""
 
     @property
     def cluster(self) -> Cluster:
@@ -45,35 +45,36 @@ class Handle(Protocol):
 
     @property
     def random(self) -> random.Random:
-        """The seeded generator: the only source of chance, so that runs repeat."""
+        """The seeded generator: the only source of randomness, so that runs can be repeated."""
 
     def now(self) -> float:
         """Seconds since the epoch, by the scheduler's clock."""
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Tells the API server that the pod goes to this node. Raises where that did not work."""
+        """Writes the binding of the pod to this node to the API server. Raises if that fails."""
 
     def is_preempting(self, uid: str) -> bool:
-        """Whether victims of this pod are being evicted right now."""
+        """Whether victims of this pod are being evicted."""
 
     @property
     def api(self) -> ClusterAPI:
-        """The API server, for plugins that have to act (in PreBind and Bind, never in a cycle)."""
+        """The API server, for plugins that have to write (in PreBind and Bind, never in a scheduling
+        cycle)."""
 
     def waiting_pods(self) -> Iterator[WaitingPodView]:
-        """All pods that wait for a permit."""
+        """All pods that wait at Permit."""
 
     def waiting_pod(self, uid: str) -> WaitingPodView | None: ...
 
     def activate(self, pods: Iterable[Pod]) -> None:
-        """Has these pods tried again, whatever they wait for."""
+        """Activates these pods, whatever they wait for."""
 
     def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
-        """All pods with this label, waiting ones too, as the API server last showed them.
+        """All pods with this label, pending ones too, in the latest version known.
 
-        Costs no more than what it finds: pods are kept by the label keys that were asked for. A core that
-        only decides does not know waiting pods, and finds nothing.
+        Costs only as much as it finds: pods are indexed by the label keys that were queried before. A core
+        that only decides does not know pending pods, and finds nothing.
         """
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Calls back after a while, by the scheduler's clock and never during a cycle."""
+        """Calls back after this time, by the scheduler's clock and never during a cycle."""

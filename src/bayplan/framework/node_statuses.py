@@ -24,7 +24,7 @@ ReasonIds = NDArray[np.int64]
 
 
 class Reasons:
-    """What one plugin has said so far: every combination of reasons has a number, 0 that of no reason."""
+    """The reasons of one plugin: every combination of reasons has an id; 0 is no reason."""
 
     __slots__ = ("_given", "_numbers", "_statuses", "has_errors", "plugin")
 
@@ -39,7 +39,7 @@ class Reasons:
         return len(self._given)
 
     def with_reason(self, before: int, reject: Reject) -> int:
-        """The number of a combination with one more reason at its end."""
+        """The id of a combination with one more reason at its end."""
         reason = (reject.reason, reject.code)
         given = self._given[before]
         if reason in given:
@@ -53,7 +53,7 @@ class Reasons:
         return found
 
     def status(self, reason_id: int) -> Status:
-        """The status that a combination of reasons comes to: an error wins, then unresolvable."""
+        """The status of a combination of reasons: an error wins, then unresolvable."""
         found = self._statuses.get(reason_id)
         if found is None:
             given = self._given[reason_id]
@@ -70,7 +70,7 @@ class Reasons:
 
 
 class Rejections:
-    """What one plugin rejects: which rows, and (made only when somebody asks) for which reasons."""
+    """The rows that one plugin rejects and (computed only when needed) the reasons."""
 
     __slots__ = ("_parts", "_reason_id", "_reasons", "mask")
 
@@ -84,13 +84,13 @@ class Rejections:
 
     @classmethod
     def from_numbers(cls, reason_id: ReasonIds, reasons: Reasons) -> Rejections:
-        """From reasons that are already put together for each row."""
+        """From the ids of the reasons of each row."""
         made = cls(reason_id != 0, reasons, [])
         made._reason_id = reason_id
         return made
 
     def reason_ids(self) -> ReasonIds:
-        """The number of each row's reasons."""
+        """The id of each row's reasons."""
         if self._reason_id is None:
             self._reason_id = np.zeros(len(self.mask), dtype=np.int64)
             for mask, reject in self._parts:
@@ -107,14 +107,14 @@ class Rejections:
         reason_id[mask] = -before
 
     def among(self, positions: NDArray[np.intp], rows: int) -> Rejections:
-        """The same for all rows, where only those at `positions` were asked about."""
+        """The same for all rows, if only those at `positions` were filtered."""
         reason_id = np.zeros(rows, dtype=np.int64)
         reason_id[positions] = self.reason_ids()
         return Rejections.from_numbers(reason_id, self._reasons)
 
 
 def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejections | None:
-    """All that one plugin rejects, or None where it rejects nothing."""
+    """All that one plugin rejects, or None if it rejects nothing."""
     parts: list[tuple[NDArray[np.bool_], Reject]] = []
     rejected: NDArray[np.bool_] | None = None
     for reject in rejects:
@@ -139,7 +139,7 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejection
 
 
 class NodeStatuses:
-    """What the filters say about some rows."""
+    """The results of the filters for some rows."""
 
     __slots__ = ("_layers", "_plain", "_reason_id", "_reasons", "_rejecting_plugin")
 
@@ -153,7 +153,7 @@ class NodeStatuses:
         self._plain = True
 
     def add(self, index: int, found: Rejections) -> None:
-        """What one more plugin rejects, where nobody before it has spoken."""
+        """Adds what one more plugin rejects, on rows that no plugin before it rejected."""
         self._layers.append((index, found))
 
     @property
@@ -167,7 +167,7 @@ class NodeStatuses:
         return self._reason_id
 
     def _settle(self) -> None:
-        """Finds out rejecting_plugin spoke first. A search that finds a node never needs to know."""
+        """Computes the first rejecting plugin of each row. A search that finds a node never needs it."""
         if not self._layers:
             return
         self._plain = False
@@ -179,7 +179,7 @@ class NodeStatuses:
         self._layers.clear()
 
     def overrule(self, rows: NDArray[np.intp], other: NodeStatuses) -> None:
-        """Where `other` (about these rows) rejects, its word counts."""
+        """Where `other` (about these rows) rejects, its result replaces this one."""
         failing = (other.rejecting_plugin != PASS).nonzero()[0]
         if len(failing):
             self._plain = False
@@ -188,7 +188,7 @@ class NodeStatuses:
             self._reason_id[rows.take(failing)] = other.reason_id.take(failing)
 
     def overrule_all(self, rejecting_plugin: RejectingPlugins, reason_id: ReasonIds) -> None:
-        """The same with a verdict for every row."""
+        """The same with a result for every row."""
         failing = rejecting_plugin != PASS
         if failing.any():
             self._plain = False
@@ -198,12 +198,12 @@ class NodeStatuses:
             )
 
     def detached(self) -> NodeStatuses:
-        """A copy that stays as it is when the cluster goes on."""
+        """A copy that does not change with the cluster."""
         return NodeStatuses(self.rejecting_plugin.copy(), self.reason_id.copy(), dict(self._reasons))
 
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...] | None:
-        """Which rows each further plugin rejects; None where nominated pods or errors are mixed in."""
+        """The rows that each further plugin rejects; None where nominated pods or errors are mixed in."""
         return tuple(found.mask for _, found in self._layers) if self._plain else None
 
     @property
@@ -215,11 +215,11 @@ class NodeStatuses:
 
     @property
     def may_have_errors(self) -> bool:
-        """Whether some plugin has ever answered that it broke."""
+        """Whether any plugin has ever answered with an error."""
         return any(reasons.has_errors for reasons in self._reasons.values())
 
     def status(self, position: int) -> Status | None:
-        """ReasonIds a row was rejected; None where it was not."""
+        """The status of a rejected row; None if it was not rejected."""
         rejecting_plugin = int(self.rejecting_plugin[position])
         return (
             None
@@ -228,7 +228,7 @@ class NodeStatuses:
         )
 
     def statuses(self, among: NDArray[np.intp] | None = None) -> list[tuple[Status, NDArray[np.intp]]]:
-        """Each distinct status with the positions that have it, of all positions or of these."""
+        """Each distinct status with the positions that have it, among all positions or these."""
         rejecting_plugin, reason_id = self.rejecting_plugin, self.reason_id
         left = np.arange(len(rejecting_plugin)) if among is None else among
         if among is not None:
@@ -240,7 +240,7 @@ class NodeStatuses:
                 left, rejecting_plugin, reason_id = left[rest], rejecting_plugin[rest], reason_id[rest]
             if not len(left):
                 return found
-            # There are few distinct ones as a rule: taking them out one by one beats sorting.
+            # There are usually few distinct ones: extracting them one by one is faster than sorting.
             same = (rejecting_plugin == rejecting_plugin[0]) & (reason_id == reason_id[0])
             found.append((self._reasons[int(rejecting_plugin[0])].status(int(reason_id[0])), left[same]))
             rest = ~same

@@ -1,4 +1,4 @@
-"""What came of looking at all nodes: what PostFilter is given, and what it answers."""
+"""The result of a failed search: what PostFilter is given, and what it returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.what_if import Hypothesis
 
 NO_STATUS: Final = Status(Code.UNRESOLVABLE)
-"""What holds for nodes that nobody looked at, unless something better is known."""
+"""The status of nodes that were not evaluated, unless a better one is known."""
 
 
 @dataclass(slots=True)
@@ -42,11 +42,11 @@ class Diagnosis:
     _statuses: list[tuple[Status, IdColumn]] | None = None
 
     def status(self, row: int) -> Status:
-        """The status of a node: its own, or that of all nodes nobody looked at."""
+        """The status of a node: its own, or that of all nodes that were not evaluated."""
         return self.explicit_status(row) or self.absent_nodes_status
 
     def overrule(self, statuses: dict[int, Status]) -> None:
-        """What extenders say of rows comes before what plugins said."""
+        """The statuses of extenders take precedence over those of plugins."""
         self.extender_statuses = dict(statuses)
         if statuses:
             self.evaluated = self.evaluated[~np.isin(self.evaluated, list(statuses))]
@@ -100,7 +100,8 @@ def fit_error(
     pre_filter_message: str = "",
     post_filter_message: str = "",
 ) -> str:
-    """The message of a pod that fits nowhere. `statuses` are explicit ones and how many nodes have each."""
+    """The message of a pod that fits on no node. `statuses` are explicit ones with the number of nodes for
+    each."""
     text = f"0/{node_count} nodes are available:"
     if pre_filter_message:
         text += f" {pre_filter_message}."
@@ -122,14 +123,14 @@ def fit_error(
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """What becomes of status.nominatedNodeName. An empty name clears it."""
+    """The new status.nominatedNodeName. An empty name clears it."""
 
     node_name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """What a preemption wants done: these pods evicted from this node, most important first."""
+    """An eviction that a preemption requires: these pods from this node, most important first."""
 
     node_name: str
     victims: tuple[Pod, ...]
@@ -140,8 +141,8 @@ class Eviction:
 class PostFilterResult:
     """`nomination` None leaves the pod's nomination as it is. `eviction` is carried out by the scheduler.
 
-    `alternatives` gives every eviction that would help, for extenders that have a say in it; `earlier` is
-    what plugins asked before this one had to say.
+    `alternatives` has every eviction that would help, for extenders that take part in the choice; `earlier`
+    has the reasons of the plugins called before this one.
     """
 
     status: Status
@@ -153,29 +154,31 @@ class PostFilterResult:
 
 @dataclass(frozen=True, slots=True)
 class LocalFilters:
-    """What follows from a row alone, for a pod of which filters judge that look at the whole cluster."""
+    """The results that depend on the row alone, for a pod that also has filters that look at the whole
+    cluster."""
 
     filter_hypothesis: Callable[[Hypothesis], NodeStatuses]
-    """What the others say."""
+    """The results of the local filters."""
     locally_decided: Callable[[], NDArray[np.bool_]]
-    """The rows on which it is for the others to say: those let the pod in, whoever is taken away there."""
+    """The rows on which the other filters decide; on all others these pass, whichever pods are removed."""
 
 
 @dataclass(slots=True)
 class FilterOutcome:
-    """PostFilter's view of the failed search."""
+    """The failed search, as PostFilter sees it."""
 
     cluster: Cluster
     diagnosis: Diagnosis
     filter_hypothesis: Callable[[Hypothesis], NodeStatuses]
-    """What the filters, nominated pods included, say about rows with other pods on them."""
+    """The results of the filters, nominated pods included, for rows with hypothetical pods."""
     memory: SignatureMemory
-    """For what may be reused for identical pods."""
+    """For values that are reused for identical pods."""
     topics: Sequence[Topic]
-    """The topics that the filters depend on besides rows: what is reused has to depend on them, too."""
+    """The topics that the filters depend on besides rows; values that are reused have to depend on them,
+    too."""
     pre_filtered: Set[str]
-    """The plugins whose PreFilter was run in this cycle."""
+    """The plugins whose PreFilter ran in this cycle."""
     is_local: bool
-    """Whether the node_statuses on a row follow from that row alone, for this pod."""
+    """Whether the results on a row depend on that row alone, for this pod."""
     local_filters: LocalFilters | None = None
-    """Where they do not: what does. None: nothing is to be reused."""
+    """If not: the part that does. None: nothing can be reused."""

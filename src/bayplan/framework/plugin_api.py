@@ -1,8 +1,8 @@
-"""How a plugin is written: the extension points, one small protocol each, and the two base classes.
+"""The extension points, one protocol each, and the two base classes of plugins.
 
-A plugin is a class with a `name` that implements the methods of the points it wants to take part in; there
-is nothing to register. Methods are called in the order in which they stand here. All but PreBind and Bind are
-plain functions without I/O: what they may read is handed in, what they find out goes into the return value.
+A plugin is a class with a `name` that implements the methods of its extension points; there is nothing to
+register. Methods are called in the order of this file. All but PreBind and Bind are plain functions without
+I/O: what they may read is passed in, and their results are return values.
 
 `Plugin` is for rules over whole columns, `NodePlugin` for rules that look at one node at a time.
 """
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from bayplan.framework.outcome import FilterOutcome, PostFilterResult
 
 MAX_SCORE = 100
-"""Scores after normalising are between 0 and this."""
+"""Normalized scores are between 0 and this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reject:
-    """Rows that do not fit, and why. Several for one row add up their reasons; unresolvable wins.
+    """Rows that do not fit, and the reason. Several for one row add up their reasons; unresolvable wins.
 
-    `mask` has one entry for each row the plugin was given. `error` means that something broke on these rows.
+    `mask` has one entry for each row the plugin was given. `error` means that evaluating these rows failed.
     """
 
     mask: BoolColumn | bool
@@ -54,29 +54,29 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """PreFilter's answer where only these nodes can fit."""
+    """PreFilter's answer if only these nodes can fit."""
 
     names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What a plugin's node_statuses and raw scores follow from, so that they can be kept.
+    """What a plugin's results and raw scores depend on, so that they can be cached.
 
-    A plugin that declares this promises: its PreFilter, Filter, PreScore and Score depend on these fields of
-    the pod, on the row itself and on objects of these kinds, and on nothing else. Its results are then
-    computed again only for rows that changed. (NormalizeScore may look at all scores.) A plugin that
-    declares nothing is asked in every cycle.
+    A plugin that declares this guarantees that its PreFilter, Filter, PreScore and Score depend on these
+    fields of the pod, on the row itself and on objects of these kinds, and on nothing else. Its results are
+    then computed again only for rows that changed. (NormalizeScore may read all scores.) A plugin that
+    declares nothing is called in every cycle.
     """
 
     pod: frozenset[str]
-    """Names from `framework.signature.POD_FIELDS`."""
+    """Names from `runtime.signature.POD_FIELDS`."""
     usage: bool = False
-    """Whether what runs on the node matters, or only the Node object."""
+    """Whether the results depend on the pods of the node, or only on the Node object."""
     kinds: tuple[type[Object], ...] = ()
-    """Kinds of other objects that matter. A change of one makes all results of the plugin new."""
+    """Kinds of other objects that matter. A change of one invalidates all results of the plugin."""
     images: bool = False
-    """Whether it matters which nodes have which images."""
+    """Whether the results depend on which nodes have which images."""
 
     @classmethod
     def of(
@@ -89,19 +89,19 @@ class Plugin:
     """Base of all plugins. `__init__` stores the arguments and does no work."""
 
     name: ClassVar[str] = ""
-    """Shown in messages and used in the configuration; the class's name where it is empty."""
+    """Shown in messages and used in the configuration; by default the name of the class."""
     args_type: ClassVar[type[msgspec.Struct] | None] = None
-    """Its arguments in the configuration file, decoded into this type."""
+    """The type that its arguments in the configuration file are decoded into."""
     depends_on: ClassVar[Dependencies | None] = None
     kinds: ClassVar[tuple[type[Object], ...]] = ()
     """Kinds that it looks up in `cluster.objects`, besides those that every scheduler watches."""
     elementwise: ClassVar[bool] = False
-    """Filter and Score only compare, compute and call `nodes.where` and its kin (`snapshot/one_node.py`)."""
+    """Filter and Score only compare, compute and call `nodes.where` and the like (`snapshot/one_node.py`)."""
 
     pre_binds_in_parallel: ClassVar[bool] = False
-    """PreBind may run side by side with that of plugins next to it that say the same."""
+    """PreBind may run in parallel with that of neighbouring plugins that also declare this."""
     preempts: ClassVar[bool] = False
-    """PostFilter looks for pods to evict: each call counts as an attempt to preempt."""
+    """PostFilter looks for pods to evict: each call counts as a preemption attempt."""
 
     def __init__(self, args: Any = None, handle: Handle | None = None) -> None:
         self.args = args
@@ -113,7 +113,7 @@ class Plugin:
             cls.name = cls.__name__
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint] | None:
-        """What may help a pod that this plugin rejected. None: anything may."""
+        """The events that may make a pod schedulable which this plugin rejected. None: any event."""
         return None
 
 

@@ -1,9 +1,9 @@
-"""The extension points: the places in a pod's way where plugins are asked.
+"""The extension points: where plugins are called during the scheduling of a pod.
 
-One enum for the whole program, because three notations meet here: documents and error texts say
-`PreFilter`, a configuration file says `preFilter`, and upstream's build errors say `PreFilterPlugin`.
-`BUILD_ORDER` is the order in which a profile's points are checked; it decides which of two mistakes a user
-is told about first. What each point may do stands in the plugin protocols, not here.
+One enum for the whole program, because there are three notations: documents and error texts use `PreFilter`,
+a configuration file `preFilter`, and upstream's build errors `PreFilterPlugin`. `BUILD_ORDER` is the order in
+which a profile's points are checked; it decides which of two errors is reported. The protocols in
+`plugin_api.py` describe what each point may do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Point(StrEnum):
-    """An extension point, in the order a pod meets them."""
+    """An extension point, in the order in which they are called."""
 
     PRE_ENQUEUE = "PreEnqueue"
     QUEUE_SORT = "QueueSort"
@@ -36,7 +36,7 @@ class Point(StrEnum):
 
     @property
     def type_word(self) -> str:
-        """What build errors call a plugin of this point: `PreFilterPlugin`."""
+        """The term of build errors for a plugin of this point: `PreFilterPlugin`."""
         return f"{self.value}Plugin"
 
     @classmethod
@@ -61,4 +61,4 @@ BUILD_ORDER = (
     Point.PLACEMENT_GENERATE,
     Point.PLACEMENT_SCORE,
 )
-"""The order in which the plugin lists of a profile are built, and so in which their errors come."""
+"""The order in which the plugin lists of a profile are built, and so the order of their errors."""

@@ -11,22 +11,23 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Cloneable(Protocol):
-    """State that AddPod and RemovePod change says how it is copied; all other state is shared by copies."""
+    """State that AddPod and RemovePod change, with a method to copy it; all other state is shared by
+    copies."""
 
     def clone(self) -> Any: ...
 
 
 class NotInStateError(LookupError):
-    """A plugin read what it has not written in this cycle. The text is upstream's."""
+    """A plugin read a key that it has not written in this cycle. The text is upstream's."""
 
     def __init__(self) -> None:
         super().__init__("not found")
 
 
 class SignatureMemory:
-    """What is remembered for all pods with one signature: at most one value of each type for each key.
+    """Values for all pods with one signature: at most one value of each type for each key.
 
-    It outlives the cycle, so a value in it must follow from the signature alone, or know when it is stale
+    It outlives the cycle, so a value in it must depend on the signature alone, or know when it is stale
     (`snapshot/changes.py`).
     """
 
@@ -41,7 +42,7 @@ class SignatureMemory:
         return found
 
     def put(self, value: T, key: Hashable = None) -> T:
-        """Remembers the value in place of the one of the same type."""
+        """Stores the value in place of the one of the same type."""
         self._values[type(value), key] = value
         return value
 
@@ -62,7 +63,7 @@ class CycleState:
         self._values[key] = value
 
     def read(self, key: Hashable) -> Any:
-        """Raises NotInStateError where nothing was written."""
+        """Raises NotInStateError if nothing was written."""
         try:
             return self._values[key]
         except KeyError:
@@ -72,7 +73,7 @@ class CycleState:
         return self._values.get(key)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value that follows from the pod's signature alone, made when first asked for."""
+        """A value that depends on the pod's signature alone, computed on first use."""
         known = self.signature.get(_Memo, key)
         if known is None:
             known = self.signature.put(_Memo(make()), key)
@@ -80,7 +81,7 @@ class CycleState:
         return found
 
     def clone(self) -> CycleState:
-        """A copy for a what-if question. Values that can be cloned are, others are shared."""
+        """A copy for a hypothesis. Values that can be cloned are cloned, others are shared."""
         made = copy.copy(self)
         made._values = {
             key: value.clone() if isinstance(value, Cloneable) else value

@@ -1,4 +1,4 @@
-"""What a plugin answers. "It does not fit" is an answer, not an exception."""
+"""The status that a plugin returns. "It does not fit" is a status, not an exception."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Code(IntEnum):
 
     SUCCESS = 0
     ERROR = 1
-    """Something broke. The attempt fails and the pod is tried again after a backoff."""
+    """An error. The attempt fails and the pod is scheduled again after a backoff."""
     UNSCHEDULABLE = 2
     """Rejected; evicting pods may help."""
     UNRESOLVABLE = 3
@@ -21,7 +21,7 @@ class Code(IntEnum):
     SKIP = 5
     """The plugin has nothing to do for this pod."""
     PENDING = 6
-    """Rejected, but the pod is to be tried again without a backoff."""
+    """Rejected; the pod is scheduled again without a backoff when an event requeues it."""
 
     @property
     def label(self) -> str:
@@ -65,18 +65,18 @@ class Status:
         return self.code.is_rejection
 
     def by(self, plugin: str) -> Status:
-        """The same status with its author's name, unless it has one."""
+        """The same status with the plugin's name, unless it has one."""
         return self if self.plugin else Status(self.code, self.reasons, plugin)
 
 
 SUCCESS = Status(Code.SUCCESS)
 SKIP = Status(Code.SKIP)
 SKIP_FOR_SIGNATURE = Status(Code.SKIP, ("idle",))
-"""SKIP for all pods of the template, not to be asked again before `Cluster.rules_version` changes."""
+"""SKIP for all pods with the same signature, until objects or (anti-)affinity terms change."""
 
 
 def unschedulable(*reasons: str) -> Status:
-    """Rejected for now; evicting pods may help."""
+    """Rejected; evicting pods may help."""
     return Status(Code.UNSCHEDULABLE, reasons)
 
 
@@ -86,5 +86,5 @@ def unresolvable(*reasons: str) -> Status:
 
 
 def failure(*reasons: str) -> Status:
-    """Something broke."""
+    """An error."""
     return Status(Code.ERROR, reasons)

@@ -1,4 +1,4 @@
-"""What VolumeBinding asks of whoever writes to the API server."""
+"""The interface through which VolumeBinding writes to the API server."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ class VolumePlan:
     """What has to be written before a pod can be bound: volumes first, then claims."""
 
     volumes: tuple[PersistentVolume, ...] = ()
-    """Each with a reference to the claim that gets it."""
+    """Each with a reference to its claim."""
     claims: tuple[PersistentVolumeClaim, ...] = ()
     """Each with the node where a volume is to be provisioned for it."""
 
     @property
     def items(self) -> tuple[PersistentVolume | PersistentVolumeClaim, ...]:
-        """All that is to be written, in order."""
+        """All objects to write, in order."""
         return *self.volumes, *self.claims
 
 
 class VolumeBinder(Protocol):
-    """Carries out plans."""
+    """Executes binding plans."""
 
     async def bind(self, pod: Pod, node_name: str, plan: VolumePlan, timeout_seconds: float) -> Status | None:
         """Writes the plan and waits until all claims of the pod are bound.
 
-        None when they are, else `failure(...)`. What was written stays written. The records hold only what
-        scheduling reads, so they are to be written as changes (claimRef and annotations), not as they are.
+        Returns None when they are, else `failure(...)`. There is no rollback. The records hold only what
+        scheduling reads, so they are written as changes (claimRef and annotations), not as whole objects.
         """
 
 
 @runtime_checkable
 class BindsVolumes(Protocol):
-    """A handle of a scheduler that can do so."""
+    """A handle of a scheduler that can bind volumes."""
 
     @property
     def volumes(self) -> VolumeBinder: ...

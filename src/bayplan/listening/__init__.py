@@ -3,7 +3,7 @@
 limits.py    how many connections, and how long they may take; plain values
 listener.py  `Listener`: from a socket to a connection, TLS included
 server.py    `BoundedServer`: aiohttp's server with these limits
-throttle.py  log lines that clients can cause, but not in any number
+throttle.py  rate-limited log lines for what clients cause
 bodies.py    the body of a request, read within its limits
 """
 

@@ -1,7 +1,7 @@
-"""The body of a request: limited in size and time, and awaited only from those who may send one.
+"""The body of a request: limited in size and time, and read only from clients that may send one.
 
-Call it after authentication: a client that sends `Expect: 100-continue` learns only here that its body is
-wanted, and nothing of a body is looked at before.
+Call it after authentication: the server requests the body of a client that sends `Expect: 100-continue` only
+here, and reads nothing of a body before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class BodyTooLargeError(Exception):
-    """The body is larger than the server takes."""
+    """The body is larger than the limit."""
 
 
 class BodyTimeoutError(Exception):
@@ -30,7 +30,7 @@ async def read_body(request: web.BaseRequest, *, max_bytes: int, seconds: float)
     """The whole body.
 
     Raises:
-        BodyTooLargeError, BodyTimeoutError, EncodedBodyError: it cannot be had.
+        BodyTooLargeError, BodyTimeoutError, EncodedBodyError: it cannot be read.
     """
     if request.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
         raise EncodedBodyError

@@ -1,4 +1,4 @@
-"""How much one client, or all of them, may ask of a server."""
+"""Limits for one client, and for all clients together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _SPARE_DESCRIPTORS: Final = 100
-"""File descriptors that are left for everything but clients' connections."""
+"""File descriptors reserved for everything other than client connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,23 +15,23 @@ class Limits:
     """The limits of one server. A TLS connection takes about 0.4 MB, most of it asyncio's read buffer."""
 
     connections: int = 500
-    """With one more, the connection that has been idle for longest is closed; where none is, the new one."""
+    """Above this, the connection that has been idle longest is closed; if none is idle, the new one."""
     handshakes: int = 100
-    """Connections that have not finished their TLS handshake; with one more, the oldest is closed."""
+    """Connections with an unfinished TLS handshake; above this, the oldest is closed."""
     handshake_seconds: float = 10.0
-    """For the first byte, and then for the handshake."""
+    """Timeout for the first byte, and then for the handshake."""
     idle_seconds: float = 90.0
-    """For the next request and its headers, as in kube-apiserver."""
+    """Timeout for the next request and its headers, as in kube-apiserver."""
     body_seconds: float = 60.0
-    """For a whole body."""
+    """Timeout for a whole body."""
     stall_seconds: float = 30.0
-    """A client that takes nothing of its answer for so long is disconnected."""
+    """A client that reads nothing of its response for this time is disconnected."""
     write_buffer_bytes: int = 64 * 1024
-    """What may wait for a client that reads slowly; whoever writes more waits."""
+    """Bytes that may be buffered for a slow client; writers wait above this."""
 
     @property
     def max_connections(self) -> int:
-        """`connections`, or what the limit of open files leaves for them."""
+        """`connections`, or fewer if the limit of open files requires it."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if files == resource.RLIM_INFINITY:
             return self.connections

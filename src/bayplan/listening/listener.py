@@ -1,8 +1,8 @@
-"""From a listening socket to connections of a server.
+"""From a listening socket to the connections of a server.
 
 asyncio's own servers start TLS as soon as a client has connected, which takes 0.3 MB for each, and wait a
-minute for the handshake. Here a connection takes nothing but a socket until its first byte has arrived, and
-only so many may be on their way to a finished handshake: of a crowd that never speaks, the oldest have to go.
+minute for the handshake. Here a connection takes only a socket until its first byte has arrived, and the
+number of connections without a finished handshake is limited: the oldest ones are closed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from bayplan.listening.server import BoundedServer
 from bayplan.listening.throttle import ThrottledLog
 
 PAUSE_SECONDS: Final = 1.0
-"""Without a free file descriptor nobody is let in for so long."""
+"""Without a free file descriptor no connection is accepted for this time."""
 
 _BACKLOG: Final = 128
 _MAX_ACCEPTED: Final = 32
-"""Connections that are taken at once; then others get their turn."""
+"""Connections that are accepted at once, before other tasks run."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _REQUEST_BYTES: Final = 64 * 1024
 _HANDSHAKE: Final = 0x16
@@ -45,7 +45,7 @@ class Listener:
         self._throttled = ThrottledLog(_log)
         self._sockets: list[socket.socket] = []
         self._arriving: dict[socket.socket, Callable[[], object]] = {}
-        """Connections that are not the server's yet, oldest first, with what drops them."""
+        """Connections that are not the server's yet, oldest first, with the function that closes them."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._resume: asyncio.TimerHandle | None = None
 
@@ -57,10 +57,10 @@ class Listener:
         reuse_address: bool | None = None,
         reuse_port: bool | None = None,
     ) -> int:
-        """Listens from now on; returns the port.
+        """Starts listening; returns the port.
 
         Raises:
-            OSError: the port cannot be listened at.
+            OSError: the port cannot be listened on.
         """
         loop = asyncio.get_running_loop()
         bound = await loop.create_server(
@@ -84,7 +84,7 @@ class Listener:
         return found
 
     async def close(self) -> None:
-        """Takes no more connections; those that the server has are its own."""
+        """Accepts no more connections; those of the server stay open."""
         if self._resume is not None:
             self._resume.cancel()
         loop = asyncio.get_running_loop()
@@ -148,7 +148,7 @@ class Listener:
         self._arriving[connection] = drop
 
     async def _hand_over(self, connection: socket.socket) -> None:
-        """Makes it a connection of the server, after the TLS handshake."""
+        """Passes it to the server, after the TLS handshake."""
         if self._tls is not None and not _is_tls(connection):
             return
         task = asyncio.current_task()
@@ -162,7 +162,7 @@ class Listener:
                 ssl_handshake_timeout=None if self._tls is None else self._limits.handshake_seconds,
             )
         except (OSError, TimeoutError) as error:
-            # Mostly an SSLError: the client does not trust us.
+            # Usually an SSLError: the client does not trust our certificate.
             _log.debug("a connection ended before its first request: %s", error)
             connection.close()
         except asyncio.CancelledError:
@@ -173,15 +173,15 @@ class Listener:
 
 
 def _is_tls(connection: socket.socket) -> bool:
-    """Whether the client begins a handshake; who does not is told so, and closed."""
+    """Whether the client begins a TLS handshake; otherwise it gets an error response and is closed."""
     try:
         first = connection.recv(1, socket.MSG_PEEK)
         if first and first[0] == _HANDSHAKE:
             return True
         if first.isalpha():
-            connection.recv(_REQUEST_BYTES)  # what is left unread would reset the connection, answer included
+            connection.recv(_REQUEST_BYTES)  # unread data would reset the connection and lose the response
             connection.send(_NOT_TLS)
     except OSError:
-        pass  # it is gone
+        pass  # the client has disconnected
     connection.close()
     return False

@@ -16,15 +16,15 @@ from bayplan.listening.throttle import ThrottledLog
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 LINGERING_SECONDS: Final = 2.0
-"""For what is left of a body that nobody wants, after the answer."""
+"""Timeout for the rest of an unwanted body, after the response."""
 _CROWD: Final = 64
-"""Connections whose end is worth giving memory back to the system."""
+"""Number of closed connections after which memory is returned to the system."""
 
 _log = logging.getLogger(__name__)
 
 
 class BoundedServer(web.Server):
-    """Calls `handle` for each request. Bodies are not decompressed: kube-apiserver reads none, either."""
+    """Calls `handle` for each request. Bodies are not decompressed: kube-apiserver does not do so, either."""
 
     def __init__(self, handle: Handler, limits: Limits, *, max_body_bytes: int) -> None:
         self.limits = limits
@@ -46,7 +46,7 @@ class BoundedServer(web.Server):
         return _Connection(self, self._loop, **self._kwargs)
 
     async def _handle_text(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Handles requests whose path is text. Other bytes could be neither shown nor logged."""
+        """Handles requests whose path is valid UTF-8. Other bytes could neither be displayed nor logged."""
         try:
             request.path.encode()
         except UnicodeEncodeError:
@@ -67,7 +67,7 @@ class BoundedServer(web.Server):
         self._most = max(self._most, count)
         if count <= self.limits.max_connections:
             return
-        # The oldest come first. Without an idle one the newest has to go: the others are being answered.
+        # The oldest come first. If none is idle, the newest is closed: the others are being served.
         self.throttled.warning("more than %d connections: closing one", count - 1)
         ours = [each for each in self._connections if isinstance(each, _Connection)]
         next((each for each in ours if each.is_idle), ours[-1]).abort()
@@ -90,7 +90,7 @@ class _Connection(web.RequestHandler):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a request."""
+        """Whether it is idle."""
         return not self._request_in_progress and not self._messages
 
     @property
@@ -99,7 +99,7 @@ class _Connection(web.RequestHandler):
         return self.transport is None or self.transport.is_closing()
 
     def abort(self) -> None:
-        """Ends it at once: no answer is completed, and nobody waits for the client."""
+        """Closes it immediately, without completing responses."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -133,10 +133,10 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers what is not HTTP. Its text is in no log: it may contain a token.
+        """Responds to what is not HTTP. Its text is not logged: it may contain a token.
 
-        A client that has gone away gets no answer, and is no error: aiohttp would log a traceback each time
-        that happens while an answer is written.
+        A client that has disconnected gets no response, and this is not an error: aiohttp would log a
+        traceback each time that happens while a response is written.
         """
         if isinstance(exc, ConnectionError) and self._is_gone:
             raise exc  # ends the connection; nothing is logged
@@ -154,7 +154,7 @@ def _bad_request(status: int) -> web.Response:
 
 
 def _release_memory() -> None:
-    """Returns the memory of a crowd of connections to the system; the C library keeps it otherwise."""
+    """Returns memory to the system after many connections; the C library keeps it otherwise."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""Log lines that clients cause: useful as one line, a flood as one for each request."""
+"""Rate-limited log lines for what clients cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ QUIET_SECONDS: Final = 10.0
 
 
 class ThrottledLog:
-    """Logs a message at once, and the same again only after a while, with how many were left out."""
+    """Logs a message at once, and the same again only after an interval, with the number of suppressed
+    lines."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -20,7 +21,7 @@ class ThrottledLog:
         self._left_out: dict[str, int] = {}
 
     def warning(self, message: str, *args: object) -> None:
-        """`message` tells kinds of lines apart; `args` are what differs among lines of a kind."""
+        """`message` identifies the kind of line; `args` are what differs among lines of a kind."""
         now = self._clock()
         if now < self._quiet_until.get(message, 0.0):
             self._left_out[message] = self._left_out.get(message, 0) + 1

@@ -1,4 +1,4 @@
-"""What the API server says when it refuses, word for word: people and scripts know these texts."""
+"""The API server's errors, word for word: people and scripts know these texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def changed_since(kind: type[Object], name: str) -> ConflictError:
 
 
 def another_uid(kind: type[Object], stored: Object, uid: str) -> ConflictError:
-    """The request meant an object of the same name that has been deleted since."""
+    """The request refers to an object of the same name that has been deleted since."""
     resource = resource_name(kind)
     return ConflictError(
         f'Operation cannot be fulfilled on {resource} "{stored.name}": StorageError: invalid object, '
@@ -53,7 +53,7 @@ def another_uid(kind: type[Object], stored: Object, uid: str) -> ConflictError:
 
 
 def patched_uid(stored: Pod, uid: str) -> APIError:
-    """A patch meant a pod of the same name that has been deleted since."""
+    """A patch refers to a pod of the same name that has been deleted since."""
     problem = f'metadata.uid: Invalid value: "{uid}": field is immutable'
     return APIError(f'Pod "{stored.name}" is invalid: {problem}', code=422)
 
@@ -65,7 +65,7 @@ def moved(pod: Pod) -> APIError:
 
 
 def binding_refusal(pod: Pod, uid: str) -> ConflictError | None:
-    """Why a pod cannot be bound; None where it can."""
+    """The error if a pod cannot be bound; None if it can."""
     meta, spec = pod.metadata, pod.spec
     if uid and uid != meta.uid:
         return another_uid(Pod, pod, uid)

@@ -1,4 +1,4 @@
-"""The cluster in this process: a store of API objects, as the scheduler sees it."""
+"""`ClusterAPI` on a store of API objects in this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MemoryCluster", "MemoryStore"]
 
 
 class MemoryCluster(ClusterAPI):
-    """A store as the scheduler sees it. No request waits: awaiting one never gives way to another task."""
+    """A store as `ClusterAPI`. No request waits: awaiting one never switches to another task."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store

@@ -1,11 +1,10 @@
-"""What happened lately to the objects of one kind, and those who watch it.
+"""The recent changes of the objects of one kind, and their watchers.
 
-A watcher is a cursor into the history and nothing more: it costs no memory, however slow it is, and an event
-is stored once for all of them. The history is a ring: it forgets its older half when it is full. Who still
-wanted that is told so (410) and has to list again, as with a real API server.
+A watcher is only a cursor into the history: it costs no memory, however slow it is, and an event is stored
+once for all of them. The history is a ring: it drops its older half when it is full. A watcher that still
+needed that gets a 410 and has to list again, as with a real API server.
 
-A watcher that wakes up gets all that happened since: the price of a task switch is paid for each batch, not
-for each event.
+A watcher that is resumed gets everything since then: a task switch is paid for per batch, not per event.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from bayplan.memory_api import api_errors
 
 
 class Versioned(Protocol):
-    """Something that happened at a resourceVersion."""
+    """Something with a resourceVersion."""
 
     @property
     def resource_version(self) -> str: ...
@@ -33,7 +32,7 @@ class History(Generic[EventT]):
     """The events of one kind, oldest first, in the order of their resourceVersions."""
 
     compacted: int
-    """What happened up to this resourceVersion may be forgotten."""
+    """Events up to this resourceVersion may be dropped."""
 
     def __init__(
         self,
@@ -68,26 +67,26 @@ class History(Generic[EventT]):
         return self._events[-1] if self._events else None
 
     def before_last(self, count: int) -> EventT | None:
-        """The event that `count` others have followed; None where it is forgotten."""
+        """The event that `count` others have followed; None if it was dropped."""
         return self._events[-1 - count] if len(self._events) > count else None
 
     def compact(self, version: int) -> None:
-        """Forgets everything; `version` is the current resourceVersion."""
+        """Drops everything; `version` is the current resourceVersion."""
         self._forget(len(self._events))
         self.compacted = version
 
     def position_after(self, version: int) -> int:
-        """The cursor of one who knows everything up to a resourceVersion.
+        """The cursor of a watcher that has everything up to a resourceVersion.
 
         Raises:
-            GoneError: what followed has been forgotten.
+            GoneError: later events have been dropped.
         """
         if version < self.compacted:
             raise api_errors.too_old(str(version), self.compacted)
         return self._forgotten + bisect_right(self._events, version, key=_version_of)
 
     def read(self, cursor: int) -> Sequence[EventT] | None:
-        """All events from the cursor on; None where some of them have been forgotten."""
+        """All events from the cursor on; None if some of them have been dropped."""
         index = cursor - self._forgotten
         return self._events[index:] if index >= 0 else None
 
@@ -108,7 +107,7 @@ class History(Generic[EventT]):
                 future.set_result(None)
 
     def _forget_bytes(self) -> None:
-        """Forgets what is beyond the younger `max_bytes`; the latest event stays."""
+        """Drops all but the latest `max_bytes`; the latest event stays."""
         left, count = self._bytes, 0
         for event in self._events[:-1]:
             if left <= self._max_bytes:
@@ -130,7 +129,7 @@ def _version_of(event: Versioned) -> int:
 
 
 class Watch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):
-    """One watcher's way through a history. It never ends by itself."""
+    """One watcher's position in a history. It never ends by itself."""
 
     def __init__(
         self, history: History[WatchEvent[ObjectT]], resource_version: str, position: Callable[[str], int]
@@ -157,7 +156,7 @@ class Watch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):
         return batch
 
     def _start(self) -> int:
-        """Nothing is refused before somebody asks, as with a server that has to be asked over a network."""
+        """Errors are raised on the first read, as with a server that is reached over a network."""
         self._over = True
         cursor = self._position(self._version)
         self._over = False

@@ -1,7 +1,7 @@
-"""Who finishes the deletion of a pod that runs.
+"""Completes the deletion of running pods.
 
-The API server only marks such a pod; it is gone when the kubelet of its node has stopped it. A store without
-a kubelet deletes at once.
+The API server only marks such a pod; it is deleted when the kubelet of its node has stopped it. A store
+without a kubelet deletes at once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 
 class Kubelet(Protocol):
-    """Told of each pod that begins to terminate. It has to call `store.delete(…, grace_period_seconds=0)`."""
+    """Called with each pod that begins to terminate. It has to call `store.delete(…,
+    grace_period_seconds=0)`."""
 
     def __call__(self, store: MemoryStore, pod: Pod, grace_period_seconds: int, /) -> None: ...
 
 
 def end_after_grace_period(store: MemoryStore, pod: Pod, grace_period_seconds: int) -> None:
-    """A kubelet whose pods use up their whole grace period, by the clock of the running loop."""
+    """A kubelet whose pods use their whole grace period, by the clock of the running loop."""
 
     def end() -> None:
-        # Somebody may have been faster, and a new pod may have the name by now.
+        # The pod may be deleted already, and a new pod may have its name.
         with suppress(NotFoundError, ConflictError):
             store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid)
 

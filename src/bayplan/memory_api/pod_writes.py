@@ -1,6 +1,6 @@
-"""How a pod looks after the API server has written to it. Pure: pod and time in, pod out.
+"""A pod after a write of the API server, as pure functions: pod and time in, pod out.
 
-The store gives the results their resourceVersion.
+The store sets the resourceVersion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates
 
 
 def initial_status(pod: Pod, now: datetime) -> PodStatus:
-    """The status of a new pod: as given, pending if it does not say, and with the condition of its gates."""
+    """The status of a new pod: as given, pending by default, and with the condition of its gates."""
     status = pod.status
     if not status.phase:
         status = replace(status, phase=PENDING)
@@ -41,14 +41,14 @@ def initial_status(pod: Pod, now: datetime) -> PodStatus:
 
 
 def bound_status(status: PodStatus, now: datetime) -> PodStatus:
-    """The status of a pod that has just been bound: scheduled, and nominated no more."""
+    """The status of a newly bound pod: scheduled, and no longer nominated."""
     condition = Condition(type=POD_SCHEDULED, status="True", last_transition_time=now)
     conditions = merge_condition(status.conditions, condition, now) if status.conditions else (condition,)
     return replace(status, conditions=conditions, nominated_node_name="")
 
 
 def patched_status(status: PodStatus, patch: PodStatusPatch, now: datetime) -> PodStatus:
-    """The status with the patch applied; the very same object where that changes nothing."""
+    """The status with the patch applied; the same object if nothing changes."""
     conditions, nominated = status.conditions, status.nominated_node_name
     if patch.condition is not None:
         conditions = merge_condition(conditions, patch.condition, now)
@@ -72,10 +72,10 @@ def patched_status(status: PodStatus, patch: PodStatusPatch, now: datetime) -> P
 def merge_condition(
     conditions: tuple[Condition, ...], condition: Condition, now: datetime
 ) -> tuple[Condition, ...]:
-    """The conditions with one of them replaced or added; the very same tuple where nothing is new.
+    """The conditions with one of them replaced or added; the same tuple if nothing changes.
 
-    The time of the last transition moves only when the condition's status does. A new observedGeneration
-    alone is no news.
+    The time of the last transition changes only with the condition's status. A new observedGeneration alone
+    is no change.
     """
     for index, known in enumerate(conditions):
         if known.type != condition.type:
@@ -95,7 +95,7 @@ def merge_condition(
 
 
 def grace_period(pod: Pod, asked: int | None) -> int:
-    """Seconds that a pod is given to end. One that never started, or has ended, needs none."""
+    """The grace period of a pod in seconds; 0 if it never started, or has ended."""
     if not pod.spec.node_name or pod.is_finished:
         return 0
     period = pod.spec.termination_grace_period_seconds if asked is None else asked

@@ -1,14 +1,13 @@
-"""API objects in memory, with everything a scheduler needs of an API server, in its own process.
+"""API objects in memory, with everything that a scheduler needs of an API server.
 
-`MemoryStore` keeps the objects and says what happened to them. It is plain synchronous code without a loop:
-replays, benchmarks and tests drive it directly. `memory.py` shows the same store to the scheduler.
+`MemoryStore` keeps the objects and their history. It is plain synchronous code without a loop: replays,
+benchmarks and tests call it directly. `cluster.py` gives the scheduler access to it.
 
-Objects are taken as they are: defaults and admission (`bayplan.api`) are the caller's business, and an update
-replaces the status too, except that of ResourceClaims. What makes it an API server is kept exactly: one
-counter for all resourceVersions, conflicts, uids, finalizers, graceful deletion, the rules of binding, the
-order of events.
+Objects are stored unchanged: the caller applies defaults and admission (`bayplan.api`), and an update
+replaces the status too, except that of ResourceClaims. The rest is as in an API server: one counter for all
+resourceVersions, conflicts, uids, finalizers, graceful deletion, the rules of binding, the order of events.
 
-Neighbours: `history.py` for watches, `pod_writes.py` for what a write makes of a pod, `api_errors.py` for the
+See also `history.py` for watches, `pod_writes.py` for the effects of writes on pods, `api_errors.py` for the
 texts.
 """
 
@@ -35,15 +34,15 @@ from bayplan.memory_api.kubelet import Kubelet
 from bayplan.memory_api.pod_writes import RUNNING, bound_status, grace_period, initial_status, patched_status
 
 DEFAULT_HISTORY: Final = 50_000
-"""Events that are remembered for each kind, at least: more than any driver makes before watchers wake up."""
+"""The minimum number of events kept for each kind: more than any driver makes before watchers run."""
 
 _COUNTS_GENERATIONS: Final = frozenset(
     (Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet)
 )
-"""The kinds of which the API server counts the changes of the spec."""
+"""The kinds with a generation: the API server counts the changes of their spec."""
 
 _NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""What names are generated from: no vowels, and nothing that looks like something else."""
+"""The characters of generated names: no vowels, and no similar-looking ones."""
 
 _ADDED: Final = Change.ADDED
 _MODIFIED: Final = Change.MODIFIED
@@ -51,7 +50,7 @@ _DELETED: Final = Change.DELETED
 
 
 class _Table(Generic[ObjectT]):
-    """The objects of one kind by (namespace, name), and what happened to them."""
+    """The objects of one kind by (namespace, name), and their history."""
 
     __slots__ = ("history", "kind", "objects")
 
@@ -70,9 +69,9 @@ class _Table(Generic[ObjectT]):
 class MemoryStore:
     """All objects of a cluster.
 
-    Time is wall time in seconds since the epoch, from `clock`; what is stored has whole seconds, as on the
-    wire. Uids come from a counter and the seed: the same writes give the same objects. With a `kubelet`, pods
-    that run are deleted gracefully; without, everything is gone at once.
+    Time is wall time in seconds since the epoch, from `clock`; stored times have whole seconds, as on the
+    wire. Uids are generated from a counter and the seed: the same writes give the same objects. With a
+    `kubelet`, running pods are deleted gracefully; without, at once.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class MemoryStore:
         return Watch(history, resource_version, position)
 
     def send_bookmarks(self) -> None:
-        """Tells all watchers how far they are, of kinds to which nothing happens too."""
+        """Sends a bookmark to all watchers, of kinds without changes too."""
         version = self.resource_version
         for table in self._tables.values():
             last = table.history.last
@@ -148,7 +147,7 @@ class MemoryStore:
                 table.history.append(WatchEvent(Change.BOOKMARK, None, version))
 
     def compact(self) -> None:
-        """Forgets all history: who watches has what is there, everyone else must list."""
+        """Drops all history: watchers that are up to date continue, everyone else must list."""
         self._compacted = self._version
         for table in self._tables.values():
             table.history.compact(self._version)
@@ -186,9 +185,9 @@ class MemoryStore:
         return item
 
     def update(self, item: ObjectT) -> ObjectT:
-        """Replaces an object, status included, and returns it as stored. Nothing new is no write.
+        """Replaces an object, status included, and returns it as stored. Without a change nothing is written.
 
-        An item without a resourceVersion replaces whatever is there.
+        An item without a resourceVersion replaces any version.
         """
         kind = type(item)
         table = self._table(kind)
@@ -246,7 +245,7 @@ class MemoryStore:
         grace_period_seconds: int | None = None,
         uid: str = "",
     ) -> None:
-        """Removes an object; a pod that runs is only marked, if there is a kubelet to finish it."""
+        """Deletes an object; a running pod is only marked, if there is a kubelet to finish it."""
         table = self._table(kind)
         old = table.find(name, namespace)
         if uid and uid != old.metadata.uid:
@@ -281,20 +280,20 @@ class MemoryStore:
         return self._replace(self._pods, pod, bound)
 
     def patch_pod_status(self, name: str, namespace: str, patch: PodStatusPatch, *, uid: str = "") -> Pod:
-        """Changes a pod's condition or nomination. Nothing new is no write."""
+        """Changes a pod's condition or nomination. Without a change nothing is written."""
         pod = self._pods.find(name, namespace)
         if uid and uid != pod.uid:
             raise api_errors.patched_uid(pod, uid)
         return self._set_status(pod, patched_status(pod.status, patch, self.now()))
 
     def set_pod_running(self, name: str, namespace: str, start_time: datetime | None = None) -> Pod:
-        """What a kubelet says when it has started a pod."""
+        """What a kubelet writes when it has started a pod."""
         pod = self._pods.find(name, namespace)
         start_time = start_time or self.now()
         return self._set_status(pod, replace(pod.status, phase=RUNNING, start_time=start_time))
 
     def set_pod_phase(self, name: str, namespace: str, phase: str) -> Pod:
-        """What a kubelet says when a pod has ended: Succeeded or Failed."""
+        """What a kubelet writes when a pod has ended: Succeeded or Failed."""
         pod = self._pods.find(name, namespace)
         return self._set_status(pod, replace(pod.status, phase=phase))
 
@@ -314,7 +313,7 @@ class MemoryStore:
         kubelet(self, self._replace(self._pods, pod, replace(pod, metadata=meta)), period)
 
     def _replace(self, table: _Table[ObjectT], old: ObjectT, new: ObjectT) -> ObjectT:
-        """Stores a new version of an object, and tells those who watch what it looks like to them."""
+        """Stores a new version of an object, and adds the event that watchers see."""
         version = self._next_version()
         meta = new.metadata
         new = replace(new, metadata=replace(meta, resource_version=version))
@@ -347,5 +346,5 @@ class MemoryStore:
 
 
 def is_hidden(item: Object) -> bool:
-    """Whether schedulers are not shown the object: pods that have finished."""
+    """Whether schedulers do not see the object: finished pods."""
     return isinstance(item, Pod) and item.status.phase in ("Succeeded", "Failed")

@@ -1,7 +1,7 @@
-"""Arguments into values of flags, by the rules of Go's pflag, and the text that explains them.
+"""Parses arguments into values of flags, by the rules of Go's pflag, and formats the usage text.
 
-`--name value`, `--name=value`, `-v 2`, `-v=2`, `-v2`; a flag that is true or false takes its value only after
-`=`; `_` is as good as `-`; `--` ends the flags. There are no positional arguments.
+`--name value`, `--name=value`, `-v 2`, `-v=2`, `-v2`; a boolean flag takes its value only after `=`; `_` is
+equivalent to `-`; `--` ends the flags. There are no positional arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bayplan.operating.flags import FLAGS, GROUPS, LETTERS, Flag
 from bayplan.plugin_args.duration import Duration
 
 KUBERNETES: Final = "v1.36.4"
-"""The version whose scheduler this is."""
+"""The Kubernetes version of this scheduler."""
 HELP_COLUMN: Final = 34
 ABOUT: Final = (
     "Schedules the pods of a Kubernetes cluster, in place of kube-scheduler or beside it, until it is told "
@@ -32,12 +32,12 @@ class FlagError(BayplanError):
 
 
 class ArgumentError(BayplanError):
-    """An argument that is no flag."""
+    """An argument that is not a flag."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlagValues:
-    """The value of every flag, and which of them were given."""
+    """The value of every flag, and which of them were set."""
 
     values: Mapping[str, Any]
     given: frozenset[str] = field(default=frozenset())
@@ -51,11 +51,11 @@ class FlagValues:
 
 
 def parse(arguments: Sequence[str], program: str) -> FlagValues:
-    """What the arguments say.
+    """Parses the arguments.
 
     Raises:
-        FlagError: a flag is unknown, or its value cannot be read.
-        ArgumentError: there are others besides flags.
+        FlagError: a flag is unknown, or its value is invalid.
+        ArgumentError: there are arguments that are not flags.
     """
     values: dict[str, Any] = {flag.name: flag.default for flag in FLAGS.values()}
     given: set[str] = set()
@@ -77,7 +77,7 @@ def parse(arguments: Sequence[str], program: str) -> FlagValues:
 
 
 def _flags(arguments: Sequence[str], others: list[str]) -> Iterator[tuple[Flag, str]]:
-    """Every flag with its text, as it stands; what is none goes to `others`."""
+    """Every flag with its unparsed text; other arguments are added to `others`."""
     rest = iter(arguments)
     for argument in rest:
         if argument == "--":
@@ -153,7 +153,7 @@ def version_text(asked: str) -> str:
 
 
 def usage(program: str, width: int = 100) -> str:
-    """The help: what the command does, and every flag with its default."""
+    """The usage text: what the command does, and every flag with its default."""
     lines = [f"Usage: {program} [flags]", "", *textwrap.wrap(ABOUT, width)]
     for title, flags in GROUPS.items():
         lines += ["", f"{title}:"]
@@ -178,7 +178,7 @@ def _described(flag: Flag, width: int) -> Iterator[str]:
 
 
 def default_shown(flag: Flag) -> str:
-    """How the help shows a default; nothing where it is empty."""
+    """The default as the usage text shows it; empty if it is empty."""
     match flag.default:
         case "" | () | False | "false":
             return ""

@@ -1,8 +1,7 @@
-"""SIGUSR2: does the scheduler believe what the API server says, and what does it believe?
+"""SIGUSR2: compares the scheduler's cache with the API server and logs its contents.
 
-For somebody who suspects that the two have drifted apart. Nodes and bound pods are compared with the copies
-that informers keep; then what counts on every node, and who waits, is written to the log. It takes a moment,
-in which nothing is scheduled.
+For suspected inconsistencies. Nodes and bound pods are compared with the informers' copies; then the usage of
+every node and the pending pods are logged. Nothing is scheduled meanwhile.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.snapshot.nodes import CPU, MEMORY
 
 MAX_NAMED: Final = 100
-"""Waiting pods that are named."""
+"""The number of pending pods that are listed."""
 
 _log = logging.getLogger(__name__)
 
 
 def tell_all(scheduler: Scheduler) -> None:
-    """Logs where cache and API server disagree, and what the cache holds."""
+    """Logs the differences between cache and API server, and the contents of the cache."""
     mismatches = {"nodes": _node_mismatch(scheduler), "pods": _pod_mismatch(scheduler)}
     for what, (missed, redundant) in mismatches.items():
         if missed or redundant:
@@ -42,7 +41,7 @@ def _sizes(scheduler: Scheduler) -> dict[str, int]:
 
 
 def _node_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
-    """Nodes that the cache lacks, and nodes that only it has."""
+    """Nodes that are missing from the cache, and nodes that only the cache has."""
     known = {
         item.name for informer in scheduler.informers if informer.kind is Node for item in informer.all()
     }
@@ -52,9 +51,9 @@ def _node_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
 
 
 def _pod_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
-    """Pods with a node that the cache lacks or has elsewhere, and pods that only it has.
+    """Pods with a node that the cache lacks or has on another node, and pods that only the cache has.
 
-    What is assumed is not there yet, and no mistake.
+    Assumed pods are not confirmed yet, and no difference.
     """
     cache, cluster = scheduler.context.cache, scheduler.context.cluster
     known = {pod.uid: pod for pod in scheduler.pods.all() if pod.spec.node_name}

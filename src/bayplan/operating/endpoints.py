@@ -1,7 +1,7 @@
-"""What a scheduler shows over HTTPS, made from its flags: probes, metrics, configuration.
+"""What a scheduler serves over HTTPS, created from its flags: probes, metrics, configuration.
 
-`bayplan.serving` does the serving and knows no scheduler; here it is told where to listen, whom to ask about
-those who come, and what there is to see.
+`bayplan.serving` serves without depending on the scheduler; this module passes it the addresses, the clients
+for authentication and authorization, and the contents.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from bayplan.serving import (
 )
 
 REVIEW_SECONDS: Final = 10.0
-"""For the API server to say who somebody is, or what they may."""
+"""The client of TokenReviews and SubjectAccessReviews."""
 REVIEW_QPS: Final = 50.0
 REVIEW_BURST: Final = 100
 
@@ -53,20 +53,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a process has to show. All functions are asked anew for each answer."""
+    """What a process provides. All functions are called for each response."""
 
     metrics: SchedulerMetrics
     pods: Callable[[], Sequence[Pod]]
-    """All pods, for their resources; none while another process leads."""
+    """All pods, for their resources; empty while another process leads."""
     synced: Callable[[], bool]
-    """Whether everything is known."""
+    """Whether all informers have synced."""
     stopping: Callable[[], bool]
     election_problem: Callable[[], str | None] | None
-    """What is wrong with our leading; None where there is no election."""
+    """What is wrong with the leader election; None without an election."""
 
 
 class Endpoints:
-    """The server of a process, from the beginning of the block to its end; nothing with `--secure-port=0`."""
+    """Serves until the end of the block; nothing with `--secure-port=0`."""
 
     def __init__(self, settings: Settings, shown: Shown) -> None:
         self._settings = settings
@@ -98,7 +98,7 @@ class Endpoints:
             await connections.close()
 
     def routes(self) -> Routes:
-        """What there is to see, and which checks there are."""
+        """The contents and the health checks."""
         settings, shown = self._settings, self._shown
         config = settings.completed()
         disabled = settings.flags["disabled-metrics"]
@@ -135,7 +135,7 @@ class Endpoints:
         )
 
     def _reviewer(self, what: str, kubeconfig: str) -> Requests | None:
-        """A client for reviews, as the kubeconfig or the pod we are; None where there is neither."""
+        """A client for reviews, from the kubeconfig or the pod's service account; None without either."""
         access: Access
         try:
             access = load_access(kubeconfig) if kubeconfig else in_cluster_access()
@@ -157,7 +157,7 @@ def log_no_reviews(what: str, consequence: str) -> None:
 
 
 def serving_settings(flags: FlagValues) -> ServingSettings:
-    """Raises ConfigError where certificates are named by halves."""
+    """Raises ConfigError if only one half of a certificate pair is given."""
     if bool(flags["tls-cert-file"]) != bool(flags["tls-private-key-file"]):
         raise ConfigError(
             "missing filename for serving cert: --tls-cert-file and --tls-private-key-file belong together"
@@ -213,7 +213,7 @@ def authorization_settings(flags: FlagValues) -> AuthorizationSettings:
 
 
 def describe_process(metrics: SchedulerMetrics, gates: frozenset[str]) -> None:
-    """What was built, which version it is the scheduler of, and which gates are on."""
+    """Build information, the Kubernetes version, and the enabled feature gates."""
     families, minor = metrics.families, MINOR.partition(".")[2]
     machine = f"{platform.system().lower()}/{platform.machine()}"
     built = ("1", minor, KUBERNETES, f"bayplan-{__version__}", "", "", "", "python", machine)
@@ -225,7 +225,7 @@ def describe_process(metrics: SchedulerMetrics, gates: frozenset[str]) -> None:
 
 
 def without(exposition: bytes, names: Sequence[str]) -> bytes:
-    """The metrics, but for these families."""
+    """All metrics except these families."""
     if not names:
         return exposition
     gone = {name.encode() for name in names}

@@ -1,6 +1,6 @@
-"""Kinds of flags: how a text becomes a value, and what is said where it does not.
+"""Types of flags: how a text is parsed, and the error if it is invalid.
 
-The words are those of Go's libraries, which kube-scheduler's users know and their tools may look for.
+The error texts are those of Go's libraries, which users of kube-scheduler and their tools know.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class FlagKind:
-    """What values a flag takes.
+    """The values that a flag takes.
 
     Args:
-        metavar: what stands for the value in the help.
-        parse: the value of a text; a ValueError says what is wrong with it.
-        bare: what the flag stands for without a value; None where it needs one.
-        many: the flag may be given several times, and its values (tuples) are put together.
+        metavar: the placeholder for the value in the usage text.
+        parse: parses a text; raises ValueError with the reason if it is invalid.
+        bare: the value of the flag without a value; None if it requires one.
+        many: the flag may be repeated, and its values (tuples) are concatenated.
     """
 
     metavar: str
@@ -113,7 +113,7 @@ def _integers(text: str) -> tuple[int, ...]:
 
 
 def _certificate_pair(text: str) -> tuple[str, ...]:
-    """`cert,key` or `cert,key:name,name`, as it stands."""
+    """`cert,key` or `cert,key:name,name`, unparsed."""
     certificate, _, key = text.partition(":")[0].partition(",")
     if not (certificate and key) or "," in key:
         raise ValueError("expected comma separated certificate and key file paths")
@@ -131,10 +131,10 @@ ADDRESS: Final = FlagKind("ip", _address)
 TEXTS: Final = FlagKind("strings", _texts, many=True)
 """Separated by commas."""
 EACH: Final = FlagKind("string", lambda text: (text,), many=True)
-"""As it stands, commas included."""
+"""Unparsed, commas included."""
 INTEGERS: Final = FlagKind("ints", _integers, many=True)
 CERTIFICATE_PAIRS: Final = FlagKind("cert,key[:name,...]", _certificate_pair, many=True)
 GATES: Final = FlagKind("A=true,B=false", lambda text: (text,), many=True, brackets=False)
 MODULE_LEVELS: Final = FlagKind("pattern=N,...", _module_levels, many=True, brackets=False)
 VERSION: Final = FlagKind("", str, bare="true")
-"""true, raw, or a version to be called."""
+"""true, raw, or a version to report."""

@@ -1,8 +1,7 @@
-"""All flags of `bayplan run`, in the groups in which the help shows them.
+"""All flags of `bayplan run`, in the groups of the usage text.
 
-They are kube-scheduler's, so that a command line that starts it starts bayplan; `--plugin` is our own. What a
-flag cannot change here it says itself ("no effect"): a process in Python has no HTTP/2 and no locks to
-profile.
+They are kube-scheduler's, so that its command lines start bayplan, too; `--plugin` is our own. A flag without
+an effect says so in its text ("no effect"): a process in Python has no HTTP/2 and no locks to profile.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Logs in the two forms of Kubernetes: klog's lines, and JSON.
+"""Logs in the two formats of Kubernetes: klog's lines, and JSON.
 
     I1116 01:54:49.123456    4711 process.py:52] "Starting the scheduler" version="v1.36.4"
     {"ts":1794794089123.456,"caller":"operating/process.py:52","msg":"Starting the scheduler","v":0,…}
 
-`-v` is a scale from 0 to 10 and Python's levels another; the two meet at INFO, which is verbosity 0. Each
-step of verbosity is one level below: code that logs at `INFO - 2` is heard from `-v=2` on (`verbosity(2)`).
-DEBUG is what people mean by debugging, so it is heard from `-v=4` on.
+`-v` is a scale from 0 to 10 and Python's levels another; INFO is verbosity 0. Each step of verbosity is one
+level lower: code that logs at `INFO - 2` is logged from `-v=2` on (`verbosity(2)`). DEBUG is logged from
+`-v=4` on.
 
-Facts travel beside a message, never inside it, where somebody may want to search for them: `log(…, pod=…)`.
-Nothing here hides secrets: nobody may log any.
+Facts are passed beside a message, not inside it, so that they can be searched: `log(…, pod=…)`. This module
+does not hide secrets: they must not be logged.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ _LETTERS: Final = ((logging.ERROR, "E"), (logging.WARNING, "W"))
 
 
 def verbosity(v: int) -> int:
-    """The level of messages that are told from `-v=N` on."""
+    """The level of messages that are logged from `-v=N` on."""
     return logging.INFO - v
 
 
 def verbosity_of(level: int) -> int:
-    """From which `-v` on a record of this level is told."""
+    """The verbosity from which a record of this level is logged."""
     if level >= logging.INFO:
         return 0
     return DEBUG_VERBOSITY if level == logging.DEBUG else logging.INFO - level
 
 
 def log(logger: logging.Logger, level: int, message: str, **facts: object) -> None:
-    """A message with facts beside it. `err` is what went wrong."""
+    """Logs a message with facts. `err` is the error."""
     if logger.isEnabledFor(level):
         logger.log(level, "%s", message, extra={_FIELDS: facts}, stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What the flags say about logs."""
+    """The flags about logs."""
 
     form: str = TEXT
     verbosity: int = 0
@@ -62,7 +62,7 @@ class LogSettings:
     """`pattern=N`, each for the files whose name it matches."""
 
     def check(self) -> None:
-        """Raise ConfigError, in kube-scheduler's words, unless this makes sense."""
+        """Raises ConfigError, in kube-scheduler's words, if this is invalid."""
         if self.form not in (TEXT, JSON):
             raise ConfigError(f'format: Invalid value: "{self.form}": Unsupported log format')
         if self.modules and self.form != TEXT:
@@ -70,7 +70,7 @@ class LogSettings:
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Has all of Python's logging written in the chosen form, to standard error unless told otherwise."""
+    """Configures Python's logging for the chosen format, on standard error unless set otherwise."""
     settings.check()
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JSONFormatter() if settings.form == JSON else KlogFormatter())
@@ -83,7 +83,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def change_verbosity(v: int) -> None:
-    """What is told from now on; what was said about single files stands."""
+    """Sets the verbosity; settings for single files stay."""
     root = logging.getLogger()
     for handler in root.handlers:
         for rule in handler.filters:
@@ -93,7 +93,7 @@ def change_verbosity(v: int) -> None:
 
 
 class Verbosity(logging.Filter):
-    """Lets through what `-v` and `--vmodule` ask for."""
+    """Passes the records that `-v` and `--vmodule` select."""
 
     def __init__(self, everywhere: int, rules: Sequence[tuple[str, int]] = ()) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Verbosity(logging.Filter):
 
 
 class KlogFormatter(logging.Formatter):
-    """One line a message; its facts follow as key="value". A traceback follows on lines of its own."""
+    """One line per message, followed by its facts as key="value". A traceback follows on separate lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         letter = next((letter for level, letter in _LETTERS if record.levelno >= level), "I")
@@ -125,7 +125,7 @@ class KlogFormatter(logging.Formatter):
 
 
 class JSONFormatter(logging.Formatter):
-    """One object a line: ts (milliseconds), caller, msg, v or err, and the facts."""
+    """One object per line: ts (milliseconds), caller, msg, v or err, and the facts."""
 
     def format(self, record: logging.LogRecord) -> str:
         path = PurePath(record.pathname)
@@ -159,7 +159,7 @@ def _shown(value: object) -> str:
         case int() | float():
             return str(value)
         case str() if "\n" in value:
-            # As klog does: several lines stay readable.
+            # As klog does, so that several lines stay readable.
             return "<\n\t" + value.rstrip("\n").replace("\n", "\n\t") + "\n >"
         case list() | dict():
             return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

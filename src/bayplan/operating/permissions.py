@@ -1,7 +1,7 @@
-"""Everything a scheduler asks of the API server, in one place: what its roles must allow, and no more.
+"""All requests of a scheduler to the API server: what its roles must allow, and no more.
 
-The manifests in `deploy/` grant exactly this (a test compares them, both ways), and what a scheduler really
-asks for is held against it in tests. Kinds that a plugin of one's own wants to see come on top.
+The manifests in `deploy/` grant exactly this (a test compares them in both directions), and tests compare the
+actual requests of a scheduler with it. Kinds that your own plugins watch are added.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from bayplan.api.meta import Object
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """One verb on one resource, as RBAC has it. Without a namespace it is for the whole cluster."""
+    """One verb on one resource, as in RBAC. Without a namespace it is cluster-wide."""
 
     group: str
     resource: str
     verb: str
     namespace: str = ""
     name: str = ""
-    """The only object it is about; empty for all."""
+    """The name of the only object; empty for all."""
 
 
 def scheduling_permissions() -> frozenset[Permission]:
-    """For scheduling itself: what is watched, and what is written."""
+    """For scheduling: what is watched, and what is written."""
     found = {
-        # Where a binding got no answer the pod is read back.
+        # A pod is read back if its binding got no response.
         Permission("", "pods", "get"),
         # Preemption.
         Permission("", "pods", "delete"),
         Permission("", "pods/binding", "create"),
         Permission("", "pods/status", "patch"),
-        # A volume gets its claim, a claim its node.
+        # A volume is written with its claim, a claim with its node.
         Permission("", "persistentvolumes", "patch"),
         Permission("", "persistentvolumeclaims", "patch"),
-        # Events, and their series. In the old form where there is no other, and about leases.
+        # Events, and their series; in the old API version where there is no other, and for leases.
         Permission("events.k8s.io", "events", "create"),
         Permission("events.k8s.io", "events", "patch"),
         Permission("", "events", "create"),
@@ -48,13 +48,13 @@ def scheduling_permissions() -> frozenset[Permission]:
 
 
 def watching_permissions(kind: type[Object]) -> frozenset[Permission]:
-    """For keeping up with all objects of a kind."""
+    """For syncing all objects of a kind."""
     resource = KINDS.of(kind)
     return frozenset(Permission(resource.group, resource.plural, verb) for verb in ("list", "watch"))
 
 
 def election_permissions(namespace: str, name: str) -> frozenset[Permission]:
-    """For holding a lease. Who creates cannot be held to a name."""
+    """For holding a lease. A create request cannot be restricted to a name."""
     group = "coordination.k8s.io"
     return frozenset(
         (
@@ -66,7 +66,7 @@ def election_permissions(namespace: str, name: str) -> frozenset[Permission]:
 
 
 def serving_permissions() -> frozenset[Permission]:
-    """For finding out who asks us something, and whether they may."""
+    """For authentication and authorization of incoming requests."""
     return frozenset(
         (
             Permission("authentication.k8s.io", "tokenreviews", "create"),

@@ -1,12 +1,12 @@
 """The life of a scheduler as a process.
 
-    serve ─► follow the cluster ─► everything is known ─► lead ─► schedule ─┐
-               (delayCacheUntilActive: lead first)                          │ told to stop
-    server ends ◄─ lease given back ◄─ events written ◄─ bindings end ◄─────┘
+    serve ─► watch the cluster ─► all synced ─► lead ─► schedule ─────┐
+               (delayCacheUntilActive: lead first)                    │ signal
+    server ends ◄─ lease released ◄─ events written ◄─ bindings end ◄─┘
 
-What goes on in the background (following, holding the lease, scheduling) never ends by itself: where one of
-them breaks the whole process does. A lost lease is such a break, and nothing is waited for then: another may
-be scheduling already.
+The background tasks (watching, holding the lease, scheduling) never end by themselves: if one fails, the
+process ends. A lost lease is such a failure, and nothing is waited for then: another process may already be
+scheduling.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 DRAIN_SECONDS: Final = 5.0
-"""For bindings under way and their events, once we are to stop. Less than a lease, and than the 30 s after
-which Kubernetes kills a pod."""
+"""Time for bindings in progress and their events when the process stops. Less than a lease, and than the 30 s
+after which Kubernetes kills a pod."""
 COLLECT_EVENTS_SECONDS: Final = 0.5
 """Events that follow each other faster are written together."""
 PATIENCE_SECONDS: Final = 10.0
-"""How often we say what we are still waiting for at the beginning."""
+"""Interval of log messages about what has not synced yet."""
 
 _log = logging.getLogger(__name__)
 
 
 class FinishedError(BayplanError):
-    """The process has come to its end, and it is no success."""
+    """The process has ended without success."""
 
 
 class _ToldToStopError(Exception):
-    """A signal has come: leaves whatever is being waited for."""
+    """A signal arrived: interrupts the current wait."""
 
 
 class Process:
@@ -67,11 +67,12 @@ class Process:
         self._metrics = SchedulerMetrics()
 
     async def run(self) -> None:
-        """Goes on until a signal comes.
+        """Runs until a signal arrives.
 
         Raises:
-            BayplanError: it cannot begin or cannot go on; or it was told to stop and there is no leader
-                election, which kube-scheduler calls a failure.
+            BayplanError: it cannot start or continue; or it was stopped without leader election, which
+            kube-scheduler
+                treats as a failure.
         """
         self._listen_for_signals()
         log(_log, logging.INFO, "Starting Kubernetes Scheduler", version=KUBERNETES, bayplan=__version__)
@@ -89,7 +90,7 @@ class Process:
         log(_log, logging.INFO, "Requested to terminate, exiting")
 
     async def _live(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
-        """Until we are told to stop; returns when everything has been brought to an end."""
+        """Runs until stopped; returns when everything has ended."""
         try:
             await self._work(scheduler, election)
         except _ToldToStopError:
@@ -112,7 +113,7 @@ class Process:
             make_identity(),
             component=config.profiles[0].scheduler_name,
             events=leases.events(),
-            # The component's name, whatever the lease is called: as upstream.
+            # The component's name, whatever the lease's name is: as upstream.
             status=self._metrics.families[LEADER][("kube-scheduler",)],
         )
 
@@ -154,7 +155,7 @@ class Process:
     # The stages
 
     async def _work(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
-        """Raises _ToldToStopError in the end, or what broke."""
+        """Raises _ToldToStopError in the end, or the error of a background task."""
         if election is not None and self._settings.config.delay_cache_until_active:
             await self._lead(election)
             log(_log, logging.INFO, "Starting informers and waiting for sync...")
@@ -171,7 +172,7 @@ class Process:
         self._start(scheduler.watch())
         await self._before_stop(_synced(scheduler.informers))
         self._is_synced = True
-        # What is known by now mostly stays: the garbage collector need not look at it again and again.
+        # Most objects known by now stay: the garbage collector need not visit them again.
         gc.collect()
         gc.freeze()
         log(_log, verbosity(3), "Handlers synced")
@@ -181,9 +182,9 @@ class Process:
         self._start(election.hold())
 
     async def _finish(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
-        """No pod is begun any more; what is under way may end, and the next leader need not wait for us.
+        """No new attempt is started; those in progress may finish, and the lease is released.
 
-        A decision that waits for an extender is given up: nothing has come of it yet.
+        A decision that waits for an extender is dropped: it has had no effect yet.
         """
         if self._scheduling is not None:
             await cancel_all([self._scheduling])
@@ -193,7 +194,7 @@ class Process:
             await cancel_all(self._background)
             await election.release()
 
-    # Working in the background, and being told to stop
+    # Background tasks and signals
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -201,7 +202,7 @@ class Process:
         return task
 
     async def _before_stop(self, work: Coroutine[Any, Any, object]) -> None:
-        """Waits for the work. Raises _ToldToStopError, or what breaks in the background meanwhile."""
+        """Waits for the work. Raises _ToldToStopError, or the error of a background task."""
         doing = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._told_to_stop.wait())
         try:
@@ -218,14 +219,14 @@ class Process:
 
     def _signalled(self) -> None:
         if self._told_to_stop.is_set():
-            # Whoever asks twice does not want to wait.
+            # A second signal ends the process immediately.
             logging.shutdown()
             os._exit(1)
         self._told_to_stop.set()
 
 
 async def _synced(informers: Sequence[Informer[Any]]) -> None:
-    """Waits until everything is known, and says from time to time what is not."""
+    """Waits until all informers have synced, and logs from time to time which have not."""
     waiting = list(informers)
     while waiting:
         tasks = [asyncio.ensure_future(informer.synced.wait()) for informer in waiting]
@@ -233,7 +234,7 @@ async def _synced(informers: Sequence[Informer[Any]]) -> None:
         await cancel_all(tasks)
         waiting = [informer for informer in waiting if not informer.synced.is_set()]
         if waiting:
-            # Without the request, which is another one for each kind.
+            # Without the request, which differs for each kind.
             problems = {informer.problem.rpartition('": ')[2] for informer in waiting if informer.problem}
             log(
                 _log,

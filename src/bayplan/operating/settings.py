@@ -1,12 +1,12 @@
-"""Flags and configuration file, put together: what the process is to do.
+"""Flags and configuration file combined into the settings of the process.
 
-Precedence, as kube-scheduler has it:
+Precedence, as in kube-scheduler:
 
     with --config       file and defaults  <  --leader-elect*                     then validated
     without             defaults  <  --kubeconfig, --kube-api-*, --profiling …  <  --leader-elect*
 
-What is given by flag without a file is taken as it stands: neither defaulted nor validated again. It fails
-where it is used.
+Values set by flag without a file are taken unchanged: they are neither defaulted nor validated again, and
+fail where they are used.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ _ALPHA_LOG_FLAGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that a process needs to know to begin."""
+    """All settings that a process needs to start."""
 
     flags: FlagValues
     config: KubeSchedulerConfiguration
-    """With everything that flags changed, for whoever asks what we run with."""
+    """Including everything that flags changed, for /configz."""
     plugins: tuple[type[Plugin], ...]
-    """Besides the built-in ones; the configuration enables them all."""
+    """Besides the built-in ones; the configuration enables all of them."""
     access: Access
 
     @property
@@ -90,14 +90,14 @@ class Settings:
 
     @property
     def for_scheduler(self) -> KubeSchedulerConfiguration:
-        """The part that is the scheduler's. The rest is not to be validated once more (see above)."""
+        """The scheduler's part. The rest is not validated again (see above)."""
         plain = default_config(gates=self.config.gates)
         return replace(
             self.config, leader_election=plain.leader_election, client_connection=plain.client_connection
         )
 
     def election(self) -> ElectionSettings | None:
-        """How to become leader; None where there is nothing to lead."""
+        """The leader election settings; None without leader election."""
         election = self.config.leader_election
         if not election.leader_elect:
             return None
@@ -119,10 +119,10 @@ class Settings:
 
 
 def log_settings(flags: FlagValues) -> LogSettings:
-    """What the flags say about logs.
+    """The log settings of the flags.
 
     Raises:
-        ConfigError: it makes no sense.
+        ConfigError: they are invalid.
     """
     settings = LogSettings(flags["logging-format"], flags["v"], flags["vmodule"])
     settings.check()
@@ -137,7 +137,7 @@ def log_settings(flags: FlagValues) -> LogSettings:
 
 
 def make_settings(flags: FlagValues) -> Settings:
-    """What flags, configuration file and kubeconfig say together.
+    """Combines flags, configuration file and kubeconfig.
 
     Raises:
         BayplanError: one of them is wrong.
@@ -167,9 +167,9 @@ def make_settings(flags: FlagValues) -> Settings:
 
 
 def write_config(settings: Settings, path: str) -> None:
-    """Writes the complete configuration to the file that the user has named, as a whole or not at all.
+    """Writes the complete configuration atomically to the file that the user named.
 
-    There may be keys of extenders in it, so only its owner may read a new file.
+    It may contain keys of extenders, so a new file is readable only by its owner.
     """
     content = to_yaml(settings.completed()).encode()
     target = Path(path)
@@ -195,7 +195,7 @@ def shown_config(settings: Settings) -> str:
 def _with(
     config: KubeSchedulerConfiguration, flags: FlagValues, **parts: dict[str, str]
 ) -> KubeSchedulerConfiguration:
-    """The configuration with the flags that were given, in these parts of it."""
+    """The configuration with the given flags applied to these parts."""
     changed = {part: replace(getattr(config, part), **_given(flags, names)) for part, names in parts.items()}
     return replace(config, **changed)
 
@@ -213,7 +213,7 @@ def _port_problems(flags: FlagValues) -> Iterator[str]:
 
 
 def _version_problems(flags: FlagValues) -> Iterator[str]:
-    """bayplan is the scheduler of one version; being asked to be another is refused, not ignored."""
+    """bayplan implements one Kubernetes version; a request for another is rejected, not ignored."""
     for text in flags["emulated-version"]:
         version = text.removeprefix("kube=").removeprefix("kube:").removeprefix("v")
         if version != MINOR:

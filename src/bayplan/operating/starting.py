@@ -1,7 +1,7 @@
-"""From flags to a running process, and from whatever ends it to an exit status.
+"""From flags to a running process, and from its end to an exit status.
 
-0   told to stop while leader, or while waiting to be; or asked only for something to be written
-1   everything else: the log says `"command failed" err="…"`
+0   stopped while leading or waiting to lead; or only asked to write something
+1   anything else: the log has `"command failed" err="…"`
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a plugin author imports. Built-in plugins use nothing else of bayplan.
+"""What plugin authors import. Built-in plugins use nothing else of bayplan.
 
 Start with `NodePlugin` (one node at a time); `Plugin` is for rules over whole columns. The protocols
-(`FilterPlugin`, `ScorePlugin`, …) are the extension points: what each is given, and what follows from its
-answers. The rest is in submodules by theme:
+(`FilterPlugin`, `ScorePlugin`, …) are the extension points: when each is called, and what its answers mean.
+The rest is in submodules by theme:
 
     args           Arguments of plugins: their types and the errors of validation.
     columns        Columns, ids and indexes over nodes, for rules over whole columns.

@@ -1,8 +1,8 @@
 """The node affinity that a profile adds to its pods, as it is written in NodeAffinity's arguments.
 
-The plugin works with the API's record, which `node_affinity` returns. Here the same fields are kept once
-more, because a configuration distinguishes what a pod does not: a list that is not given and one that is
-empty print differently, in the written configuration and in error texts.
+The plugin uses the API's record, which `node_affinity` returns. The fields are repeated here because a
+configuration distinguishes what a pod does not: a missing list and an empty one are printed differently, in
+the written configuration and in error texts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WrittenSelector(ArgsRecord, frozen=True):
     node_selector_terms: tuple[WrittenTerm, ...] | None = None
 
     def to_wire(self) -> dict[str, object]:
-        # The one list of the API that is written even when it is empty or missing.
+        # The only list of the API that is written even if it is empty or missing.
         terms = self.node_selector_terms
         return {"nodeSelectorTerms": None if terms is None else [term.to_wire() for term in terms]}
 
@@ -71,7 +71,7 @@ class WrittenPreference(ArgsRecord, frozen=True):
 
 
 class AddedAffinity(ArgsRecord, frozen=True):
-    """A node affinity that every pod of the profile gets on top of its own."""
+    """A node affinity that is added to every pod of the profile."""
 
     required: WrittenSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -94,7 +94,7 @@ class AddedAffinity(ArgsRecord, frozen=True):
         return msgspec.convert(msgspec.to_builtins(affinity), cls)
 
     def problems(self, path: str) -> Iterator[FieldError]:
-        """What in it does not parse; terms that say nothing, or weigh nothing, are not looked at."""
+        """The parse errors; terms that are empty or have no weight are ignored."""
         if self.required is not None:
             terms = self.required.node_selector_terms or ()
             where = at(path, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")

@@ -1,8 +1,8 @@
 """The arguments of the built-in plugins: fields, defaults and rules of kubescheduler.config.k8s.io/v1.
 
-All eight kinds stand in one file, because plugins are written against these records and the configuration
-against all of them at once. A record always holds normal values: what upstream fills in for a zero or an
-empty list is filled in when the record is made, whoever makes it.
+All eight kinds are in one file, because plugins use single records and the configuration all of them. A
+record always holds normalized values: what upstream sets for a zero or an empty list is set when the record
+is created.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ UNSATISFIABLE_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 
 class NodeResourcesFitArgs(PluginArgs, frozen=True):
     ignored_resources: tuple[str, ...] = ()
-    """Extended resources that the filter does not look at."""
+    """Extended resources that the filter ignores."""
     ignored_resource_groups: tuple[str, ...] = ()
     """The same for whole groups: `example.com` stands for every `example.com/…`."""
     scoring_strategy: ScoringStrategy = ScoringStrategy(type=LEAST_ALLOCATED)
 
     def validate_for_build(self, gates: Gates) -> Iterator[FieldError]:
-        # Upstream means to check these with the configuration too, but looks for a plugin of another name;
+        # Upstream intends to check these with the configuration, too, but looks for a plugin of another name;
         # so they are checked, and reported, only where the plugin is used.
         for i, resource in enumerate(self.ignored_resources):
             yield from _name_problems(resource, at("ignoredResources", i))
@@ -98,7 +98,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True):
 
 class NodeAffinityArgs(PluginArgs, frozen=True):
     added: AddedAffinity | None = msgspec.field(default=None, name="addedAffinity")
-    """As written; the plugin reads `added_affinity`."""
+    """As written; the plugin uses `added_affinity`."""
 
     @classmethod
     def adding(cls, affinity: NodeAffinity) -> NodeAffinityArgs:
@@ -107,7 +107,7 @@ class NodeAffinityArgs(PluginArgs, frozen=True):
 
     @property
     def added_affinity(self) -> NodeAffinity | None:
-        """What every pod of the profile gets on top of its own affinity."""
+        """The affinity that is added to every pod of the profile."""
         return None if self.added is None else self.added.node_affinity
 
     def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
@@ -152,11 +152,11 @@ class InterPodAffinityArgs(PluginArgs, frozen=True):
 
 
 class DefaultPreemptionArgs(PluginArgs, frozen=True):
-    """How many candidate nodes preemption looks for before it chooses one.
+    """How many candidate nodes preemption evaluates before it chooses one.
 
-    With kube-scheduler's default values, given or left out, every candidate is evaluated: it is cheap here to
-    know all of them. Other values limit the search as they do in kube-scheduler. A default that is spelled
-    out must not decide differently from one that is left out, or `config show` would change a configuration.
+    With kube-scheduler's default values, given or omitted, every candidate is evaluated: that is cheap here.
+    Other values limit the search as in kube-scheduler. An explicit default must not decide differently from
+    an omitted one, or `config show` would change a configuration.
     """
 
     min_candidate_nodes_percentage: Int32 = 10
@@ -164,7 +164,7 @@ class DefaultPreemptionArgs(PluginArgs, frozen=True):
 
     @property
     def evaluates_all_candidates(self) -> bool:
-        """Whether the search for candidates is left unlimited."""
+        """Whether the search for candidates is unlimited."""
         return self == DefaultPreemptionArgs()
 
     def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
@@ -181,7 +181,7 @@ class DefaultPreemptionArgs(PluginArgs, frozen=True):
 class VolumeBindingArgs(PluginArgs, frozen=True):
     bind_timeout_seconds: Int64 = 600
     shape: tuple[UtilizationShapePoint, ...] | None = None
-    """Scores by storage capacity; refused as long as the gate StorageCapacityScoring is off."""
+    """Scores by storage capacity; rejected while the gate StorageCapacityScoring is off."""
 
     def completed(self, gates: Gates) -> Self:
         if self.shape or "StorageCapacityScoring" not in gates:
@@ -214,7 +214,7 @@ class DynamicResourcesArgs(PluginArgs, frozen=True):
     """How long binding waits for devices to become ready."""
 
     def completed(self, gates: Gates) -> Self:
-        # A default that was not written is this very object; one that was written is not, and is refused.
+        # A default that was not written is this same object; one that was written is not, and is rejected.
         changes: dict[str, Duration | None] = {}
         if not _limits_filtering(gates) and self.filter_timeout is DEFAULT_FILTER_TIMEOUT:
             changes["filter_timeout"] = None

@@ -1,4 +1,4 @@
-"""What the arguments of a plugin are: a record with defaults that can judge itself.
+"""The arguments of a plugin: a record with defaults and validation.
 
 A plugin says which arguments it takes by `args_type`, a subclass of `PluginArgs`; the configuration then
 decodes, checks and prints them without knowing the plugin. This is the same for built-in plugins (`args.py`)
@@ -28,7 +28,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 Gates = frozenset[str]
-"""Names of the feature gates that are on. Most arguments do not care."""
+"""Names of the enabled feature gates."""
 
 
 class ArgsRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,20 +42,20 @@ class ArgsRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PluginArgs(ArgsRecord, frozen=True):
-    """Base of all plugin arguments."""
+    """Base class of all plugin arguments."""
 
     def completed(self, gates: Gates) -> Self:
         """These arguments with those defaults that depend on feature gates."""
         return self
 
     def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
-        """What is wrong with them, as the configuration reports it; `path` is where they stand."""
+        """The validation errors, as the configuration reports them; `path` is the path of the arguments."""
         yield from ()
 
     def validate_for_build(self, gates: Gates) -> Iterator[FieldError]:
-        """What is wrong with them when the plugin is built, with paths that begin at the arguments.
+        """The validation errors when the plugin is built, with paths that begin at the arguments.
 
-        The same as `validate`, unless a check has to wait until it is known that the plugin is used at all.
+        The same as `validate`, unless a check has to wait until it is known that the plugin is used.
         """
         yield from self.validate("", gates)
 

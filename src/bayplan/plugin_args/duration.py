@@ -1,7 +1,7 @@
 """Durations as Kubernetes writes them: `10s`, `1m30s`, `100ms`.
 
-They are kept in whole nanoseconds, because a configuration that is read and written again must not change:
-`timedelta` would round `100ns` away. Code that waits asks for `seconds`.
+They are stored in whole nanoseconds, because reading and writing a configuration must not change it:
+`timedelta` would round `100ns` to 0. Code that waits uses `seconds`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Duration:
 
     @classmethod
     def of(cls, seconds: float) -> Self:
-        """The duration of so many seconds."""
+        """The duration of this number of seconds."""
         return cls(round(seconds * 1e9))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `1h2m3.5s`, an optional sign in front; ValueError if it is none or leaves 64 bits."""
+        """Parses `1h2m3.5s` with an optional sign; ValueError if it is invalid or exceeds 64 bits."""
         if not _WHOLE.fullmatch(text):
             raise ValueError(f"{text!r} is not a duration")
         total = 0
         for number, unit in _PART.findall(text):
-            # Each part is cut to whole nanoseconds on its own, as Go does.
+            # Each part is truncated to whole nanoseconds, as Go does.
             total += int(Fraction(number.rstrip(".") if number[0] != "." else f"0{number}") * _UNITS[unit])
         if total > _LIMIT - (not text.startswith("-")):
             raise ValueError(f"{text!r} is too long a duration")

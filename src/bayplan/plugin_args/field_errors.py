@@ -1,11 +1,10 @@
-"""Field errors: what is wrong with which field, in the words Kubernetes uses for it.
+"""Field errors in Kubernetes' words.
 
     profiles[0].percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]
 
-Tools and people match on these sentences, so they are the same to the letter: strings are quoted as Go
-quotes them, numbers stand plain, everything else is compact JSON as Go writes it (which escapes `<`, `>` and
-`&`). Plugin arguments report their problems with these functions, the authors of plugins elsewhere included;
-`bayplan.config` collects them.
+Tools and people match these texts, so they are exact: strings are quoted as Go quotes them, numbers are
+plain, everything else is compact JSON as Go writes it (which escapes `<`, `>` and `&`). Plugin arguments
+report their errors with these functions, those of your own plugins included; `bayplan.config` collects them.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from bayplan.plugin_args.duration import Duration
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One problem with one field."""
+    """One error of one field."""
 
     path: str
-    """Where the field stands, `profiles[0].pluginConfig[1].args.shape`."""
+    """The path of the field, `profiles[0].pluginConfig[1].args.shape`."""
     message: str
-    """What is wrong with it: the kind of problem, then value and detail."""
+    """The kind of error, then value and detail."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
 
 
 def at(path: str, *parts: str | int) -> str:
-    """The path of something inside `path`; names follow a dot, positions stand in brackets."""
+    """The path of something inside `path`: names follow a dot, indexes are in brackets."""
     for part in parts:
         if isinstance(part, int):
             path = f"{path}[{part}]"
@@ -44,12 +43,12 @@ def at(path: str, *parts: str | int) -> str:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """A field that must be given is not."""
+    """A required field is missing."""
     return FieldError(path, _joined("Required value", detail))
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """A field that must not be given here is."""
+    """A field is set that must not be set here."""
     return FieldError(path, _joined("Forbidden", detail))
 
 
@@ -59,12 +58,12 @@ def invalid(path: str, value: object, detail: str) -> FieldError:
 
 
 def duplicate(path: str, value: object) -> FieldError:
-    """A value that must be unique was there before."""
+    """A value that must be unique occurs again."""
     return FieldError(path, f"Duplicate value: {shown(value)}")
 
 
 def unsupported(path: str, value: str, supported: Sequence[str]) -> FieldError:
-    """A field holds a word other than those it may hold."""
+    """A field has a value other than the supported ones."""
     choices = ", ".join(map(quoted, supported))
     return FieldError(path, f"Unsupported value: {shown(value)}: supported values: {choices}")
 
@@ -81,7 +80,7 @@ def shown(value: object) -> str:
         case str():
             return quoted(value)
         case None:
-            # Upstream turns "no value at all" into the word, and then quotes the word.
+            # Upstream converts a missing value to the word, and then quotes the word.
             return '"null"'
         case _:
             return compact_json(value)

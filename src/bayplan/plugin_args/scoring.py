@@ -1,4 +1,4 @@
-"""Parts of plugin arguments that say how a node's resources become a score.
+"""Parts of plugin arguments that define how a node's resources become a score.
 
 Weights of resources, shapes (piecewise linear functions from utilization to score) and the strategy of
 NodeResourcesFit. `args.py` puts them together and is what others import.
@@ -20,7 +20,7 @@ REQUESTED_TO_CAPACITY_RATIO: Final = "RequestedToCapacityRatio"
 SCORING_STRATEGIES: Final = (LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY_RATIO)
 
 MAX_SHAPE_SCORE: Final = 10
-"""Scores in a shape run from 0 to this; plugins stretch them to 100."""
+"""Scores in a shape are between 0 and this; plugins scale them to 100."""
 
 
 class ResourceSpec(ArgsRecord, frozen=True):
@@ -49,7 +49,7 @@ class RequestedToCapacityRatioParam(ArgsRecord, frozen=True):
 
 
 class ScoringStrategy(ArgsRecord, frozen=True):
-    """How NodeResourcesFit scores. A strategy that is given at all must say its type."""
+    """How NodeResourcesFit scores. A strategy that is given must have a type."""
 
     type: str = ""
     resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
@@ -77,7 +77,7 @@ class ScoringStrategy(ArgsRecord, frozen=True):
 
 
 def shape_problems(shape: Sequence[UtilizationShapePoint], path: str) -> Iterator[FieldError]:
-    """What is wrong with a shape; only the first point that is out of order is reported."""
+    """The errors of a shape; only the first point that is out of order is reported."""
     if not shape:
         yield required(path, "at least one point must be specified")
     for i in range(1, len(shape)):

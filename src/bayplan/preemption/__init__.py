@@ -1,5 +1,5 @@
-"""Who would have to go: the search for victims, over all nodes at once and without doing anything.
+"""The search for preemption victims, over all nodes at once and without side effects.
 
-`evaluation.py` is the way in. It is part of what plugin authors are offered, because a preemption policy of
-one's own is among the plugins people need most.
+Start with `evaluation.py`. It is part of the plugin API, because custom preemption policies are common
+plugins.
 """

@@ -1,7 +1,7 @@
 """Which evictions would violate a PodDisruptionBudget.
 
-Pods are taken in order of importance; every one that a budget protects uses up one of its allowed
-disruptions, and those for whom none is left violate it. Each node is judged on its own.
+Pods are processed in order of importance; every pod that a budget protects uses one of its allowed
+disruptions, and those for which none is left violate it. Each node is evaluated on its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from bayplan.snapshot.what_if import Hypothesis
 
 
 def violating(evicted: Hypothesis) -> NDArray[np.bool_]:
-    """For each pod of the hypothesis (in order of importance within its row): whether its going would."""
+    """For each pod of the hypothesis (in order of importance within its row): whether its eviction violates a
+    budget."""
     cluster = evicted.cluster
     result = np.zeros(len(evicted.slots), dtype=np.bool_)
     budgets = cluster.objects.of(PodDisruptionBudget)

@@ -1,8 +1,8 @@
-"""Cached dry runs: for identical pods only rows that changed are tried again.
+"""Cached dry runs: for identical pods only rows that changed are evaluated again.
 
-That is right where the filters depend on the row alone (`FilterOutcome.is_local`). For pods with affinity or
-spreading constraints the rows are tried again where these plugins reject the node or count a pod on it; on
-all other rows only the cached filters matter, and their dry run is cached.
+This is correct if the filters depend on the row alone (`FilterOutcome.is_local`). For pods with affinity or
+spreading constraints, rows are also evaluated again where these plugins reject the node or count a pod on it;
+on all other rows only the cached filters matter, and their dry run is cached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CachedDryRun:
         self.table = VictimTable(0)
 
     def update(self) -> None:
-        """Forgets what is stale."""
+        """Drops what is stale."""
         rows = self._freshness.stale_rows()
         if rows is None:
             self.table = VictimTable(self._cluster.nodes.high)
@@ -38,7 +38,7 @@ class CachedDryRun:
 
 
 def candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
-    """What evicting would take on these rows, from a cached dry run as far as that is current."""
+    """What evicting would require on these rows, from a cached dry run where that is current."""
     if outcome.is_local:
         return Candidates(rows, _updated(pod, outcome, rows, outcome.filter_hypothesis))
     table = VictimTable(outcome.cluster.nodes.high)
@@ -56,7 +56,7 @@ def candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
 def _updated(
     pod: Pod, outcome: FilterOutcome, rows: IdColumn, filter_hypothesis: FilterHypothesis
 ) -> VictimTable:
-    """The cached table, in which these rows are known."""
+    """The cached table, with current results for these rows."""
     cluster, memory = outcome.cluster, outcome.memory
     cached = memory.get(CachedDryRun, pod.priority)
     if cached is None:
@@ -64,7 +64,7 @@ def _updated(
     cached.update()
     table, own = cached.table, cluster.nominated_row(pod.uid)
     if own >= 0:
-        # A nominated pod is not in its own way: the result for its row is valid for this pod only.
+        # A nominated pod does not compete with itself: the result for its row is valid for this pod only.
         table.forget((own,))
     unknown = rows[~table.known.take(rows)]
     if len(unknown):

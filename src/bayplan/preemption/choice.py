@@ -1,4 +1,4 @@
-"""Which of the nodes where evicting helps is taken: the one where least is lost."""
+"""Chooses the node for preemption: upstream's pickOneNodeForPreemption."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.snapshot.interning import IdColumn
 
 
 def best(table: VictimTable, rows: IdColumn) -> int | None:
-    """The best of these rows, the first of equals; None where there is none."""
+    """The best of these rows, the first of equals; None if there is none."""
     ties = equally_good(table, rows)
     return int(ties[0]) if len(ties) else None
 
@@ -24,10 +24,10 @@ def ranked(table: VictimTable, rows: IdColumn) -> IdColumn:
 
 
 def equally_good(table: VictimTable, rows: IdColumn) -> IdColumn:
-    """The rows among which only chance could decide.
+    """The rows that are best by all criteria.
 
-    Criterion after criterion only the best stay: fewest budgets violated, least important first victim,
-    smallest sum of priorities, fewest victims, latest start of the most important ones.
+    Each criterion keeps only the best rows: fewest violated budgets, lowest priority of the most important
+    victim, smallest sum of priorities, fewest victims, latest start of the most important victims.
     """
     for losses in _criteria(table):
         if len(rows) <= 1:

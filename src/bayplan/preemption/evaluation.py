@@ -1,4 +1,5 @@
-"""May this pod preempt, where would it help, and which node is best: the whole question, without doing it."""
+"""Evaluates preemption without side effects: whether the pod may preempt, where it helps, which node is
+best."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ NOT_HELPFUL: Final = Status(Code.UNRESOLVABLE, ("Preemption is not helpful for s
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came of it. `ineligible` says why the pod may not preempt; `chosen` is the row taken."""
+    """The result. `ineligible` is the reason why the pod may not preempt; `chosen` is the chosen row."""
 
     ineligible: str = ""
     found: Candidates | None = None
@@ -38,14 +39,14 @@ class Evaluation:
         return eviction_on(cluster, self.found, self.chosen)
 
     def all_evictions(self, cluster: Cluster) -> list[Eviction]:
-        """What would have to be done on each node where evicting helps."""
+        """The evictions on each node where evicting helps."""
         if self.found is None:
             return []
         return [eviction_on(cluster, self.found, row) for row in self.found.helped.tolist()]
 
 
 def eviction_on(cluster: Cluster, found: Candidates, row: int) -> Eviction:
-    """What would have to be done on one of the rows."""
+    """The eviction on one of the rows."""
     victims = []
     for slot in found.table.victims_of(row):
         pod = cluster.pods.pod[slot]
@@ -55,7 +56,7 @@ def eviction_on(cluster: Cluster, found: Candidates, row: int) -> Eviction:
 
 
 def pick_eviction(evictions: Sequence[Eviction]) -> Eviction | None:
-    """The best of evictions that are given as such (an extender may have changed them)."""
+    """The best of the given evictions (an extender may have changed them)."""
 
     def losses(eviction: Eviction) -> tuple[int, ...]:
         priorities = [victim.priority for victim in eviction.victims]
@@ -73,7 +74,7 @@ def pick_eviction(evictions: Sequence[Eviction]) -> Eviction | None:
 
 
 def ineligible(pod: Pod, outcome: FilterOutcome) -> str:
-    """Why the pod may not preempt now; empty where it may."""
+    """The reason why the pod may not preempt now; empty if it may."""
     if pod.spec.preemption_policy == "Never":
         return NEVER
     cluster, nominated = outcome.cluster, pod.status.nominated_node_name
@@ -85,7 +86,7 @@ def ineligible(pod: Pod, outcome: FilterOutcome) -> str:
         return ""
     for other in cluster.pods_on(row):
         if other.is_terminating and other.priority < pod.priority and _preempted(other):
-            # Room is being made there already; evicting elsewhere would cost pods for nothing.
+            # Victims are terminating there already; evicting elsewhere would cost pods for nothing.
             return TERMINATING
     return ""
 
@@ -101,16 +102,17 @@ def _preempted(pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Stop looking once enough nodes were found: upstream's way, for those who configure it."""
+    """Stop once enough nodes were found: upstream's way, if it is configured."""
 
     percentage: int
     absolute: int
     offset: float
-    """Where to begin, as a share of the list between 0 and 1."""
+    """Where to begin, as a fraction of the list between 0 and 1."""
 
 
 def evaluate(pod: Pod, outcome: FilterOutcome, sampling: Sampling | None = None) -> Evaluation:
-    """Judges the nodes where evicting may help (without `sampling`: all of them), and chooses among them."""
+    """Evaluates the nodes where evicting may help (without `sampling`: all of them), and chooses among
+    them."""
     reason = ineligible(pod, outcome)
     if reason:
         return Evaluation(ineligible=reason)
@@ -139,13 +141,13 @@ def _sampled(found: Candidates, sampling: Sampling) -> IdColumn:
 
 
 def why_not(evaluation: Evaluation, outcome: FilterOutcome) -> str:
-    """The message where evicting helps nowhere: what stands in the way on each node."""
+    """The message if evicting helps on no node: the reasons for each node."""
     counts = [] if evaluation.found is None else evaluation.found.status_counts()
     return fit_error(outcome.diagnosis.node_count, counts, NOT_HELPFUL)
 
 
 def preemption_errors(evaluation: Evaluation) -> list[str]:
-    """What broke on nodes, each text once."""
+    """The errors on nodes, each text once."""
     if evaluation.found is None:
         return []
     texts = [

@@ -1,4 +1,4 @@
-"""The results of dry runs by row of the node table, so that some rows can be judged anew."""
+"""The results of dry runs by row of the node table, so that single rows can be evaluated again."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bayplan.snapshot.interning import IdColumn
 
 
 class VictimTable:
-    """Columns over node rows: what evicting would take there."""
+    """Columns over node rows: what evicting would require there."""
 
     def __init__(self, rows: int) -> None:
         self.known: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
-        """Whether the row was judged, and nothing has changed there since."""
+        """Whether the row was evaluated and has not changed since."""
         self.fits: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
         self.status_id: NDArray[np.int64] = np.full(rows, -1, dtype=np.int64)
         self.statuses: list[Status] = []
@@ -34,7 +34,7 @@ class VictimTable:
         self._place: IdColumn = np.zeros(rows, dtype=np.intp)
 
     def put(self, found: DryRun) -> None:
-        """Takes over the results for some rows."""
+        """Stores the results for some rows."""
         rows = found.rows
         self.known[rows] = True
         self.fits[rows] = found.fits
@@ -45,7 +45,7 @@ class VictimTable:
         self.earliest_start[rows] = found.earliest_start
         self.status_id[rows] = self._renumbered(found)
         if self._latest is None:
-            # The first dry run covers most rows; what comes later is few rows at a time.
+            # The first dry run covers most rows; later ones few rows at a time.
             self._latest = found
             self._place[rows] = np.arange(len(rows))
         else:
@@ -53,7 +53,7 @@ class VictimTable:
                 self._victims[row] = found.victims_of(index)
 
     def overlay(self) -> VictimTable:
-        """A table that begins as this one and leaves it as it is."""
+        """An independent copy of this table."""
         made = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
@@ -63,7 +63,7 @@ class VictimTable:
         return made
 
     def forget(self, rows: Collection[int]) -> None:
-        """These rows have to be judged again, though what was known of them can still be read."""
+        """These rows have to be evaluated again, though the previous results can still be read."""
         if rows:
             self.known[list(rows)] = False
 
@@ -86,18 +86,18 @@ class VictimTable:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Rows where evicting may help, in the order of the node list, and what is known of them."""
+    """Rows where evicting may help, in the order of the node list, and the results for them."""
 
     rows: IdColumn
     table: VictimTable
 
     @property
     def helped(self) -> IdColumn:
-        """The rows where it does."""
+        """The rows where evicting helps."""
         return self.rows[self.table.fits.take(self.rows)]
 
     def status_counts(self) -> list[tuple[Status, int]]:
-        """Each reason why it does not, and on how many rows."""
+        """Each reason why it does not help, and the number of rows."""
         ids = self.table.status_id.take(self.rows)
         counts = np.bincount(ids[ids >= 0], minlength=len(self.table.statuses))
         return [

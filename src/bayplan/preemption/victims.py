@@ -1,8 +1,8 @@
-"""The dry run: on each node, which pods of lower priority would have to go for the pod to fit.
+"""The dry run: for each node, the pods of lower priority that would have to be evicted for the pod to fit.
 
-All of them are taken away first, on every node at once. Where the pod then fits, they are given back one by
-one, most important first (those whose eviction would violate a budget before all others), and whoever can no
-longer stay is a victim. The loop is over ranks, not over nodes: in each round every node gives back one pod.
+All of them are removed first, on every node at once. Where the pod then fits, they are added back one by one,
+most important first (those whose eviction would violate a budget before all others); a pod that no longer
+fits is a victim. The loop is over ranks, not over nodes: each iteration adds back one pod on every node.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FilterHypothesis = Callable[[Hypothesis], NodeStatuses]
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The result for some rows. All arrays have one entry a row, but `victims`."""
+    """The result for some rows. All arrays except `victims` have one entry per row."""
 
     rows: IdColumn
     fits: NDArray[np.bool_]
     """Whether evicting helps."""
     status_id: NDArray[np.int64]
-    """Why it does not: an index into `statuses`, -1 where it does."""
+    """Why it does not help: an index into `statuses`, -1 where it does."""
     statuses: tuple[Status, ...]
     victims: IdColumn
     """Slots of all victims: those of row i are `victims[starts[i]:starts[i + 1]]`, most important first."""
@@ -47,14 +47,14 @@ class DryRun:
     priority_sum: NDArray[np.int64]
     victim_count: NDArray[np.int64]
     earliest_start: NDArray[np.int64]
-    """Of the victims with the highest priority."""
+    """The start time of the victims with the highest priority."""
 
     def victims_of(self, index: int) -> IdColumn:
         return self.victims[self.starts[index] : self.starts[index + 1]]
 
 
 def dry_run(cluster: Cluster, priority: int, rows: IdColumn, filter_hypothesis: FilterHypothesis) -> DryRun:
-    """Who would have to go from each of these rows for a pod of this priority."""
+    """The victims on each of these rows for a pod of this priority."""
     everybody = _lower_priority(cluster, priority, rows)
     lengths = everybody.starts[1:] - everybody.starts[:-1]
     statuses = [NO_VICTIMS]
@@ -75,7 +75,7 @@ def dry_run(cluster: Cluster, priority: int, rows: IdColumn, filter_hypothesis: 
 
 
 def _no_candidates(rows: IdColumn, status_id: NDArray[np.int64], statuses: list[Status]) -> DryRun:
-    """Evicting helps on none of the rows: so it is wherever somebody else is expected already."""
+    """Evicting helps on none of the rows, because other pods are nominated to them."""
     nothing = np.zeros(len(rows), dtype=np.int64)
     return DryRun(
         rows=rows,
@@ -113,7 +113,7 @@ def _summary(
     per_row[helped] = -evicted.change(ones)
     np.cumsum(per_row, out=starts[1:])
     for index in helped[per_row[helped] == 0]:
-        # Fits although everybody came back: some filter does not answer the same question alike.
+        # It fits although all pods were added back: some filter is not deterministic.
         status_id[index] = len(statuses)
         name = evicted.cluster.nodes.name[int(rows[index])]
         statuses.append(Status(Code.ERROR, (f'expected at least one victim pod on node "{name}"',)))
@@ -169,7 +169,7 @@ def _most_important_first(
 def _reprieve(
     evicted: Hypothesis, breaks_budget: NDArray[np.bool_], filter_hypothesis: FilterHypothesis
 ) -> None:
-    """Gives pods back where the newcomer still fits. Works on the signs of the hypothesis in place."""
+    """Adds pods back where the preemptor still fits. Changes the signs of the hypothesis in place."""
     starts, lengths = evicted.starts[:-1], evicted.starts[1:] - evicted.starts[:-1]
     if not len(lengths):
         return
@@ -186,7 +186,8 @@ def _reprieve(
 
 
 def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothesis:
-    """All pods of lower priority gone from these rows, ordered by importance within each row."""
+    """A hypothesis without the pods of lower priority on these rows, ordered by importance within each
+    row."""
     pods = cluster.pods
     if len(rows) <= FEW_ROWS:
         few = rows.tolist()

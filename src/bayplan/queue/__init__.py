@@ -1,1 +1,1 @@
-"""The scheduling queue: which pods wait, for what, and who is next. Start with `queue.py`."""
+"""The scheduling queue: pending pods, what they wait for, and which one is next. Start with `queue.py`."""

@@ -1,9 +1,9 @@
-"""Pods that wait because their last attempt is too recent.
+"""Pods that wait for the end of their backoff.
 
-Each failure doubles the wait, up to a limit. There are two heaps. Pods that were *rejected* may be tried
-early when nobody else waits, so they are ordered by the second in which their wait ends and, within it, as
-the active part orders them. Pods whose attempt *broke* wait to the end in any case: what broke (an API
-server, a webhook) is given time to recover.
+Each failure doubles the backoff, up to a maximum. There are two heaps. Rejected pods may be scheduled early
+when no pod is active, so they are ordered by the second in which their backoff ends and, within it, by their
+sort key. Pods whose last attempt ended with an error always wait until the end, so that the cause (an API
+server, a webhook) has time to recover.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _NANO: Final = 10**9
 
 
 class BackoffQueue:
-    """Both heaps, and how long a pod backs off.
+    """Both heaps, and the backoff of a pod.
 
     Args:
         initial: seconds after the first failure.
-        longest: where doubling stops; 0 switches backing off off.
-        windows: cut times to whole seconds. Off only without the feature SchedulerPopFromBackoffQ.
+        max_seconds: where doubling stops; 0 disables the backoff.
+        windows: round times down to whole seconds. False only without the feature SchedulerPopFromBackoffQ.
     """
 
     def __init__(self, initial: float = 1.0, longest: float = 10.0, *, windows: bool = True) -> None:
@@ -44,7 +44,7 @@ class BackoffQueue:
         yield from self.broken
 
     def duration(self, failures: int) -> float:
-        """How long a pod backs off after so many failures: 1, 2, 4, 8, 10, 10 … seconds by default."""
+        """The backoff after this number of failures: 1, 2, 4, 8, 10, 10 … seconds by default."""
         if not failures or not self._longest:
             return 0.0
         doublings = failures - 1
@@ -53,7 +53,8 @@ class BackoffQueue:
         return (self._initial << doublings) / _NANO
 
     def expiration(self, info: QueuedPod) -> float:
-        """When the pod's wait ends. Errors in a row count for themselves, else all rejections count."""
+        """When the pod's backoff ends: by its consecutive errors if there are any, else by all its
+        rejections."""
         if info.backoff_expiration is None:
             failures = info.consecutive_errors_count or info.unschedulable_count
             if not failures or not self._longest:
@@ -62,7 +63,7 @@ class BackoffQueue:
         return info.backoff_expiration
 
     def is_backing_off(self, info: QueuedPod, now: float) -> bool:
-        # In the very window in which it ends the pod still backs off.
+        # In the window in which its backoff ends the pod still backs off.
         return self.expiration(info) >= self._cut(now)
 
     def push(self, info: QueuedPod) -> None:
@@ -79,14 +80,14 @@ class BackoffQueue:
             self.push(info)
 
     def pop_completed(self, now: float) -> Iterator[QueuedPod]:
-        """Takes out, one by one, the pods that back off no longer."""
+        """Removes, one by one, the pods whose backoff has ended."""
         for heap in (self.rejected, self.broken):
             while (first := heap.first()) is not None and not self.is_backing_off(first, now):
                 heap.remove(first)
                 yield first
 
     def earliest_expiration(self) -> float | None:
-        """When the first of all waits ends."""
+        """When the first backoff ends."""
         rejected, broken = self.rejected.first(), self.broken.first()
         if rejected is None:
             return None if broken is None else self.expiration(broken)

@@ -1,12 +1,11 @@
-"""Waiting pods in order, from which any pod can be taken out.
+"""An ordered queue of pods from which any pod can be removed.
 
-Entries are tuples, which compare three times faster than objects do. Pods mostly come in the order in which
-they will leave; as long as they do, they line up in a run that costs nothing to keep sorted, and only the
-others go into a heap. The first of all is the first of either.
+Entries are tuples, which compare three times faster than objects. Pods mostly arrive in the order in which
+they leave. As long as they do, they are appended to a sorted run, which costs nothing; only the others go
+into a heap. The first pod is the first of either.
 
-A pod that is taken out leaves its entry behind; the entry's ticket no longer is the pod's, so it is passed
-over when it comes up. When most entries are such leftovers they are cleared away, so memory follows the
-number of pods.
+Removing a pod leaves its entry behind. Such an entry has an outdated ticket and is ignored when it comes
+first. When most entries are outdated they are removed, so memory is proportional to the number of pods.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class PodHeap:
             heappush(self._heap, entry)
 
     def pop(self) -> QueuedPod | None:
-        """Takes out the first pod."""
+        """Removes and returns the first pod."""
         run, heap = self._run, self._heap
         while run or heap:
             in_run = run and (not heap or run[0] < heap[0])
@@ -68,7 +67,7 @@ class PodHeap:
         return None
 
     def first(self) -> QueuedPod | None:
-        """The pod that `pop` would take out."""
+        """The pod that `pop` would remove."""
         if not self._count:
             return None
         run, heap = self._run, self._heap

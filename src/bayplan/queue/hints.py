@@ -1,8 +1,8 @@
-"""Which events are worth trying a pod again for.
+"""Queueing hints: which events requeue a pod.
 
-Every plugin that can reject a pod registers the events that may help (`events_to_register`). So, for each
-event, which plugins registered it and with which hints is worked out once per kind of event. A pod is then
-judged by the hints of the plugins that rejected it, and by no others.
+Every plugin that can reject a pod registers the events that may make it schedulable (`events_to_register`).
+The plugins that registered an event, and their hints, are looked up once per kind of event. Only the hints of
+the plugins that rejected a pod are evaluated for it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from bayplan.runtime.profile import Profile, points_of
 _log = logging.getLogger(__name__)
 
 EXTENDER: Final = "Extender"
-"""Stands for all extenders where a pod's rejectors are named."""
+"""Represents all extenders among the plugins that rejected a pod."""
 
 CONTRIBUTING_POINTS: Final = frozenset(
     {Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT}
 )
-"""Where a pod can be rejected. It is the methods a plugin has that count, not where it is enabled."""
+"""The points at which a pod can be rejected. A plugin counts if it has their methods, even where it is
+disabled."""
 
 ANYTHING: Final = tuple(
     event_with_hint(resource, Action.ALL)
@@ -55,16 +56,16 @@ ANYTHING: Final = tuple(
         Resource.DEVICE_CLASS,
     )
 )
-"""What a plugin is registered for that does not say, and what extenders are registered for."""
+"""The default for plugins that register nothing, and the registration of extenders."""
 
 _NODE_TAINTS: Final = event_with_hint(Resource.NODE, Action.UPDATE_NODE_TAINT)
 
 
 class Strategy(Enum):
-    """What becomes of a waiting pod."""
+    """How an event requeues a pod."""
 
     SKIP = "skip"
-    """It goes on waiting."""
+    """It stays unschedulable."""
     AFTER_BACKOFF = "after backoff"
     IMMEDIATELY = "immediately"
 
@@ -74,12 +75,12 @@ _SKIP, _AFTER_BACKOFF, _IMMEDIATELY = Strategy.SKIP, Strategy.AFTER_BACKOFF, Str
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who has asked for an event."""
+    """The registrations for an event."""
 
     event: ClusterEvent
     is_wildcard: bool
     hints: Mapping[str, Mapping[str, tuple[Hint | None, ...]]]
-    """By profile and plugin. None stands for a registration without a hint: the event always helps."""
+    """By profile and plugin. None: registered without a hint, so the event always requeues."""
     rejectors: tuple[Rejector, ...]
     plugins: frozenset[str]
     """The plugins of all profiles."""
@@ -109,11 +110,11 @@ class QueueingHints:
             self._registered[profile.scheduler_name] = found
 
     def registered(self, profile: str, plugin: str) -> tuple[ClusterEvent, ...]:
-        """The events that may bring back a pod which this plugin rejected."""
+        """The events that may requeue a pod which this plugin rejected."""
         return tuple(each.event for each in self._registered.get(profile, {}).get(plugin, ()))
 
     def listeners(self, event: ClusterEvent) -> Listeners | None:
-        """Who has asked for this event; None: nobody."""
+        """The registrations for this event, or None."""
         try:
             return self._listeners[event]
         except KeyError:
@@ -134,9 +135,9 @@ class QueueingHints:
         return Listeners(event, event.is_wildcard, hints, rejectors, plugins_of_all)
 
     def worth_requeuing(self, info: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> Strategy:
-        """Whether, and how soon, an event is a reason to try the pod again.
+        """Whether and when an event requeues the pod.
 
-        A wildcard is meant for all pods, or, where `new` is a pod, for that one.
+        A wildcard event concerns all pods or, if `new` is a pod, only that one.
         """
         rejectors = info.rejectors
         if not rejectors:
@@ -161,7 +162,7 @@ class QueueingHints:
         return strategy
 
     def strategy_after(self, info: QueuedPod, missed: Iterable[Recorded]) -> Strategy:
-        """The same for all that happened while the pod was being tried."""
+        """The same for all events since the pod was popped."""
         strategy = _SKIP
         for event, old, new in missed:
             verdict = self.worth_requeuing(info, event, old, new)
@@ -182,11 +183,11 @@ class QueueingHints:
             helps = hint is None or bool(hint(info.pod, old, new))
             outcome = "Queue" if helps else "QueueSkip"
         except InputError as error:
-            # A malformed selector of this pod or of the one that changed: no fault of the plugin.
+            # A malformed selector of this pod or of the one that changed is not an error of the plugin.
             _log.warning("hint of plugin %s on %s for pod %s: %s", plugin, event.label, info.key, error)
             helps, outcome = True, "Error"
         except Exception:
-            # Better to try a pod in vain than to let it wait for ever.
+            # An unnecessary attempt is better than a pod that waits forever.
             _log.exception("hint of plugin %s failed on %s for pod %s", plugin, event.label, info.key)
             helps, outcome = True, "Error"
         if observer is not None:
@@ -195,13 +196,15 @@ class QueueingHints:
 
 
 def registrations(plugin: Plugin) -> tuple[ClusterEventWithHint, ...]:
-    """What a plugin is registered for: what it says, or anything, and changed taints with new nodes."""
+    """The registrations of a plugin: its own or the default, and taint updates wherever it registers new
+    nodes."""
     wakes = plugin.events_to_register()
     return _with_node_taints(ANYTHING if wakes is None else wakes)
 
 
 def _with_node_taints(wakes: Sequence[ClusterEventWithHint]) -> tuple[ClusterEventWithHint, ...]:
-    """Whoever waits for a new node also waits for one to be untainted: new nodes often start tainted."""
+    """A plugin that registers new nodes also gets taint updates, because new nodes are often tainted at
+    first."""
     actions = Action(0)
     for each in wakes:
         if each.event.resource == Resource.NODE:

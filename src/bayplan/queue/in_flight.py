@@ -1,11 +1,11 @@
-"""What happened while pods were being tried.
+"""Pods in flight, and the events since they were popped.
 
-A pod that is being tried is nowhere in the queue, so an event that would have woken it finds nobody. Events
-are therefore kept for as long as a pod is in flight that was popped before them; a pod that comes back is
-judged by those that came after it was popped.
+A pod in flight is in no sub-queue, so an event that would requeue it cannot find it. Events are therefore
+recorded while a pod is in flight that was popped before them. When a pod comes back, it is evaluated against
+the events since it was popped.
 
-Upstream keeps one list of pods and events. Here events are numbered and a pod remembers the number at which
-it started, which comes to the same.
+Upstream keeps one list of pods and events. Here events are numbered and each pod has the number at which it
+started, which is equivalent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from bayplan.framework.events import ClusterEvent
 
 POD_POPPED: Final = "PodPopped"
-"""What metrics call the entry of a pod in the list."""
+"""The label of a pod's entry in metrics."""
 
 
 class Recorded(NamedTuple):
@@ -25,14 +25,14 @@ class Recorded(NamedTuple):
 
 
 class InFlight:
-    """Pods that are being tried, by uid, and the events since the first of them was popped."""
+    """Pods in flight by uid, and the events since the first of them was popped."""
 
     def __init__(self) -> None:
         self._starts: dict[str, int] = {}
-        """In the order in which they were popped, so the numbers never fall."""
+        """In the order in which they were popped, so the numbers are ascending."""
         self._events: list[Recorded] = []
         self._dropped = 0
-        """The number of the first event that is kept."""
+        """The number of the first recorded event."""
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -41,14 +41,14 @@ class InFlight:
         return uid in self._starts
 
     def begin(self, uid: str) -> bool:
-        """A pod is being tried from now on. False: it is so already, and nothing changes."""
+        """The pod is in flight from now on. False: it already was, and nothing changes."""
         if uid in self._starts:
             return False
         self._starts[uid] = self._dropped + len(self._events)
         return True
 
     def record(self, event: ClusterEvent, old: Any, new: Any) -> None:
-        """Keeps an event, if anybody may have missed it."""
+        """Records an event if any pod is in flight."""
         if self._starts:
             self._events.append(Recorded(event, old, new))
 
@@ -58,7 +58,7 @@ class InFlight:
         return None if start is None else self._events[start - self._dropped :]
 
     def end(self, uid: str) -> None:
-        """The pod is no longer being tried. Events that nobody needs any more are dropped."""
+        """The pod is no longer in flight. Events that no pod needs any more are dropped."""
         start = self._starts.pop(uid, None)
         if start is None or not self._events or start != self._dropped:
             return
@@ -70,12 +70,12 @@ class InFlight:
         self._dropped += count
 
     def clear(self) -> None:
-        """Nobody is being tried any more."""
+        """No pod is in flight any more."""
         self._starts.clear()
         self._drop(len(self._events))
 
     def counts(self) -> dict[str, int]:
-        """How many entries of each kind the list has, by the labels of `inflight_events`."""
+        """The number of entries by the labels of `inflight_events`."""
         counts = {POD_POPPED: len(self._starts)} if self._starts else {}
         for recorded in self._events:
             label = recorded.event.label

@@ -1,9 +1,9 @@
 """Nominations: on which node each pending pod is expected, from the decision to the pod's status.
 
-A pod that preempts others is nominated to their node and tried again when they are gone; meanwhile no pod of
-lower priority may take their place. Three things have to agree, and this is the one place that keeps them:
+A pod that preempts others is nominated to their node and scheduled again when they are gone; meanwhile no pod
+of lower priority may use that room. Three things have to agree, and this module owns all of them:
 
-    expected node   by uid and by node; the columns are told of every change (`NominatedPods`)
+    expected node   by uid and by node; every change is passed on to the columns (`NominatedPods`)
 
     status write    status.nominatedNodeName in the API server follows later (`NominationWrite`):
 
@@ -13,7 +13,7 @@ lower priority may take their place. Three things have to agree, and this is the
 
                     started ─────────► last victim ────────► it is terminating ──► ended
                     └───── the preemptor is pinned ────────┘
-                    (pinned: its PreEnqueue plugin is not asked again at every event)
+                    (pinned: its PreEnqueue plugin is not called again at every event)
 
 Nothing here talks to the API server. Events are method calls; the instructions that follow from them are the
 calls of `NominatedPods` and `Pins`, and return values (what to write).
@@ -36,17 +36,17 @@ from bayplan.queue.queued import NominationWrite, QueuedPod
 
 
 class NominatedPods(Protocol):
-    """Where nominations take effect: `snapshot.cluster.Cluster`."""
+    """The columns that nominations change: `snapshot.cluster.Cluster`."""
 
     def nominate(self, pod: Pod, node_name: str) -> None:
-        """The pod is expected on this node, and on no other."""
+        """The pod is expected on this node and on no other."""
 
     def remove_nomination(self, uid: str) -> None:
-        """The pod is expected nowhere."""
+        """The pod is no longer expected on any node."""
 
 
 class Pins(Protocol):
-    """Keeps a gated pod out of the queue without asking its PreEnqueue plugin again: `SchedulingQueue`."""
+    """Keeps a gated pod out of the queue without calling its PreEnqueue plugin again: `SchedulingQueue`."""
 
     def pin(self, pod: Pod, gate: str) -> None: ...
 
@@ -55,7 +55,7 @@ class Pins(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Preemption:
-    """The eviction of victims for a pod, by a plugin. `last` is the victim that is left, once one is."""
+    """The eviction of victims for a pod, by a plugin. `last` is the last victim, when only one is left."""
 
     preemptor: Pod
     plugin: str
@@ -66,9 +66,9 @@ class Nominations:
     """The nominations of all pending pods.
 
     Args:
-        columns: told of every change.
-        latest: the pod of this namespace and name as it was last seen, None where it is gone.
-        pins: told which preemptors wait for their victims.
+        columns: the node columns, which every change is passed on to.
+        pod_lister: returns the latest known version of the pod with this namespace and name, or None.
+        pins: pins the preemptors that wait for their victims.
     """
 
     def __init__(self, columns: NominatedPods, latest: Callable[[Pod], Pod | None], pins: Pins) -> None:
@@ -91,7 +91,7 @@ class Nominations:
         return uid in self._nodes
 
     def node_of(self, uid: str) -> str | None:
-        """The node that the pod is nominated to; "" where its nomination was cleared and it is pending."""
+        """The node that the pod is nominated to; "" if its nomination was cleared and it is pending."""
         return self._nodes.get(uid)
 
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
@@ -99,7 +99,7 @@ class Nominations:
         return tuple(self._pods.get(node_name, {}).values())
 
     def add(self, pod: Pod, nomination: Nomination | None) -> None:
-        """Nominates the pod, in place of any nomination it had. None: to the node in its status."""
+        """Nominates the pod and replaces its previous nomination. None: the node in its status."""
         uid = pod.metadata.uid
         self.remove(uid)
         node_name = pod.status.nominated_node_name if nomination is None else nomination.node_name
@@ -114,8 +114,8 @@ class Nominations:
     def pod_updated(self, info: QueuedPod, old: Pod, new: Pod) -> None:
         """A pending pod has changed.
 
-        The nomination stays where neither version shows one, because its status write is not over, and where
-        the new version shows one that a status write under way replaces. Otherwise it follows the status.
+        The nomination stays if neither version shows one, because its status write is not complete, and if
+        the new version shows one that a status write in progress replaces. Otherwise the status is used.
         """
         shown = new.status.nominated_node_name
         self._seen(info, shown)
@@ -129,7 +129,7 @@ class Nominations:
         self.add(new, nomination)
 
     def remove(self, uid: str) -> None:
-        """The pod is nominated no longer: it is assumed, bound or gone."""
+        """The pod is no longer nominated: it is assumed, bound or deleted."""
         node_name = self._nodes.pop(uid, None)
         if node_name is None:
             return
@@ -161,10 +161,10 @@ class Nominations:
     # Status writes
 
     def node_to_write(self, info: QueuedPod, pod: Pod, nomination: Nomination | None) -> str | None:
-        """The nominatedNodeName to write into the status after a failed attempt; None: it is right.
+        """The nominatedNodeName to write into the status after a failed attempt; None: no write is needed.
 
-        While another write is not yet seen in the pod the name is written again: otherwise that other one
-        would remain, and reserve room on a node for a pod that is not coming.
+        While another write is not yet visible in the pod, the name is written again: otherwise the other one
+        would remain, and reserve room on a node for a pod that does not go there.
         """
         shown = pod.status.nominated_node_name
         self._seen(info, shown)
@@ -174,7 +174,7 @@ class Nominations:
         return nomination.node_name
 
     def set_expected_node(self, info: QueuedPod, pod: Pod, node_name: str) -> bool:
-        """Whether to write the node of a pod whose binding may take long, so that others see it."""
+        """Whether to write the node of a pod whose binding may take long, so that it is visible to others."""
         latest = self._latest(pod) or pod
         if latest.status.nominated_node_name == node_name:
             return False
@@ -197,7 +197,7 @@ class Nominations:
             write.is_acknowledged = False
 
     def _seen(self, info: QueuedPod, node_name: str) -> None:
-        """A version of the pod shows this nomination. One from before the write proves nothing."""
+        """A version of the pod shows this nomination. A version from before the write is no confirmation."""
         write = info.nomination_write
         if write is not None and write.is_acknowledged and write.node_name == node_name:
             info.nomination_write = None
@@ -213,26 +213,27 @@ class Nominations:
     def waits_for(self, preemption: Preemption, last: Pod) -> None:
         """All other victims are evicted: the preemptor stays out until this one is seen terminating."""
         preemptor, preemption.last = preemption.preemptor, last
-        self._pins.unpin(preemptor)  # it may have been seen already
+        self._pins.unpin(preemptor)  # it may be terminating already
         self._pins.pin(preemptor, preemption.plugin)
         self.last_victims.setdefault(last.uid, []).append(preemptor)
 
     def preemption_ended(self, preemption: Preemption, last: Pod) -> None:
-        """All evictions are through, or one failed."""
+        """All evictions are complete, or one failed."""
         preemptor = preemption.preemptor
-        # The answer to the last eviction may come so late that the next preemption has begun.
+        # The response to the last eviction may arrive after the next preemption has begun.
         if self.preemptions.get(preemptor.uid) is preemption:
             del self.preemptions[preemptor.uid]
             self._pins.unpin(preemptor)
         self.pod_terminating(last)
 
     def pod_terminating(self, pod: Pod) -> None:
-        """A pod is being deleted. To be called before the queue is told: preemptors may wait for it."""
+        """A pod is being deleted. Call this before the queue handles the event: preemptors may wait for
+        it."""
         for preemptor in self.last_victims.pop(pod.uid, ()):
             self._pins.unpin(preemptor)
 
     def is_preempting(self, uid: str) -> bool:
-        """Whether victims of the pod are left. Not where the last one is seen terminating."""
+        """Whether victims of the pod are left, other than a last one that is terminating."""
         preemption = self.preemptions.get(uid)
         if preemption is None:
             return False

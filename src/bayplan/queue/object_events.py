@@ -1,7 +1,7 @@
-"""The events of the queue, and which of them an update of a pod or a node amounts to.
+"""The events of the queue, and the events of an update of a pod or a node.
 
-An update says what it changed, so that only plugins are asked which look at that. Changes that no plugin
-looks at make no event (nodes) or the general update (pods).
+An update is classified by what it changed, so that only the plugins that depend on it are called. Changes
+that no plugin depends on give no event (nodes) or the general update (pods).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NODE_ADD: Final = ClusterEvent(Resource.NODE, Action.ADD)
 NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
 
 FORCE_ACTIVATE: Final = ClusterEvent(Resource.ANY, Action.ALL, "ForceActivate")
-"""Somebody asked for the pod to be tried."""
+"""The pod was activated explicitly."""
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.ANY, Action.ALL, "UnschedulableTimeout")
-"""The pod has waited for so long that it is tried on the chance that an event was missed."""
+"""The pod has been unschedulable for so long that it is requeued in case an event was missed."""
 
 BACKOFF_COMPLETE: Final = "BackoffComplete"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
 SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
-"""Reasons for entering a part of the queue that are no cluster events: labels only."""
+"""Reasons for entering a sub-queue other than cluster events; they are only labels."""
 
 _UPDATES: Final = {
     resource: {action: ClusterEvent(resource, action) for action in Action}
@@ -41,7 +41,7 @@ _UPDATES: Final = {
 
 
 def pod_update_events(old: Pod, new: Pod) -> tuple[ClusterEvent, ...]:
-    """What an update of a pod amounts to, in the order in which it is told."""
+    """The events of a pod update, in the order in which they are evaluated."""
     resource = Resource.ASSIGNED_POD if new.spec.node_name else Resource.UNSCHEDULABLE_POD
     events = _UPDATES[resource]
     changes = []
@@ -60,7 +60,7 @@ def pod_update_events(old: Pod, new: Pod) -> tuple[ClusterEvent, ...]:
 
 
 def node_update_events(old: Node, new: Node) -> tuple[ClusterEvent, ...]:
-    """What an update of a node amounts to, in the order in which it is told. Often nothing: a heartbeat."""
+    """The events of a node update, in the order in which they are evaluated. A heartbeat has none."""
     events = _UPDATES[Resource.NODE]
     changes = []
     if old.spec.unschedulable and not new.spec.unschedulable:
@@ -81,7 +81,7 @@ def node_update_events(old: Node, new: Node) -> tuple[ClusterEvent, ...]:
 
 
 def _scaled_down(old: Pod, new: Pod) -> bool:
-    """Whether the pod takes less of something than before, with what the kubelet reports taken in."""
+    """Whether the pod requests less of something than before, including what the kubelet reports."""
     if _asks_the_same(old, new):
         return False
     now = placed_requests(new)
@@ -89,7 +89,7 @@ def _scaled_down(old: Pod, new: Pod) -> bool:
 
 
 def _asks_the_same(old: Pod, new: Pod) -> bool:
-    """Whether nothing changed that requests follow from: true of nearly every update, and quickly seen."""
+    """A quick check for the common case: nothing changed that requests depend on."""
     spec, status = old.spec, old.status
     return (
         spec.containers == new.spec.containers
@@ -100,7 +100,7 @@ def _asks_the_same(old: Pod, new: Pod) -> bool:
         and status.init_container_statuses == new.status.init_container_statuses
         and status.resources == new.status.resources
         and status.allocated_resources == new.status.allocated_resources
-        # Conditions say whether a resize is possible, which matters only where resources are reported.
+        # Conditions show whether a resize is possible, which matters only if resources are reported.
         and (
             not (status.container_statuses or status.resources) or status.conditions == new.status.conditions
         )
@@ -108,7 +108,7 @@ def _asks_the_same(old: Pod, new: Pod) -> bool:
 
 
 def _same_amounts(old: ResourceList, new: ResourceList) -> bool:
-    """Whether both name the same resources with the same amounts, however these are written."""
+    """Whether both have the same resources with the same amounts, however these are written."""
     return old == new or (
         old.keys() == new.keys()
         and all(parse_quantity(quantity) == parse_quantity(new[name]) for name, quantity in old.items())

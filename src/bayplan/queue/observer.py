@@ -1,6 +1,6 @@
-"""Who wants to know what the queue does: metrics, mostly.
+"""Observers of the queue, used for metrics.
 
-A queue without an observer spends nothing on it. Gauges of what the queue holds are not told but asked for
+A queue without an observer spends no time on it. Gauges of the queue's contents are read instead
 (`SchedulingQueue.counts`, `.in_flight_counts`).
 """
 
@@ -10,36 +10,36 @@ from collections.abc import Callable
 
 
 class QueueObserver:
-    """Is told what happens and does nothing about it; override what you want to know."""
+    """Called on the queue's events. The methods do nothing by default; override those you need."""
 
     clock: Callable[[], float] = staticmethod(float)
-    """Seconds, for durations only: the queue's own time may stand still while plugins run."""
+    """Seconds, for durations only: the queue's own clock may stand still while plugins run."""
 
     def incoming(self, queue: str, event: str) -> None:
-        """A pod entered a part of the queue (active, backoff, unschedulable) because of an event."""
+        """A pod entered a sub-queue (active, backoff, unschedulable) because of an event."""
 
     def unschedulable(self, plugin: str, profile: str, change: int) -> None:
-        """One pod more or less counts as rejected by a plugin.
+        """The number of pods that count as rejected by a plugin changed by one.
 
-        As upstream, a pod that is deleted while it is active or backs off is never counted off again.
+        As upstream, a pod that is deleted while it is active or backs off is never subtracted.
         """
 
     def hint(self, plugin: str, event: str, outcome: str, seconds: float) -> None:
-        """A plugin's hint was asked about an event and said Queue, QueueSkip or Error."""
+        """A plugin's hint was called for an event and returned Queue, QueueSkip or Error."""
 
     def pre_enqueue(self, profile: str, seconds: float) -> None:
-        """The PreEnqueue plugins of a profile were asked about a pod."""
+        """The PreEnqueue plugins of a profile were called for a pod."""
 
     def samples_plugins(self) -> bool:
-        """Whether the PreEnqueue plugins are to be timed one by one, this time."""
+        """Whether to time each PreEnqueue plugin this time."""
         return False
 
     def pre_enqueue_plugin(self, plugin: str, status: str, seconds: float) -> None:
-        """One of them answered with this code. Told only where `samples_plugins` said so."""
+        """One of them returned this code. Called only if `samples_plugins` returned True."""
 
 
 class QueueCounts(QueueObserver):
-    """Counts what has to be counted as it happens, for whoever comes to read it."""
+    """Counts what has to be counted as it happens."""
 
     def __init__(self) -> None:
         self.incoming_pods: dict[tuple[str, str], int] = {}

@@ -1,6 +1,7 @@
 """PreEnqueue: plugins that keep a pod out of the active queue.
 
-A gated pod is not tried and costs nothing. It is unschedulable until an event of the plugin that gates it.
+A gated pod is not scheduled and costs nothing. It is unschedulable until an event of the plugin that gates
+it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class PreEnqueue:
             for profile, gates in self._gates.items()
             for first in gates
         }
-        """The same, with each of them first."""
+        """The same, once with each plugin first."""
 
     def run(self, info: QueuedPod) -> bool:
         """Runs the plugins, first the one that gated the pod before; the result goes into the record."""
@@ -68,7 +69,7 @@ class PreEnqueue:
         return False
 
     def still_rejects(self, info: QueuedPod) -> bool:
-        """Whether the plugin that gates the pod still rejects it. If not, all plugins have yet to be run."""
+        """Whether the plugin that gates the pod still rejects it. If not, all plugins have to be run."""
         gates = self._with_first.get((info.profile, info.gating_plugin))
         if not gates:
             return False

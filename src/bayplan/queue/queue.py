@@ -9,8 +9,8 @@ Nothing runs here by itself. Time comes from a function that is passed in, the c
     done                              the attempt has ended and the pod does not come back
     add_unschedulable_if_not_present  the attempt failed and the pod comes back
     move_to_active_or_backoff         a cluster event that may make pods schedulable
-    activate                          these pods are to be tried, whatever they wait for
-    pin, unpin                        a PreEnqueue plugin keeps a pod out, and is not asked meanwhile
+    activate                          schedule these pods, whatever they wait for
+    pin, unpin                        a PreEnqueue plugin keeps a pod out, and is not called meanwhile
 
 Which events may make a pod schedulable is decided by the plugins (`hints.py`, `pre_enqueue.py`).
 """
@@ -60,9 +60,9 @@ class SchedulingQueue:
     Args:
         profiles: their PreEnqueue plugins, queueing hints and QueueSort plugin.
         now: seconds since the epoch.
-        columns: told where pods are nominated.
-        latest: the pod of this namespace and name as it was last seen, None where it is gone.
-        extenders: whether there are any, so that pods can be rejected by them.
+        columns: nominations are passed on to them.
+        pod_lister: returns the latest known version of the pod with this namespace and name, or None.
+        extenders: whether there are any, so that they can reject pods.
     """
 
     def __init__(
@@ -108,9 +108,9 @@ class SchedulingQueue:
         queues.to_active(queues.new(pod), _ADDED)
 
     def update(self, old: Pod, new: Pod) -> None:
-        """A pod has changed, wherever it is."""
+        """A pod has changed, whichever sub-queue it is in."""
         if new.uid in self._in_flight:
-            # Evaluated when it comes back, with its latest version.
+            # Evaluated when it comes back, with its then latest version.
             for event in pod_update_events(old, new):
                 self._in_flight.record(event, old, new)
             return
@@ -147,11 +147,11 @@ class SchedulingQueue:
 
     @property
     def is_anybody_waiting(self) -> bool:
-        """Whether there is a pod that an event may make schedulable. Mostly there is none."""
+        """Whether there is a pod that an event may make schedulable. Usually there is none."""
         return bool(self._sub_queues.unschedulable) or bool(self._in_flight)
 
     def pop(self) -> QueuedPod | None:
-        """The next pod, which is in flight from now on; None where none is ready."""
+        """The next pod, which is in flight from now on; None if none is ready."""
         while (info := self._sub_queues.take_first()) is not None:
             info.attempts += 1
             if not self._in_flight.begin(info.pod.metadata.uid):
@@ -179,14 +179,14 @@ class SchedulingQueue:
         unschedulable_plugins: Iterable[str] = (),
         pending_plugins: Iterable[str] = (),
     ) -> bool:
-        """A popped pod comes back from a failed attempt, which ends in any case.
+        """A popped pod comes back from a failed attempt, which ends here.
 
         Args:
             pod: its latest version.
             unschedulable_plugins: the plugins that rejected it. None: the attempt ended with an error.
             pending_plugins: those among them whose events requeue it without backoff.
 
-        Returns False where the pod is in the queue already; this record of it is then dropped.
+        Returns False if the pod is in the queue already; this record is then dropped.
         """
         info.pod = pod
         info.unschedulable_plugins = frozenset(unschedulable_plugins)
@@ -266,21 +266,21 @@ class SchedulingQueue:
                 self._in_flight.record(FORCE_ACTIVATE, None, pod)
 
     def pin(self, pod: Pod, gate: str) -> None:
-        """Until `unpin`, this PreEnqueue plugin keeps the pod out and is not asked at every event.
+        """Until `unpin`, this PreEnqueue plugin keeps the pod out without being called at every event.
 
         A preemptor waits for its victims while the victims of many others are deleted. Without pins each of
-        those deletions would ask the plugin about every preemptor.
+        those deletions would call the plugin for every preemptor.
         """
         self._sub_queues.pinned[pod.uid] = gate
 
     def unpin(self, pod: Pod) -> None:
-        """To be called before that plugin may answer otherwise."""
+        """Call this before the plugin may answer differently."""
         self._sub_queues.unpin(pod)
 
     # Timers
 
     def next_timer(self) -> float | None:
-        """When `flush` will next have something to do; None: not before another event."""
+        """When `flush` next has something to do; None: not before another event."""
         timer, queues = None, self._sub_queues
         if len(queues.pods) == len(queues.active):
             return None
@@ -294,7 +294,7 @@ class SchedulingQueue:
         return timer
 
     def flush(self) -> None:
-        """Moves pods whose time has come. To be called every second, or at `next_timer`."""
+        """Moves the pods whose timers have expired. Call it every second, or at `next_timer`."""
         now = self._now()
         tick = self._backoff_ticks.latest(now)
         if tick is not None:
@@ -319,7 +319,7 @@ class SchedulingQueue:
             self._in_flight.record(UNSCHEDULABLE_TIMEOUT, None, None)
 
     def close(self) -> None:
-        """No attempt will report back. Pending pods can still be popped."""
+        """Attempts in flight will not report back. Pending pods can still be popped."""
         self._in_flight.clear()
 
     # Inspection

@@ -1,7 +1,7 @@
-"""A pod that waits, with what earlier attempts left behind.
+"""A pending pod, with the results of its earlier attempts.
 
-One record goes with the pod through all parts of the queue and through its attempts. It is the queue that
-changes it; everybody else reads, but for what attempts remember of what they wrote.
+One record belongs to the pod in all sub-queues and during its attempts. Only the queue changes it, except for
+`nomination_write`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ NEVER: Final = -inf
 
 
 class SubQueue(Protocol):
-    """A place in the queue. Which one a pod is in stands in the pod's record, so it is never in two."""
+    """A sub-queue. A pod's record refers to the one it is in, so a pod is never in two."""
 
     @property
     def label(self) -> str:
         """What metrics call it: active, backoff or unschedulable."""
 
     def remove(self, info: QueuedPod) -> None:
-        """Takes out a pod that is here."""
+        """Removes a pod of this sub-queue."""
 
 
 @dataclass(slots=True)
@@ -42,56 +42,57 @@ class NominationWrite:
 
 @dataclass(slots=True, eq=False)
 class QueuedPod:
-    """A waiting pod. `key` is its namespace/name, by which the queue knows it."""
+    """A pending pod. `key` is its namespace/name, by which the queue finds it."""
 
     pod: Pod
     key: str
     timestamp: float
-    """When it came, or came back from its last attempt. Being moved within the queue does not change it."""
+    """When it was added, or came back from its last attempt. Moving between sub-queues does not change it."""
     sequence: int
     """Orders records with the same timestamp: first come, first served."""
     attempts: int = field(default=0, init=False)
     unschedulable_count: int = field(default=0, init=False)
     """Attempts that ended in a rejection."""
     consecutive_errors_count: int = field(default=0, init=False)
-    """Attempts that broke since the last rejection."""
+    """Attempts that ended with an error since the last rejection."""
     backoff_expiration: float | None = field(default=None, init=False)
-    """Kept once it is known; follows from the timestamp and the counts."""
+    """Cached; depends on the timestamp and the counts."""
     initial_attempt_timestamp: float | None = field(default=None, init=False)
-    """When nothing held it back for the first time."""
+    """When it first became active."""
     unschedulable_plugins: frozenset[str] = field(default=NO_PLUGINS, init=False)
-    """Who rejected it in its last attempt, or keeps it out of the queue."""
+    """The plugins that rejected it in its last attempt, or that gate it."""
     pending_plugins: frozenset[str] = field(default=NO_PLUGINS, init=False)
-    """Those among them whose events bring it back without a backoff."""
+    """Those among them whose events requeue it without backoff."""
     gating_plugin: str = field(default="", init=False)
-    """The PreEnqueue plugin that keeps it out right now."""
+    """The PreEnqueue plugin that gates it."""
     was_flushed: bool = field(default=False, init=False)
-    """It was last moved because it had waited too long, and not by an event."""
+    """It was last moved because of the unschedulable timeout, and not by an event."""
     flush_timestamp: float = field(default=NEVER, init=False)
     sort_key: SortKey = field(default=(), init=False)
-    """Its rank by the QueueSort plugin; follows from pod and timestamp."""
+    """Its sort key by the QueueSort plugin; depends on pod and timestamp."""
     nomination_write: NominationWrite | None = field(default=None, init=False)
     """The write of its status.nominatedNodeName under way (`nominations.py`)."""
     sub_queue: SubQueue | None = field(default=None, init=False)
-    """Where it waits; None while it is being tried, and once it has left."""
+    """Its sub-queue; None while it is in flight, and after it has left the queue."""
     ticket: int = field(default=0, init=False)
-    """Which of its entries in a heap counts."""
+    """Identifies its current entry in a heap."""
     filed_under: tuple[tuple[str, str], ...] = field(default=(), init=False)
-    """Profile and rejecting plugins under which the unschedulable part finds it."""
+    """Profile and rejecting plugins under which the unschedulable pods are indexed."""
 
     @property
     def profile(self) -> str:
-        """The scheduler name that it asks for."""
+        """Its spec.schedulerName."""
         return self.pod.spec.scheduler_name
 
     @property
     def rejectors(self) -> frozenset[str]:
-        """All plugins that may bring it back. None: its last attempt broke, or it was never rejected."""
+        """All plugins whose events may requeue it. None: its last attempt ended with an error, or it was
+        never rejected."""
         if not self.pending_plugins:
             return self.unschedulable_plugins
         return self.unschedulable_plugins | self.pending_plugins
 
     @property
     def waits_since(self) -> float:
-        """From when the longest stay among the unschedulable pods is counted."""
+        """Start of the time that counts for the maximum stay among the unschedulable pods."""
         return max(self.timestamp, self.flush_timestamp)

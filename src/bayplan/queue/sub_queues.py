@@ -1,4 +1,4 @@
-"""The sub-queues (active, backoff, unschedulable), and the ways from one to another.
+"""The sub-queues (active, backoff, unschedulable), and the moves between them.
 
                  ┌────────────── active ◀──────────┐
                  │                 ▲               │ backoff completed, or activated
@@ -143,8 +143,8 @@ class SubQueues:
         """Whether a gated pod stays gated at an event that may make it schedulable.
 
         While the victims of many preemptors are deleted, each deletion is such an event for all of them, and
-        none can be scheduled yet. So its PreEnqueue plugin is asked first, before the pod is moved, and that
-        of a pinned pod is not asked again.
+        none can be scheduled yet. So its PreEnqueue plugin is called first, before the pod is moved, and that
+        of a pinned pod is not called again.
         """
         if (
             not info.gating_plugin
@@ -159,7 +159,7 @@ class SubQueues:
         return True
 
     def unpin(self, pod: Pod) -> None:
-        """The PreEnqueue plugin of a pinned pod is to be asked again at the next event."""
+        """The PreEnqueue plugin of a pinned pod is called again at the next event."""
         if self.pinned.pop(pod.uid, None) is None:
             return
         info = self.pods.get(pod.key)

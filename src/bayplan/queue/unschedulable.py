@@ -1,7 +1,7 @@
-"""Pods that were rejected, or that a gate keeps out, until something happens that may help.
+"""Pods that were rejected or are gated, until an event may make them schedulable.
 
-They are filed under the plugins that rejected them, so that an event visits only pods whose rejector has
-asked for it: the cost of an event follows the pods it may concern and not all that wait.
+They are indexed by the plugins that rejected them, so that an event visits only pods whose rejecting plugin
+registered it: the cost of an event is proportional to the pods it may concern.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UnschedulablePods:
         self._pods: dict[str, QueuedPod] = {}
         self._by_rejector: dict[Rejector, dict[str, QueuedPod]] = {}
         self._oldest = inf
-        """No pod here waits since before this."""
+        """No pod here has waited since before this time."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -37,7 +37,7 @@ class UnschedulablePods:
         return sum(1 for info in self._pods.values() if info.gating_plugin)
 
     def put(self, info: QueuedPod) -> None:
-        """Takes the pod in, or, where it is in already, files it anew."""
+        """Adds the pod, or updates its index entries if it is already here."""
         self._unfile(info)
         profile, key = info.profile, info.key
         info.sub_queue = self
@@ -48,7 +48,7 @@ class UnschedulablePods:
         self._oldest = min(self._oldest, info.waits_since)
 
     def unindex(self, info: QueuedPod) -> None:
-        """Keeps a pod that is here away from all events, until it is put in again."""
+        """Removes a pod that is here from the index, until it is put in again: events do not reach it."""
         self._unfile(info)
 
     def remove(self, info: QueuedPod) -> None:
@@ -59,7 +59,7 @@ class UnschedulablePods:
             self._oldest = inf
 
     def rejected_by(self, rejectors: Iterable[Rejector]) -> list[QueuedPod]:
-        """The pods that at least one of these rejected, each once."""
+        """The pods that at least one of these plugins rejected, each once."""
         groups = [group for rejector in rejectors if (group := self._by_rejector.get(rejector))]
         if len(groups) == 1:
             return list(groups[0].values())
@@ -69,7 +69,7 @@ class UnschedulablePods:
         return list(found.values())
 
     def earliest_overdue(self, longest: float) -> float | None:
-        """A moment before which no pod has been here for longer than that."""
+        """A time before which no pod has been here for longer than `max_stay`."""
         return self._oldest + longest if self._pods else None
 
     def overdue(self, now: float, longest: float) -> list[QueuedPod]:

@@ -1,20 +1,20 @@
-"""The HTTPS server of a scheduler: probes, metrics and what it was started with, for those who may see it.
+"""The HTTPS server of a scheduler: probes, metrics and configuration, with authentication and authorization.
 
-    settings.py         where to listen and whom to believe: plain values
-    server.py           `SecureServer`: from a connection to an answer
-    routes.py           which path shows what; `Routes` is what a process has to show
+    settings.py         where to listen and whom to trust: plain values
+    server.py           `SecureServer`: from a connection to a response
+    routes.py           the paths; `Routes` is what a process provides for them
     health.py           /healthz, /livez, /readyz and their checks
     component_pages.py  /statusz, /flagz and /configz
-    access.py           who is asking, and may they? Both questions of one request
+    access.py           authentication and authorization of a request
     authentication.py   front proxies, client certificates, tokens
-    authorization.py    open paths, and reviews by the API server
-    reviews.py          asking the API server about tokens and rights, and remembering its answers
-    client_authorities.py  whose certificates count, from files and from the cluster
-    certificates.py     what we show ourselves with; made where none is given
+    authorization.py    paths that are always allowed, and reviews by the API server
+    reviews.py          TokenReviews and SubjectAccessReviews, and a cache of their results
+    client_authorities.py  CAs of client certificates, from files and from the cluster
+    certificates.py     our own certificate; self-signed if none is given
     tls.py              the TLS side of a connection
 
-Nothing here knows the scheduler: it is handed values and functions. The behaviour is that of kube-scheduler
-v1.36.
+This package does not depend on the scheduler: it is passed values and functions. The behaviour is that of
+kube-scheduler v1.36.
 """
 
 from bayplan.serving.access import AccessControl, delegated_access

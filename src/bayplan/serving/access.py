@@ -1,4 +1,4 @@
-"""Who is asking, and may they? Both questions of a request, put to the API server."""
+"""Authentication and authorization of incoming requests, delegated to the API server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class AccessControl:
-    """Lets requests in, or says why not."""
+    """Admits or rejects requests."""
 
     def __init__(
         self, authorities: ClientAuthorities, authentication: Authentication, authorization: Authorization
@@ -33,7 +33,7 @@ class AccessControl:
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises APIError where the cluster cannot be asked whom to believe, and that is not tolerated."""
+        """Raises APIError if the client CAs cannot be read from the cluster, and that is not tolerated."""
         await self.authorities.look_up()
         self._looking = asyncio.ensure_future(self.authorities.keep_looking())
 
@@ -43,7 +43,7 @@ class AccessControl:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     async def refusal(self, request: web.BaseRequest) -> web.Response | None:
-        """The answer to a request that is not let in; None for one that is."""
+        """The response to a rejected request; None if it is admitted."""
         try:
             user = await self._authentication.user(request)
         except UnauthenticatedError:
@@ -70,14 +70,14 @@ def delegated_access(
     ask_whether: Requests | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AccessControl:
-    """Access as the cluster has it.
+    """Access as the cluster defines it.
 
     Args:
-        ask_who: a client for reviews of tokens and for whose certificates count; None: tokens are ignored.
-        ask_whether: a client for reviews of rights; None: only open paths are open.
+        ask_who: a client for TokenReviews and for the client CAs; None: tokens are ignored.
+        ask_whether: a client for SubjectAccessReviews; None: only the always-allowed paths are allowed.
 
     Raises:
-        ConfigError: a file of authorities makes no sense.
+        ConfigError: a CA file is invalid.
     """
     authorities = ClientAuthorities(authentication, ask_who)
     tokens = None if ask_who is None else Reviews(ask_who)

@@ -1,7 +1,7 @@
-"""Who is asking: a proxy that says for whom, a client certificate, or a bearer token, in that order.
+"""Identifies the user of a request: by a front proxy, a client certificate, or a bearer token, in that order.
 
-The first that tells settles it. Credentials that are there and no good make the request unauthorised, unless
-others are good; without any it is anonymous.
+The first method that identifies a user wins. Invalid credentials make the request unauthenticated, unless
+another method succeeds; without any credentials the user is anonymous.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 class UnauthenticatedError(Exception):
-    """There are credentials, and they are no good."""
+    """There are credentials, but they are invalid."""
 
 
 class Authentication:
-    """Finds out who asks. Without `reviews` tokens are ignored."""
+    """Identifies users. Without `reviews` tokens are ignored."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Authentication:
         self._hash = TokenHash()
 
     async def user(self, request: web.BaseRequest) -> User:
-        """Raises UnauthenticatedError where nobody would say so of themselves."""
+        """Raises UnauthenticatedError if no method identifies the user."""
         problems: list[str] = []
         certificate = peer_certificate(request)
         if certificate is not None:
@@ -101,7 +101,7 @@ class Authentication:
 
 
 def peer_certificate(request: web.BaseRequest) -> x509.Certificate | None:
-    """What the client has shown; the TLS layer has verified that an authority we know has issued it."""
+    """The client certificate; the TLS layer has verified that a trusted CA issued it."""
     connection = request.get_extra_info("ssl_object")
     data = None if connection is None else connection.getpeercert(True)
     return None if not data else x509.load_der_x509_certificate(data)
@@ -111,12 +111,12 @@ def bearer_token(request: web.BaseRequest) -> str:
     scheme, _, token = request.headers.get("Authorization", "").strip().partition(" ")
     if scheme.lower() != BEARER:
         return ""
-    # Bytes that are not UTF-8 come as surrogates, which nothing can encode: no token contains them.
+    # Bytes that are not UTF-8 become surrogates, which cannot be encoded: no valid token contains them.
     return token.strip().encode(errors="surrogateescape").decode(errors="replace")
 
 
 def user_from_headers(request: web.BaseRequest, proxy: ProxySettings) -> User | None:
-    """The user that a proxy asks for; None where it names none."""
+    """The user that a proxy names; None if it names none."""
     headers = request.headers
     name = next((headers[header] for header in proxy.username_headers if headers.get(header)), "")
     if not name:

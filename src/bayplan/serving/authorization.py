@@ -1,4 +1,5 @@
-"""May they? Masters may all, open paths are open to all, and the rest is for the API server to say."""
+"""Authorization: system:masters may do everything, some paths are open to all, and the API server decides the
+rest."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from bayplan.serving.users import MASTERS, User
 
 
 class Authorization:
-    """Without `reviews` nothing is allowed beyond open paths."""
+    """Without `reviews` only the always-allowed paths are allowed."""
 
     def __init__(
         self, settings: AuthorizationSettings, reviews: Reviews | None, clock: Callable[[], float]
@@ -25,10 +26,10 @@ class Authorization:
         self._answers: Remembered[tuple[bool, str]] = Remembered(clock)
 
     async def allows(self, user: User, method: str, path: str) -> tuple[bool, str]:
-        """Whether the user may do that, and why not.
+        """Whether the user may do that, and the reason if not.
 
         Raises:
-            APIError: it could not be found out.
+            APIError: the API server could not be asked.
         """
         if MASTERS in user.groups or _path(path) in self._exact or _path(path).startswith(self._prefixes):
             return True, ""

@@ -1,4 +1,4 @@
-"""What we show ourselves with: a certificate that we are given, or one that we make and sign ourselves."""
+"""The server's certificate: a given one, or a self-signed one."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from bayplan.files import create_private, warn_if_exposed
 
 VALID: Final = datetime.timedelta(days=365)
 RENEW: Final = datetime.timedelta(days=30)
-"""Before its end, a certificate of our own is made again."""
+"""A self-signed certificate is replaced this long before it expires."""
 SKEW: Final = datetime.timedelta(hours=1)
-"""Clocks of others may be a little behind."""
+"""Tolerance for clocks that are behind."""
 PAIR_NAME: Final = "kube-scheduler"
-"""What the files in a certificate directory are called."""
+"""The names of the files in a certificate directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
     certificate: bytes
-    """PEM, as is the key."""
+    """In PEM format, like the key."""
     key: bytes = field(repr=False)
 
 
 def own_pair(directory: str, bind_address: str) -> KeyPair:
-    """The pair from the directory; made, and left there, if it has none. Without a directory it is made.
+    """The pair from the directory; created and stored there if it has none. Without a directory it is
+    created.
 
     Raises:
         ConfigError: the directory cannot be read or written.
@@ -47,7 +48,7 @@ def own_pair(directory: str, bind_address: str) -> KeyPair:
             return KeyPair(cert_path.read_bytes(), key_path.read_bytes())
         for there, missing in ((cert_path, key_path), (key_path, cert_path)):
             if there.exists():
-                # As upstream: what somebody has put there is not replaced.
+                # As upstream: existing files are not replaced.
                 raise ConfigError(f"{there} is there and {missing} is not: they must be supplied as a pair")
         pair = make_pair(bind_address)
         Path(directory).mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -60,7 +61,7 @@ def own_pair(directory: str, bind_address: str) -> KeyPair:
 
 
 def make_pair(bind_address: str = "", now: datetime.datetime | None = None) -> KeyPair:
-    """A certificate for localhost and, if it is one in particular, the address that we listen at."""
+    """A certificate for localhost and, if it is a specific one, the listening address."""
     now = now or datetime.datetime.now(datetime.UTC)
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"localhost@{int(now.timestamp())}")])

@@ -1,8 +1,8 @@
-"""Whose certificates count: those of users, and those of proxies that ask for users.
+"""The CAs of client certificates: those of users, and those of front proxies.
 
-What a flag names is read from its file; the rest the cluster says itself, in the ConfigMap
-kube-system/extension-apiserver-authentication, which every API server keeps. Both are looked at again, so
-that authorities can be replaced without a restart.
+CAs named by a flag are read from their files; the others come from the ConfigMap
+kube-system/extension-apiserver-authentication, which every API server maintains. Both are read again
+regularly, so that CAs can be replaced without a restart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bayplan.tls import Stamp, stamp
 
 CONFIG_MAP: Final = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 LOOK_SECONDS: Final = 60.0
-"""Between two looks at the ConfigMap; upstream watches it."""
+"""Interval between reads of the ConfigMap; upstream watches it."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class _ConfigMap(msgspec.Struct, frozen=True):
 
 
 class ClientAuthorities:
-    """The authorities that count now. `version` grows when they change."""
+    """The current CAs. `version` increases when they change."""
 
     def __init__(self, settings: AuthenticationSettings, requests: Requests | None) -> None:
         self._settings = settings
@@ -45,7 +45,7 @@ class ClientAuthorities:
         self._pem = {"client": b"", "proxy": b""}
         self.version = 0
         self.proxy: ProxySettings = settings.proxy
-        """Which headers of proxies say what."""
+        """The headers in which proxies name the user."""
         self.clients: list[x509.Certificate] = []
         self.proxies: list[x509.Certificate] = []
         for which, path in self._files.items():
@@ -55,12 +55,12 @@ class ClientAuthorities:
 
     @property
     def pem(self) -> str:
-        """All of them, for the TLS layer: it lets in who has a certificate of any."""
+        """All of them, for the TLS layer: it accepts client certificates of any."""
         return (self._pem["client"] + b"\n" + self._pem["proxy"]).decode("ascii", errors="ignore").strip()
 
     @property
     def asks_cluster(self) -> bool:
-        """Whether there may be others tomorrow, even if there are none today."""
+        """Whether there may be CAs later, even if there are none now."""
         return self._requests is not None and not all(self._files.values())
 
     def is_client(self, certificate: x509.Certificate) -> bool:
@@ -70,7 +70,7 @@ class ClientAuthorities:
         return _is_issued(certificate, self.proxies)
 
     def follow_files(self) -> None:
-        """Reads files again that have changed. One that makes no sense now is left for later."""
+        """Reads files again that have changed. An invalid one is ignored until the next time."""
         for which, path in self._files.items():
             if path and (found := stamp(path)) != self._stamps[which]:
                 self._stamps[which] = found
@@ -80,10 +80,10 @@ class ClientAuthorities:
                     _log.warning("going on with the authorities from before: %s", error)
 
     async def look_up(self) -> None:
-        """Asks the cluster, for what no flag says.
+        """Reads from the cluster what no flag sets.
 
         Raises:
-            APIError: it did not say, and that is not to be tolerated.
+            APIError: it could not be read, and that is not tolerated.
         """
         if self._requests is None or not self.asks_cluster:
             return
@@ -96,7 +96,7 @@ class ClientAuthorities:
             _log.warning("continuing without it: requests may be considered anonymous")
 
     async def keep_looking(self) -> None:
-        """Looks again and again, until it is cancelled."""
+        """Reads it again at each interval, until cancelled."""
         if self._requests is None or not self.asks_cluster:
             return
         while True:
@@ -134,7 +134,7 @@ class ClientAuthorities:
 
 
 def _proxy_settings(data: dict[str, str], default: ProxySettings) -> ProxySettings:
-    """What the ConfigMap says about headers; what it does not say is as by default."""
+    """The header settings in the ConfigMap, with defaults for what is missing."""
 
     def said(key: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
         return _names(data[key], key) if data.get(key) else otherwise
@@ -150,7 +150,7 @@ def _proxy_settings(data: dict[str, str], default: ProxySettings) -> ProxySettin
 
 
 def _is_issued(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
-    """Whether one of them has issued it. That it is still good the TLS layer has looked at."""
+    """Whether one of them issued it. The TLS layer has checked that it is valid."""
     for authority in authorities:
         if certificate == authority:
             return True

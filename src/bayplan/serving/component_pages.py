@@ -1,7 +1,7 @@
-"""/statusz, /flagz and /configz: what runs here, since when, and with which settings.
+"""/statusz, /flagz and /configz: version, start time and settings.
 
-As text for people (the form is meant not to be relied on), as JSON or YAML for those who ask for exactly that
-kind and version.
+As text for people (not a stable format), or as JSON or YAML if the request asks for exactly that kind and
+version.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ACCEPTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page about the component, in all its forms."""
+    """A page about the component, in all its formats."""
 
     component: str
     kind: str
@@ -41,7 +41,7 @@ class Page:
     fields: Mapping[str, Any]
 
     def answer(self, accept: str) -> web.Response:
-        """In the first form among those that are accepted which there is."""
+        """In the first accepted format that there is."""
         for wanted in accept.split(",") if accept else ("*/*",):
             media, *parameters = (part.strip() for part in wanted.split(";"))
             if media in ("*/*", "text/*", "text/plain"):
@@ -77,7 +77,7 @@ def status_page(
     emulated: str,
     paths: tuple[str, ...],
 ) -> Page:
-    """What runs, and since when (both times in seconds since the epoch)."""
+    """Version and start time (times are in seconds since the epoch)."""
     since = datetime.fromtimestamp(started, UTC)
     seconds = max(int(now - started), 0)
     up = f"{seconds // 3600} hr {seconds // 60 % 60:02d} min {seconds % 60:02d} sec"

@@ -1,6 +1,6 @@
-"""Probes: /healthz, /livez, /readyz, all checks of each together or one by one.
+"""Probes: /healthz, /livez, /readyz, and each of their checks.
 
-Whoever asks without being known learns which check failed, but not why: that stands in the log.
+Unauthenticated clients see which check failed, but not why: the reason is logged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """One thing that must be well. `problem` says what is not; empty or None: all is well."""
+    """One health check. `problem` returns what is wrong; empty or None: healthy."""
 
     name: str
     problem: Callable[[], str | None] = lambda: None
@@ -30,10 +30,10 @@ class HealthCheck:
 
 @dataclass(slots=True)
 class CheckCounts:
-    """How checks came out, for /metrics/slis."""
+    """Results of the checks, for /metrics/slis."""
 
     last: dict[tuple[str, str], bool] = field(default_factory=dict)
-    """Whether all was well the last time, by check and path."""
+    """Whether the check succeeded last time, by check and path."""
     total: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def told(self, check: str, kind: str, well: bool) -> None:

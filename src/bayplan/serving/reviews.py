@@ -1,6 +1,6 @@
-"""Asking the API server who somebody is and what they may do, and remembering its answers for a while.
+"""TokenReviews and SubjectAccessReviews by the API server, with a cache of their results.
 
-Tokens never leave this file: they are remembered by a keyed hash, and no text that is logged has one in it.
+Tokens do not leave this file: the cache uses a keyed hash, and no logged text contains one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 REVIEW_SECONDS: Final = 10.0
-"""For one answer."""
+"""Timeout of one review."""
 TRIES: Final = 5
 FIRST_WAIT_SECONDS: Final = 0.5
 WAIT_FACTOR: Final = 1.5
@@ -31,7 +31,7 @@ WAIT_JITTER: Final = 0.2
 MOST_REMEMBERED: Final = 8192
 
 _RETRIED: Final = frozenset((429, 500, 504))
-"""Answers after which another try may help."""
+"""Status codes after which a retry may help."""
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Remembered(Generic[T]):
-    """Answers by question, each for a while; who asks the same meanwhile waits for the same answer."""
+    """Results by question, each with its lifetime; concurrent identical questions share one request."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class Remembered(Generic[T]):
         self._asking: dict[bytes, asyncio.Task[tuple[T, float]]] = {}
 
     async def get(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
-        """The answer, from before or from `ask`, which also says for how many seconds it is good."""
+        """The cached result or that of `ask`, which also returns its lifetime in seconds."""
         known = self._known.get(key)
         if known is not None and known[0] > self._clock():
             return known[1]
@@ -69,7 +69,7 @@ class Remembered(Generic[T]):
     def _done(self, key: bytes, task: asyncio.Task[tuple[T, float]]) -> None:
         del self._asking[key]
         if not task.cancelled():
-            task.exception()  # whoever waits for it is told; nobody may be left to
+            task.exception()  # marks it as retrieved: there may be no waiter left
 
     def _forget_old(self) -> None:
         now = self._clock()
@@ -85,7 +85,7 @@ class Reviews:
         self._chance = chance or random.Random()
 
     async def token(self, token: str) -> User | None:
-        """Whose token it is; None where it is nobody's."""
+        """The user of a token; None if it is not valid."""
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -101,7 +101,7 @@ class Reviews:
         return User(user.get("username", ""), tuple(user.get("groups") or ()), user.get("uid", ""), extra)
 
     async def access(self, spec: dict[str, Any]) -> tuple[bool, str]:
-        """Whether it is allowed, and why or why not."""
+        """Whether it is allowed, and the reason."""
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -130,7 +130,7 @@ class Reviews:
 
 
 class TokenHash:
-    """What tokens are remembered by: useless to whoever reads our memory later."""
+    """The cache key of a token: useless to anyone who reads our memory later."""
 
     def __init__(self) -> None:
         self._key = os.urandom(32)

@@ -1,4 +1,4 @@
-"""Which path shows what. A path that is not here is 404, for those who may ask."""
+"""The paths and what they show. Any other path is 404, for authorized clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bayplan.serving.health import CheckCounts, HealthCheck, HealthPage
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 NOT_KEPT: Final = {"Cache-Control": "no-cache, private"}
-"""All that is shown is of this moment."""
+"""Responses show the current state and must not be cached."""
 
 MAX_VERBOSITY_BYTES: Final = 1024
 BODY_SECONDS: Final = 10.0
@@ -30,7 +30,7 @@ _VERBOSITY: Final = "/debug/flags/v"
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the process says about itself."""
+    """What the process reports about itself."""
 
     component: str = "kube-scheduler"
     version: str = "1.36.4"
@@ -42,27 +42,27 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What a process has to show. All functions are called when somebody asks, and must be quick."""
+    """What a process provides. All functions are called per request, and must be fast."""
 
     metrics: Callable[[], bytes]
     reset_metrics: Callable[[], None]
     resources: Callable[[], Iterable[bytes]]
-    """The body of /metrics/resources in pieces; none while another one leads."""
+    """The body of /metrics/resources in chunks; empty while another process leads."""
     config: Callable[[], Any]
-    """The complete configuration, as it would be written to a file: what JSON has."""
+    """The complete configuration as JSON values, as it would be written to a file."""
     flags: Mapping[str, str]
     """Every flag with its value."""
     healthz: Sequence[HealthCheck] = ()
     livez: Sequence[HealthCheck] = ()
     readyz: Sequence[HealthCheck] = ()
     set_verbosity: Callable[[int], None] | None = None
-    """Changes how much is logged; None: /debug is not there."""
+    """Changes the log verbosity; None: /debug is not served."""
     about: About = field(default_factory=About)
     now: Callable[[], float] = time.time
 
 
 class RouteTable:
-    """All paths with what answers there."""
+    """All paths with their handlers."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
@@ -100,13 +100,13 @@ class RouteTable:
         return _exposition(self._routes.metrics())
 
     async def _resources(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Written piece by piece: in a large cluster it is many megabytes."""
+        """Written in chunks: in a large cluster it has many megabytes."""
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, **NOT_KEPT})
         response.enable_compression()
         await response.prepare(request)
         for piece in self._routes.resources():
             await response.write(piece)
-            await asyncio.sleep(0)  # others have their turn, however fast this client reads
+            await asyncio.sleep(0)  # lets other tasks run, however fast this client reads
         await response.write_eof()
         return response
 

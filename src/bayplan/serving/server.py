@@ -1,4 +1,4 @@
-"""From a connection to an answer: TLS, who asks, whether they may, and what there is."""
+"""From a connection to a response: TLS, authentication, authorization, routing."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from bayplan.serving.settings import ServingSettings
 from bayplan.serving.tls import ServerTLS
 
 LIMITS: Final = Limits(connections=200)
-"""Probes, scrapes and a few people: they need no more connections."""
+"""Probes, scrapes and a few users: they need no more connections."""
 MAX_BODY_BYTES: Final = 64 * 1024
-"""The only body that means anything is a number."""
+"""The only request body is a number."""
 GRACE_SECONDS: Final = 5.0
-"""For answers under way when we stop."""
+"""Time for responses in progress when the server stops."""
 _log = logging.getLogger(__name__)
 
 
 class ListenError(BayplanError):
-    """The port cannot be listened at."""
+    """The port cannot be listened on."""
 
 
 class SecureServer:
     """The HTTPS server of a scheduler.
 
     Args:
-        settings: where it listens, and with what it shows itself.
-        routes: what there is to see.
-        access: who may see it (`delegated_access`).
+        settings: where it listens, and its certificate.
+        routes: what it serves.
+        access: who may read it (`delegated_access`).
 
     Raises:
-        ConfigError: a certificate, a version or a cipher suite makes no sense.
+        ConfigError: a certificate, a version or a cipher suite is invalid.
     """
 
     def __init__(self, settings: ServingSettings, routes: Routes, access: AccessControl) -> None:
@@ -51,11 +51,11 @@ class SecureServer:
         """Where it listens, once it has started."""
 
     async def start(self) -> None:
-        """Listens from now on.
+        """Starts listening.
 
         Raises:
-            ListenError: somebody else does, or we may not.
-            APIError: the cluster does not say whom to believe, and that is not to be tolerated.
+            ListenError: the port is in use, or not permitted.
+            APIError: the client CAs cannot be read from the cluster, and that is not tolerated.
         """
         settings = self._settings
         await self._access.start()
@@ -77,7 +77,7 @@ class SecureServer:
         _log.info("Serving securely on %s:%d", settings.bind_address, self.port)
 
     async def close(self) -> None:
-        """Listens no longer; answers under way may end."""
+        """Stops listening; responses in progress may finish."""
         if self._listener is not None:
             await self._listener.close()
             self._listener = None

@@ -1,4 +1,4 @@
-"""Where to listen, with which certificate, and whom to believe. Each value is a flag of `bayplan run`."""
+"""Where to listen, with which certificate, and whom to trust. Each value is a flag of `bayplan run`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPEN_PATHS: Final = ("/healthz", "/readyz", "/livez")
 
 @dataclass(frozen=True, slots=True)
 class NamedCertificate:
-    """A certificate for who asks for one of these host names; without names, for those it is made for."""
+    """A certificate for clients that request one of these host names; without names, for the names in it."""
 
     cert_file: str
     key_file: str
@@ -20,11 +20,11 @@ class NamedCertificate:
 
 @dataclass(frozen=True, slots=True)
 class ServingSettings:
-    """The connection. Without `cert_file` a certificate is made, and kept in `cert_dir` or in memory."""
+    """The connection. Without `cert_file` a certificate is created, and stored in `cert_dir` or in memory."""
 
     bind_address: str = "0.0.0.0"
     port: int = DEFAULT_PORT
-    """0: any that is free."""
+    """0: any free port."""
     cert_file: str = ""
     key_file: str = ""
     cert_dir: str = ""
@@ -41,10 +41,10 @@ class ServingSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """Proxies that say in headers for whom they ask. They must have a certificate of these authorities."""
+    """Front proxies that name the user in headers. They need a certificate of these CAs."""
 
     ca_file: str = ""
-    """Empty: as the cluster says, and the other fields do not count."""
+    """Empty: as the cluster defines, and the other fields are ignored."""
     allowed_names: tuple[str, ...] = ()
     """Common names of such proxies; empty: any."""
     username_headers: tuple[str, ...] = ("x-remote-user",)
@@ -56,19 +56,19 @@ class ProxySettings:
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
     skip_lookup: bool = False
-    """Do not ask the cluster whose certificates count."""
+    """Do not read the client CAs from the cluster."""
     tolerate_lookup_failure: bool = True
     client_ca_file: str = ""
-    """Empty: as the cluster says."""
+    """Empty: as the cluster defines."""
     proxy: ProxySettings = field(default_factory=ProxySettings)
     token_seconds: float = 10.0
-    """How long an answer about a token is remembered."""
+    """How long the result of a TokenReview is cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationSettings:
     open_paths: tuple[str, ...] = OPEN_PATHS
-    """Open to all; a `*` at the end stands for anything."""
+    """Always allowed; a `*` at the end matches anything."""
     allowed_seconds: float = 10.0
-    """How long a yes is remembered."""
+    """How long a positive result is cached."""
     denied_seconds: float = 10.0

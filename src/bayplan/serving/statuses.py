@@ -1,4 +1,4 @@
-"""Refusals in the API's own form."""
+"""Error responses in the form of the API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp import web
 def status_response(
     code: int, reason: str, message: str, details: dict[str, Any] | None = None, *, pretty: bool = False
 ) -> web.Response:
-    """A Status that says what is wrong; `pretty` for people."""
+    """A Status that describes the error; `pretty` for people."""
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,8 +1,8 @@
-"""The TLS side of a connection: which certificate is shown, which versions are spoken, whose are accepted.
+"""The TLS side of a connection: our certificates, the protocol versions, the accepted client CAs.
 
-Every connection gets its context when the client has said hello, so that a certificate or an authority that
-was replaced counts from the next connection on. A client certificate of somebody we do not know ends the
-connection here (upstream accepts it and answers 401).
+Every connection gets its context after the ClientHello, so that a replaced certificate or CA is used from the
+next connection on. A client certificate of an unknown CA ends the connection here (upstream accepts it and
+responds with 401).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bayplan.tls import show, stamp, warn_of_expiry
 
 VERSIONS: Final = {
     "": ssl.TLSVersion.TLSv1_2,
-    # Asked for or not, OpenSSL speaks nothing older any more.
+    # Whatever is configured, OpenSSL supports nothing older any more.
     "VersionTLS10": ssl.TLSVersion.TLSv1_2,
     "VersionTLS11": ssl.TLSVersion.TLSv1_2,
     "VersionTLS12": ssl.TLSVersion.TLSv1_2,
@@ -47,12 +47,12 @@ CIPHERS: Final = {
     "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
 }
-"""Go's names for what OpenSSL calls otherwise."""
+"""Go's names of what OpenSSL names differently."""
 
 TLS13_CIPHERS: Final = frozenset(
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 )
-"""Always there where TLS 1.3 is spoken."""
+"""Always enabled with TLS 1.3."""
 
 CURVES: Final = {
     "23": "prime256v1",
@@ -66,13 +66,13 @@ CURVES: Final = {
 }
 
 LOOK_SECONDS: Final = 24 * 60 * 60.0
-"""Between two looks at when certificates expire."""
+"""Interval between checks for expiring certificates."""
 
 _log = logging.getLogger(__name__)
 
 
 class Certificate:
-    """A certificate to be shown, read again when its files change."""
+    """A server certificate, read again when its files change."""
 
     def __init__(self, cert_file: str, key_file: str, names: tuple[str, ...] = ()) -> None:
         self._files = (cert_file, key_file)
@@ -105,10 +105,10 @@ class Certificate:
 
 
 class ServerTLS:
-    """Makes the context of each connection.
+    """Creates the context of each connection.
 
     Raises:
-        ConfigError: a certificate, a version, a cipher suite or a curve makes no sense.
+        ConfigError: a certificate, a version, a cipher suite or a curve is invalid.
     """
 
     def __init__(self, settings: ServingSettings, authorities: ClientAuthorities) -> None:
@@ -130,7 +130,7 @@ class ServerTLS:
         self._make_contexts()
 
     def context(self) -> ssl.SSLContext:
-        """The one to listen with. It hands each connection on to the context that is right for it then."""
+        """The context to listen with. It passes each connection to the context that is current then."""
         context = self._make(self._default())
         context.sni_callback = self._hello
         return context
@@ -147,7 +147,7 @@ class ServerTLS:
         connection.context = self._for(name or "")
 
     def _heed_expiry(self) -> bool:
-        """Once a day: warns of certificates that expire, and whether our own was made again in time."""
+        """Once a day: warns of certificates that expire, and replaces a self-signed one in time."""
         now = time.monotonic()
         if now < self._next_look:
             return False
@@ -184,9 +184,9 @@ class ServerTLS:
         _restrict(context, self._settings)
         accepted = self._authorities.pem
         if accepted or self._authorities.asks_cluster:
-            # To be said before there is an authority: a connection takes it from where it was accepted.
+            # Set before there is a CA: a connection inherits it from the context that accepted it.
             context.verify_mode = ssl.CERT_OPTIONAL
-            # Go trusts exactly the certificates that it is given, be they roots or not.
+            # Go trusts exactly the given certificates, whether they are roots or not.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if accepted:
             context.load_verify_locations(cadata=accepted)
@@ -207,5 +207,5 @@ def _restrict(context: ssl.SSLContext, settings: ServingSettings) -> None:
         if curve not in CURVES:
             raise ConfigError(f'unsupported curve "{curve}": one of {", ".join(sorted(CURVES))}')
     if len(settings.curves) == 1:
-        # Python can ask for one; with several OpenSSL's own choice, which has all of them, stands.
+        # Python can set one; with several, OpenSSL's default, which includes all of them, is used.
         context.set_ecdh_curve(CURVES[settings.curves[0]])

@@ -1,4 +1,4 @@
-"""Who asks."""
+"""The user of a request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class User:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def known(self) -> User:
-        """The user as one of those who have shown who they are."""
+        """The user as a member of system:authenticated."""
         return replace(self, groups=tuple(dict.fromkeys((*self.groups, AUTHENTICATED))))
 
 

@@ -1,1 +1,1 @@
-"""Clusters that exist only in this process: virtual time, and a cluster that breaks as real ones do."""
+"""Simulated clusters in this process: virtual time, injected faults, recorded runs."""

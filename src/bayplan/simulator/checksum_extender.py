@@ -1,7 +1,7 @@
-"""Extenders that answer by checksum, so that recorded runs with extenders can be played again.
+"""Extenders that answer by checksum, so that recorded runs with extenders can be replayed.
 
-Each has a name, which is its path, and a policy; all are served on one port of loopback. An answer follows
-from the names of extender, pod and node alone: `h(words) = crc32("/".join(words))`.
+Each has a name, which is its path, and a policy; all are served on one loopback port. An answer depends on
+the names of extender, pod and node alone: `h(words) = crc32("/".join(words))`.
 
 | verb | answer |
 |---|---|
@@ -33,16 +33,17 @@ def checksum(*words: str) -> int:
 
 
 class ChecksumExtenders:
-    """The extenders of one run. Used as an async context manager it serves them meanwhile.
+    """The extenders of one run. As an async context manager it serves them.
 
-    `filtered` collects the filter calls, `[name, sorted node names]` each; whoever plays the run clears it.
+    `filtered` collects the filter calls, `[name, sorted node names]` each; the code that replays the run
+    clears it.
     """
 
     def __init__(self, policies: Mapping[str, Mapping[str, int]], bind: Bind, port: int = 0) -> None:
         self._policies = policies
         self._bind = bind
         self.port = port
-        """Where they are served; 0 until then stands for any free port."""
+        """The port; before serving, 0 stands for any free port."""
         self.filtered: list[list[Any]] = []
         self._runner: web.AppRunner | None = None
 
@@ -106,7 +107,7 @@ class ChecksumExtenders:
             return _failure(name)
         try:
             await self._bind(args["PodNamespace"], args["PodName"], args["PodUID"], args["Node"])
-        except Exception as error:  # whatever it is, the scheduler is to hear of it
+        except Exception as error:  # any error is reported to the scheduler
             return {"Error": str(error)}
         return {"Error": ""}
 
@@ -129,7 +130,7 @@ def _preempt(name: str, policy: Mapping[str, int], args: Mapping[str, Any]) -> d
 
 
 def _chosen(policy: Mapping[str, int], key: str, *words: str) -> bool:
-    """Whether these words are the one in so many that the policy picks."""
+    """Whether the policy selects these words: one in `policy` on average."""
     one_in = policy.get(key, 0)
     return one_in != 0 and checksum(*words) % one_in == 0
 

@@ -1,6 +1,6 @@
-"""What has to be true of a scheduler and its cluster once all faults are over and everything is quiet.
+"""Invariants of a scheduler and its cluster after all faults have ended and everything is quiescent.
 
-Each check yields sentences about what is wrong.
+Each check yields sentences about violations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bayplan.simulator.fault_cluster import room_of, sum_of
 
 
 def untidiness(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
-    """What the scheduler believes and is not so."""
+    """Differences between the scheduler's state and the cluster."""
     yield from nothing_under_way(scheduler)
     yield from knowledge(scheduler, store)
     yield from waiting(scheduler, store)
@@ -30,25 +30,26 @@ def untidiness(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Oversight:
-    """Something that would happen if only a pod were tried again."""
+    """An action that another attempt of a pod would lead to."""
 
     subject: str
-    """The pod or group that waits."""
+    """The pending pod or group."""
     text: str
     may_be_hints: bool
-    """Whether the pod waits for other plugins' events. These are upstream's and do not cover everything:
-    the pod is then tried after five minutes. What Coscheduling makes wait, it has to wake itself."""
+    """Whether the pod waits for other plugins' events. These are upstream's and do not cover everything: the
+    pod is then scheduled after five minutes. Pods that Coscheduling rejects must be requeued by Coscheduling
+    itself."""
 
 
 def oversights(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
-    """Pods that could run and do not."""
+    """Pods that could run but do not."""
     yield from forgotten(scheduler, store)
     yield from incomplete_groups(scheduler, store)
     yield from empty_promises(scheduler, store)
 
 
 def misplaced(scheduler: Scheduler, pod: Pod, node_name: str) -> Iterator[str]:
-    """A node that is given to a pod has room for it, by all that the scheduler knows at that moment."""
+    """Every node that was chosen for a pod had room for it, by everything the scheduler knew at that time."""
     cluster = scheduler.context.cluster
     row = cluster.nodes.row_of.get(node_name)
     node = None if row is None else cluster.nodes.node[row]
@@ -64,7 +65,7 @@ def misplaced(scheduler: Scheduler, pod: Pod, node_name: str) -> Iterator[str]:
 
 
 def nothing_under_way(scheduler: Scheduler) -> Iterator[str]:
-    """No assumption has leaked, no attempt is still counted as under way."""
+    """No assumption has leaked, and no attempt still counts as in flight."""
     context = scheduler.context
     for pod in context.cache.assumed_pods():
         yield f"pod {pod.key} is still assumed on {context.cache.node_of(pod.uid)}"
@@ -83,7 +84,7 @@ def nothing_under_way(scheduler: Scheduler) -> Iterator[str]:
 
 
 def knowledge(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
-    """The scheduler knows the cluster as it is: objects, and who stands where."""
+    """The scheduler's state is that of the cluster: objects, and the pods of each node."""
     for informer in scheduler.informers:
         known = {item.key: item.metadata.resource_version for item in informer.all()}
         there = {
@@ -116,7 +117,7 @@ def knowledge(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
 
 
 def waiting(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
-    """Every pod of ours without a node is in the queue as it is now, and nobody else is."""
+    """Exactly our pods without a node are in the queue, in their latest version."""
     queued = {pod.uid: pod for pod in scheduler.context.queue.pending_pods()}
     wanted = {pod.uid: pod for pod in store.list(Pod) if is_ours(scheduler, pod) and not pod.spec.node_name}
     for uid in queued.keys() - wanted.keys():
@@ -129,7 +130,7 @@ def waiting(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
 
 
 def nominations(scheduler: Scheduler) -> Iterator[str]:
-    """Only waiting pods are nominated, and columns and queue agree on where."""
+    """Only pending pods are nominated, and columns and queue agree on the nodes."""
     queue, cluster = scheduler.context.queue, scheduler.context.cluster
     known = 0
     for pod in queue.pending_pods():
@@ -145,7 +146,7 @@ def nominations(scheduler: Scheduler) -> Iterator[str]:
 
 
 def forgotten(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
-    """A pod that waits fits nowhere, and could not make room by preemption."""
+    """A pending pod fits on no node, and could not preempt."""
     core = fresh_core(scheduler, store)
     for pod in store.list(Pod):
         if not can_be_tried(scheduler, pod) or missing_of_group(store, pod) > 0:
@@ -159,7 +160,7 @@ def forgotten(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
 
 
 def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
-    """A group of which too few pods run has no pods that would fit and make it complete."""
+    """A group with too few running pods has no pending pods that would fit and complete it."""
     for group in store.list(PodGroup):
         members = [pod for pod in store.list(Pod) if pod.labels.get(POD_GROUP_LABEL) == group.name]
         members = [pod for pod in members if not pod.is_finished and not pod.is_terminating]
@@ -183,9 +184,9 @@ def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[Over
 
 
 def empty_promises(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
-    """Room is kept on a node only for pods that wait for somebody to leave it.
+    """Nominations exist only for pods that wait for victims on their node.
 
-    A pod that may not preempt, or is kept out of the queue, keeps what it was promised: upstream's rule.
+    A pod that may not preempt, or is gated, keeps its nomination: upstream's rule.
     """
     nodes, queue = {node.name for node in store.list(Node)}, scheduler.context.queue
     for pod in queue.pending_pods():
@@ -204,7 +205,7 @@ def empty_promises(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversig
 
 
 def oversight(scheduler: Scheduler, subject: str, text: str, pods: Sequence[Pod]) -> Oversight:
-    """The same with what the pods wait for."""
+    """The same with the objects that the pods wait for."""
     waiting = [info for pod in pods if (info := scheduler.context.queue.find(pod.key)) is not None]
     plugins = set().union(*(info.rejectors for info in waiting))
     parts = {info.sub_queue.label for info in waiting if info.sub_queue is not None}
@@ -216,10 +217,10 @@ def oversight(scheduler: Scheduler, subject: str, text: str, pods: Sequence[Pod]
 
 
 def fresh_core(scheduler: Scheduler, store: MemoryStore) -> SchedulingCore:
-    """Another one that is told how things are, and computes everything anew.
+    """A second scheduler core with the same objects, which computes everything from scratch.
 
-    Nominations are those the scheduler acts on. What the pods' statuses say may be older: a status that could
-    not be written is not written again before the pod is tried again.
+    Nominations are those the scheduler uses. The pods' statuses may be older: a status that could not be
+    written is not written again before the next attempt.
     """
     core = SchedulingCore(cache=False)
     core.load([*store.list(Node), *store.list(PodDisruptionBudget), *store.list(Pod)])
@@ -241,7 +242,7 @@ def can_be_tried(scheduler: Scheduler, pod: Pod) -> bool:
 
 
 def missing_of_group(store: MemoryStore, pod: Pod) -> int:
-    """How many pods the pod's group lacks; more than any group has where there is no such group."""
+    """How many pods the pod's group lacks; more than any group has if there is no such group."""
     name = pod.labels.get(POD_GROUP_LABEL)
     if name is None:
         return 0

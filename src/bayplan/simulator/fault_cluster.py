@@ -1,9 +1,9 @@
-"""The cluster of a fault run: who bound what, and requests that outlive the scheduler that sent them.
+"""The cluster of a fault run: a ledger of bindings, and requests that outlive the scheduler that sent them.
 
     scheduler ─► LastingClient ─► FaultyCluster ─► WatchedCluster ─► store
 
-Each life of the scheduler has such a chain of its own. `Ledger` is what they have in common: it knows every
-binding that took effect, and whether it left room on its node.
+Each life of the scheduler has its own chain. They share a `Ledger`, which records every binding that took
+effect, and whether it left room on its node.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ POD_COUNT = "pods"
 class Ledger:
     """What the scheduler did to nodes.
 
-    The scheduler answers for its own bindings only. It could not know what others put on a node, nor what a
-    request put there of which it was told that nothing had come of it, or one sent by a scheduler that died.
-    Nor that a node has shrunk: what counts is the largest that the node ever was. Where others have given a
-    port away that is in use it is free as soon as one of its users goes: upstream keeps a set.
+    The scheduler is responsible for its own bindings only. It could not know what others put on a node, nor
+    the effect of a request that was reported as failed, nor of one that an earlier scheduler sent before it
+    died. Nor that a node has shrunk: the largest size that the node ever had counts. If others have used a
+    port twice, it is free as soon as one of its users is gone: upstream keeps a set.
     """
 
     def __init__(self, store: MemoryStore) -> None:
@@ -53,7 +53,7 @@ class Ledger:
         self._ports_of_others: set[tuple[str, HostPort]] = set()
 
     def look(self) -> None:
-        """To be called whenever others have done something."""
+        """Called whenever others have changed the cluster."""
         for node in self._store.list(Node):
             largest = self._largest.setdefault(node.name, {})
             for name, amount in room_of(node).items():
@@ -63,7 +63,7 @@ class Ledger:
                 self._ports_of_others.update((pod.spec.node_name, port) for port in host_ports(pod))
 
     def bound(self, pod: Pod, node_name: str, *, is_late: bool) -> None:
-        """A binding of the scheduler has taken effect; late: nobody was waiting for it any more."""
+        """A binding of the scheduler has taken effect; late: the scheduler had stopped waiting for it."""
         self.bindings[pod.uid] += 1
         if self.bindings[pod.uid] > 1:
             self.problems.append(f"pod {pod.key} was bound {self.bindings[pod.uid]} times")
@@ -98,7 +98,7 @@ def room_of(node: Node) -> dict[str, int]:
 
 
 def sum_of(pods: Iterable[Pod]) -> Counter[str]:
-    """What pods take, in thousandths."""
+    """The usage of pods, in thousandths."""
     total: Counter[str] = Counter()
     for pod in pods:
         total[POD_COUNT] += 1000
@@ -108,7 +108,7 @@ def sum_of(pods: Iterable[Pod]) -> Counter[str]:
 
 
 class WatchedCluster(MemoryCluster):
-    """The store, with an eye on bindings."""
+    """The store, with a record of bindings."""
 
     def __init__(
         self, store: MemoryStore, ledger: Ledger, spoiled: Spoiled, tell: Callable[[str], None]
@@ -146,7 +146,7 @@ class WatchedCluster(MemoryCluster):
         self._ledger.bound(pod, node_name, is_late=False)
 
     async def bind_late(self, pod: Pod, node_name: str) -> None:
-        """A binding that nobody waits for any more."""
+        """A binding that the scheduler no longer waits for."""
         await super().bind(pod, node_name)
         self._tell(f"pod {pod.name} is bound to {node_name} too late")
         self._ledger.bound(pod, node_name, is_late=True)
@@ -157,10 +157,11 @@ class WatchedCluster(MemoryCluster):
 
 
 class LastingClient(ClusterAPI):
-    """A client whose writes, once sent, are carried out, whether or not anybody waits for the answer."""
+    """A client whose writes, once sent, are executed, whether or not anything waits for the response."""
 
     def __init__(self, cluster: ClusterAPI, store: MemoryStore, chance: random.Random, rate: float) -> None:
-        """`rate` is the share of writes that are sent off before the first moment at which we can die."""
+        """`rate` is the share of writes that are sent before the first point at which the scheduler can
+        die."""
         self._cluster = cluster
         self._store = store
         self._chance = chance
@@ -210,7 +211,7 @@ class LastingClient(ClusterAPI):
         return await asyncio.shield(sent)
 
     async def _honestly(self, pod: Pod, request: Awaitable[None]) -> None:
-        """No API server says of a pod that is there that it is gone: it is overloaded instead."""
+        """No API server responds 404 for a pod that exists: it responds 429 instead."""
         try:
             await request
         except NotFoundError as error:
@@ -222,6 +223,6 @@ class LastingClient(ClusterAPI):
 
 
 def _heed(sent: asyncio.Future[Any]) -> None:
-    """Nobody may be left to hear of an error."""
+    """Nothing may be left to handle an error."""
     if not sent.cancelled():
         sent.exception()

@@ -1,9 +1,10 @@
-"""One life of a cluster and its scheduler in a fault run, from its seed to what was wrong at the end.
+"""One life of a cluster and its scheduler in a fault run, from its seed to the violations at the end.
 
-1  things happen to the cluster while requests fail, watches break and the scheduler crashes
-2  nothing fails any more, but everything still takes its time, and a few last things happen: what would be
-   missed now, nothing would bring up again
-3  time passes until nothing moves; then what has to be true is checked (`fault_checks.py`)
+1  the cluster changes while requests fail, watches break and the scheduler crashes
+2  nothing fails any more, but everything is still slow, and a few last changes happen: an event missed now
+would
+   have no later one to make up for it
+3  time passes until everything is quiescent; then the invariants are checked (`fault_checks.py`)
 """
 
 from __future__ import annotations
@@ -30,38 +31,38 @@ from bayplan.simulator.spoiled import SPOILED
 from bayplan.simulator.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
 
 QUIET_SECONDS: Final = 170.0
-"""After so long everything has come to rest: no backoff, permit, pause or grace period is longer."""
+"""After this time everything is quiescent: no backoff, permit, pause or grace period is longer."""
 
 PAUSE_SECONDS: Final = 60.0
-"""Unless groups compete, which never rest. But after so long again each has been tried, and a pod that was
-forgotten has not been found yet: that happens after five minutes."""
+"""Unless groups compete, which never become quiescent. But after this time again each has been tried, and a
+forgotten pod has not been found yet: that happens after five minutes."""
 
 FLUSH_SECONDS: Final = 170.0
-"""After so long again it has. What may help a pod is said by hints, which are upstream's and do not cover
+"""After this time again it has. Hints decide what requeues a pod; they are upstream's and do not cover
 everything. Such pods are late, but not lost."""
 
 LONGEST_SECONDS: Final = 100.0
-"""How long things happen to the cluster."""
+"""How long the cluster changes."""
 
 SLOWNESS: Final = (Fault.SLOW_REQUEST, Fault.SLOW_ANSWER, Fault.SLOW_WATCH)
 
 SETTLING_SECONDS: Final = 10.0
-"""After so long nothing is slow any more."""
+"""After this time nothing is slow any more."""
 
 MOST_ACTIONS: Final = 60
 MOST_LAST_ACTIONS: Final = 15
 MOST_CRASHES: Final = 8
-"""A new scheduler takes as long as several decisions."""
+"""Starting a scheduler takes as long as several decisions."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     problems: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
-    """What was only put right because every pod is tried after five minutes."""
+    """Pods that were scheduled only because every pod is tried again after five minutes."""
     trace: list[str] = field(default_factory=list)
     faults: Counter[Fault] = field(default_factory=Counter)
     crashes: int = 0
@@ -70,7 +71,7 @@ class Report:
 
 
 def play(seed: int) -> Report:
-    """Plays one seed."""
+    """Runs one seed."""
     report = Report(seed)
     complaints = _Complaints(report)
     logger = logging.getLogger("bayplan")
@@ -92,7 +93,7 @@ def play(seed: int) -> Report:
 
 
 class _Complaints(logging.Handler):
-    """Whatever a part of the scheduler finds impossible is a problem."""
+    """Every failed assertion in the scheduler is a violation."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(logging.ERROR)
@@ -106,7 +107,7 @@ class _Complaints(logging.Handler):
 
 
 class _Run:
-    """One seed at work."""
+    """One seed in progress."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -159,13 +160,13 @@ class _Run:
         await self._stop(self._running)
 
     async def _act(self, world: World, pace: float) -> None:
-        """Something happens, and some time passes; often none."""
+        """The cluster changes, and some time passes; often none."""
         world.act()
         self._ledger.look()
         await asyncio.sleep(self._chance.expovariate(1 / pace) if self._chance.random() < 0.7 else 0)
 
     async def _look_for_oversights(self) -> None:
-        """Pods that could run and do not: for a while, until they are found late, or for good."""
+        """Pods that could run but do not: for a while, until they are found late, or forever."""
         report = self._report
         waiting = {oversight.subject for oversight in oversights(self._scheduler, self._store)}
         if not waiting:
@@ -184,7 +185,7 @@ class _Run:
         return [oversight for oversight in found if oversight.subject in known]
 
     def _draw_rates(self) -> dict[Fault, float]:
-        """Nothing, a few faults, all of them, or an API server that only takes its time."""
+        """No faults, a few, all of them, or a slow API server."""
         chance = self._chance
         share = chance.choice((0.0, 0.3, 1.0, None))
         if share is None:
@@ -209,7 +210,7 @@ class _Run:
         seed, eager, cache = chance.getrandbits(32), chance.random() < 0.7, chance.random() < 0.7
         self._extender = None
         if self._extender_rate is not None:
-            # There are no sockets in virtual time, so that no configuration could name it.
+            # There are no sockets in virtual time, so it cannot be in a configuration.
             self._extender = SlowExtender(random.Random(chance.getrandbits(32)), self._extender_rate)
         self._scheduler = Scheduler(
             client,
@@ -226,7 +227,7 @@ class _Run:
         self._running = asyncio.ensure_future(self._scheduler.run())
 
     async def _end_faults(self) -> None:
-        """Nothing breaks any more. A scheduler that is dead is started again."""
+        """Faults end. A dead scheduler is started again."""
         self._tell("faults are over")
         if self._watched.is_dead:
             await self._stop(self._running)
@@ -240,7 +241,7 @@ class _Run:
                     plugin.over()
 
     def _hurry(self) -> None:
-        """Nothing takes time any more, so that all is quiet at some time."""
+        """Nothing is slow any more, so that quiescence is reached."""
         self._tell("nothing is slow any more")
         self._faulty.off()
         if self._extender is not None:
@@ -252,7 +253,7 @@ class _Run:
         while self._report.crashes < MOST_CRASHES:
             await asyncio.sleep(chance.expovariate(1 / pause))
             for _ in range(chance.randint(0, 40)):
-                # Time stands still, but whoever is ready gets a step further.
+                # The clock does not move, but ready tasks take a step.
                 await asyncio.sleep(0)
             self._tell("the scheduler dies")
             self._report.crashes += 1

@@ -1,7 +1,7 @@
-"""What else can go wrong in a scheduler: plugins that fail, refuse and dawdle, and slow extenders.
+"""Plugins that fail, reject and delay pods, and slow extenders.
 
-And what must not be allowed to go wrong unseen: `wake_on_anything` takes upstream's hints away, which do not
-cover everything, so that no pod has an excuse to wait.
+`wake_on_anything` removes upstream's hints, which do not cover everything, so that every pod must be requeued
+by every event.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ LONGEST_SECONDS: Final = 4.0
 
 
 class MishapError(Exception):
-    """What the plugin below raises."""
+    """The exception of the plugin below."""
 
 
 class Hazard(Plugin):
-    """Has nothing against any pod, but does not always work. `rate` says how often each of its methods fails.
+    """Rejects no pod for a reason of its own, but fails at random. `rate` is the probability of each of its
+    methods.
 
-    Pods that it refused are tried again when it is `over`: they wait for nothing else.
+    Pods that it rejected are requeued when it is `over`: they wait for nothing else.
     """
 
     name: ClassVar = "Hazard"
     rate: ClassVar = 0.0
-    """Set by a subclass, since plugins are made by the scheduler."""
+    """Set by a subclass, because the scheduler instantiates plugins."""
 
     def __init__(self, args: None = None, handle: Handle | None = None) -> None:
         super().__init__(args, handle)
@@ -52,7 +53,7 @@ class Hazard(Plugin):
         self._is_over = False
 
     def over(self) -> None:
-        """No more mishaps."""
+        """No more failures."""
         self._is_over = True
         assert self.handle is not None
         self.handle.activate(self._refused.values())
@@ -87,7 +88,7 @@ class Hazard(Plugin):
         return None
 
     def _allow_or_not(self, pod: Pod) -> None:
-        """Soon, later, or never: then the pod is rejected when its time is over."""
+        """Soon, later, or never: then the pod is rejected after its timeout."""
         handle = self.handle
         assert handle is not None
 
@@ -117,10 +118,10 @@ class Hazard(Plugin):
 
 
 def wake_on_anything(scheduler: Scheduler) -> None:
-    """Has every event bring back every pod that waits, but for those that wait for their group.
+    """Makes every event requeue every unschedulable pod, except those that wait for their group.
 
-    What wakes these is the plugin's own business and has no gaps to be excused. Nor is anybody woken by the
-    general update of a pod: each failed attempt makes one, which would make up for any event that was lost.
+    Coscheduling has to requeue those itself. The general update of a pod requeues none, either: each failed
+    attempt makes one, which would make up for any event that was lost.
     """
     hints = scheduler.context.queue.hints
     for plugins in hints._registered.values():
@@ -133,7 +134,7 @@ def wake_on_anything(scheduler: Scheduler) -> None:
 
 
 class SlowExtender(ExtenderChain):
-    """Takes its time, and then agrees to everything, or breaks."""
+    """Answers after a delay with everything it was given, or fails."""
 
     def __init__(self, chance: random.Random, rate: float) -> None:
         super().__init__(())

@@ -1,13 +1,13 @@
-"""A scheduler is put to the test: a random life, an API server that breaks, and death at any moment.
+"""The fault run: a random workload, a failing API server, and a scheduler that may crash at any time.
 
-A run follows from its seed. First things happen to the cluster (`fault_workload.py`) while requests fail,
-watches break and the scheduler crashes now and then. Then all faults end, time passes until nothing moves,
-and what has to be true is checked (`fault_life.py`). All of it takes minutes of virtual and a fraction of a
-second of real time, and happens again exactly like that:
+A run is determined by its seed. First the cluster changes (`fault_workload.py`) while requests fail, watches
+break and the scheduler crashes now and then. Then all faults end, time passes until everything is quiescent,
+and invariants are checked (`fault_life.py`). It takes minutes of virtual and a fraction of a second of real
+time, and can be repeated exactly:
 
     python -m bayplan.simulator.fault_run --seed 42 --trace
 
-Without a seed many are run, in several processes; the ones that fail are named.
+Without a seed many are run, in several processes; the failed ones are listed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bayplan.simulator.faults import Fault
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plays seeds; returns the exit status."""
+    """Runs seeds; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bayplan.simulator.fault_run", description=__doc__)
     parser.add_argument("--seed", type=int, help="play this one and say what was wrong")
     parser.add_argument("--trace", action="store_true", help="with --seed: show everything that happened")

@@ -1,9 +1,9 @@
-"""What happens to a cluster while its scheduler is put to the test.
+"""The changes of the cluster during a fault run.
 
-Everything that users, controllers, kubelets and other schedulers do, drawn at random.
+Everything that users, controllers, kubelets and other schedulers do, chosen at random.
 
-`World` acts on the store directly, as somebody whose requests never fail. Every call of `act` does one thing,
-small or large. It knows nothing of the scheduler.
+`World` changes the store directly; its requests never fail. Every call of `act` does one thing, small or
+large. It does not depend on the scheduler.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ APPS: Final = ("web", "db", "batch")
 DEDICATED: Final = Taint(key="dedicated", value="x", effect="NoSchedule")
 TOLERATES_DEDICATED: Final = Toleration(key="dedicated", operator="Exists")
 MOST_PODS: Final = 60
-"""Pods that are there at once: a seed has to be played in a moment."""
+"""The number of pods at a time: a seed has to run in a fraction of a second."""
 
 
 class World:
-    """Acts on a store at random; the same way again from the same seed.
+    """Changes a store at random; the same seed repeats exactly.
 
     Args:
-        tell: told of everything that was done, for the trace.
+        tell: called with everything that was done, for the trace.
     """
 
     def __init__(self, store: MemoryStore, chance: random.Random, tell: Callable[[str], None]) -> None:
@@ -95,7 +95,7 @@ class World:
         self._spoils = True
 
     def begin(self) -> None:
-        """A cluster to start with."""
+        """The initial cluster."""
         self.store.create(Namespace(metadata=ObjectMeta(name=NAMESPACE)))
         for _ in range(self._chance.choice((1, 3, 5, 8))):
             self.add_node()
@@ -104,7 +104,7 @@ class World:
         """Does one thing."""
         weights = [weight for weight, _ in self._actions]
         ((_, action),) = self._chance.choices(self._actions, weights)
-        # What was chosen may have gone, or may not allow it: then nothing happens.
+        # The chosen object may be gone, or may not allow the change: then nothing happens.
         with suppress(APIError):
             action()
 
@@ -120,7 +120,8 @@ class World:
             self._create(spec)
 
     def create_group(self) -> None:
-        """All members are alike, so that it is clear whether a group fits. They may come before the group."""
+        """All members are identical, so that it is clear whether a group fits. They may come before the
+        group."""
         chance, name = self._chance, self._new_name("g")
         size = chance.randint(1, 5)
         wanted = chance.randint(1, size) if chance.random() < 0.9 else size + 1
@@ -189,7 +190,7 @@ class World:
             self._update(pod, "tolerates more", replace(pod.spec, tolerations=(TOLERATES_DEDICATED,)))
 
     def shrink_pod(self) -> None:
-        """Half of what it asked for is enough."""
+        """Halves its requests."""
         pod = self._any_pod(lambda pod: bool(pod.spec.node_name))
         if pod is not None:
             container = pod.spec.containers[0]
@@ -208,12 +209,12 @@ class World:
             self.store.set_pod_running(pod.name, pod.namespace, started)
 
     def bind_theirs(self) -> None:
-        """The other scheduler looks at nothing: it may fill a node beyond what it has."""
+        """The other scheduler checks nothing: it may overcommit a node."""
         pod = self._any_pod(lambda pod: not pod.spec.node_name and pod.spec.scheduler_name == THEIRS)
         self._bind_by_others(pod)
 
     def bind_ours(self) -> None:
-        """Somebody interferes."""
+        """Changes a pod in a way that only users do."""
         pod = self._any_pod(lambda pod: not pod.spec.node_name and pod.spec.scheduler_name == OURS)
         self._bind_by_others(pod)
 
@@ -372,7 +373,7 @@ class World:
             self.store.update(replace(group, spec=replace(group.spec, min_member=wanted)))
 
     def spoil(self) -> None:
-        """Somebody writes into an object what the scheduler cannot read."""
+        """Writes something into an object that the scheduler cannot read."""
         item: Pod | Node | None = self._any_node()
         if self._chance.random() < 0.9:
             item = self._any_pod(lambda pod: bool(pod.spec.node_name)) or self._any_pod(lambda pod: True)
@@ -382,7 +383,7 @@ class World:
             self._touch(item)
 
     def mend(self) -> None:
-        """All that is spoiled can be read again."""
+        """Makes all unreadable objects readable again."""
         uids = set(self.spoiled.uids)
         self.spoiled.uids.clear()
         items: list[Pod | Node] = [*self.store.list(Pod), *self.store.list(Node)]
@@ -402,7 +403,7 @@ class World:
         self.store.update(replace(item, metadata=replace(item.metadata, annotations=annotations)))
 
     def compact(self) -> None:
-        """The API server forgets: whoever watches from before has to list."""
+        """The API server compacts its history: watchers of older versions have to list."""
         self._tell("history is compacted")
         self.store.compact()
 
@@ -472,7 +473,7 @@ def _half(amount: object) -> str:
 
 
 def _summary(item: Object) -> str:
-    """What the trace says about a new object."""
+    """The text of the trace for a new object."""
     match item:
         case Pod():
             spec = item.spec

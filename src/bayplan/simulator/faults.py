@@ -1,8 +1,8 @@
-"""A cluster that breaks as real ones do: on purpose, at random, and the same way again from the same seed.
+"""A cluster with injected faults: random, and repeatable with the same seed.
 
-`FaultyCluster` stands between a scheduler and any other `ClusterAPI`. It only does what a correct client must
-survive: a watch never leaves out an event without ending, and an error without effect has none. Each kind of
-fault has its own probability, can be turned off, and is counted.
+`FaultyCluster` wraps any other `ClusterAPI`. It only does what a correct client must survive: a watch never
+omits an event without ending, and an error that reports no effect has none. Each kind of fault has its own
+probability, can be turned off, and is counted.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 class Fault(StrEnum):
     DUPLICATE_EVENT = "duplicate event"
-    """An event of a watch comes twice."""
+    """A watch delivers an event twice."""
     SLOW_WATCH = "slow watch"
     """Events arrive late."""
     BREAK_WATCH = "break watch"
-    """A watch falls silent in the middle of a batch and ends. It can be taken up where it broke off."""
+    """A watch stops in the middle of a batch and ends. It can be resumed where it ended."""
     EXPIRE_WATCH = "expire watch"
-    """The same, but with a 410: what happened meanwhile is only to be had from the list that follows."""
+    """The same, but with a 410: the events in between are only available from a new list."""
     REFUSE_WATCH = "refuse watch"
     """A watch is answered with 410 before its first event."""
     FAIL_READ = "fail read"
@@ -52,22 +52,22 @@ class Fault(StrEnum):
     SERVER_ERROR = "server error"
     """A write is answered with 500, and not done."""
     TIMEOUT_BEFORE = "timeout before"
-    """No answer comes to a write that was not done."""
+    """A write that had no effect gets no response."""
     TIMEOUT_AFTER = "timeout after"
-    """No answer comes to a write that was done."""
+    """A write that had an effect gets no response."""
     LATE_BIND = "late bind"
-    """No answer comes to a binding that is done after everybody has stopped waiting for it, or never."""
+    """A binding gets no response and is executed after the client has stopped waiting, or never."""
     SLOW_REQUEST = "slow request"
-    """A read or write is done late."""
+    """A read or write is executed late."""
     SLOW_ANSWER = "slow answer"
-    """A read or write is done at once, but its answer comes late."""
+    """A read or write is executed at once, but its response is late."""
 
 
 _INJECTED: Final = "injected fault"
 
 
 class Dice:
-    """Decides which faults strike, and counts them."""
+    """Decides which faults occur, and counts them."""
 
     def __init__(self, seed: int, rates: Mapping[Fault, float], delay_seconds: float) -> None:
         self.counts: Counter[Fault] = Counter()
@@ -105,9 +105,9 @@ class FaultyCluster(ClusterAPI):
         delay_seconds: float = 5.0,
         bind_late: Callable[[Pod, str], Awaitable[None]] | None = None,
     ) -> None:
-        """`delay_seconds` is how long the slowest answer takes, and a time-out.
+        """`delay_seconds` is the delay of the slowest response, and the timeout.
 
-        `bind_late` carries out what comes too late, for clusters that tell this from other bindings.
+        `bind_late` executes late bindings, for clusters that distinguish them from others.
         """
         self._cluster = cluster
         self._bind_late = bind_late or cluster.bind
@@ -116,11 +116,11 @@ class FaultyCluster(ClusterAPI):
 
     @property
     def counts(self) -> Counter[Fault]:
-        """How often each fault has struck."""
+        """How often each fault has occurred."""
         return self._dice.counts
 
     def off(self, *faults: Fault) -> None:
-        """No more of these faults; without any named, no more faults at all."""
+        """Turns off these faults; without arguments, all faults."""
         self._dice.off(faults)
 
     async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
@@ -166,7 +166,7 @@ class FaultyCluster(ClusterAPI):
 
     async def _bind_later(self, pod: Pod, node_name: str) -> None:
         await self._dice.delay()
-        # Where it is refused by now there is nobody left to be told.
+        # If it is rejected by now, there is no client left to report it to.
         with suppress(APIError):
             await self._bind_late(pod, node_name)
 
@@ -208,7 +208,7 @@ class FaultyCluster(ClusterAPI):
 
 
 class _FaultyEvents(EventSink):
-    """Events that are written like everything else, or not."""
+    """Events that are written like everything else, or lost."""
 
     def __init__(
         self, sink: EventSink, write: Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
@@ -224,7 +224,7 @@ class _FaultyEvents(EventSink):
 
 
 class _FaultyWatch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):
-    """A watch that stutters, lags and breaks."""
+    """A watch that repeats, delays and breaks."""
 
     def __init__(self, watch: AsyncIterator[Sequence[WatchEvent[ObjectT]]], dice: Dice) -> None:
         self._watch = watch

@@ -1,8 +1,8 @@
-"""Playing recorded runs of kube-scheduler on a cluster in this process.
+"""Replays recorded runs of kube-scheduler on a cluster in this process.
 
-A run is a list of steps: objects come, change and go, and pods are scheduled one at a time. What the recorded
-scheduler did stands with each step; what ours does is collected in the same form, for comparison. Runs with
-extenders are played in real time over sockets, all others in virtual time.
+A run is a list of steps: objects are added, changed and deleted, and pods are scheduled one at a time. Each
+step has the result of the recorded scheduler; our results are collected in the same form, for comparison.
+Runs with extenders are replayed in real time over sockets, all others in virtual time.
 `conformance/runs/README.md` describes the format.
 """
 
@@ -32,7 +32,7 @@ from bayplan.simulator.checksum_extender import ChecksumExtenders
 from bayplan.simulator.virtual_time import VirtualLoop, run_virtual
 
 LONGEST_WAIT_SECONDS: Final = 30.0
-"""A pod that is neither bound nor found unschedulable by then has been forgotten."""
+"""A pod that is neither bound nor unschedulable after this time counts as lost."""
 
 RECORDED_PORT: Final = "18765"
 
@@ -41,7 +41,7 @@ RECORDED: Final = ("node", "unschedulable", "reason", "nominated", "message", "v
 
 
 def replay(run: Mapping[str, Any], *, cache: bool = True) -> dict[str, Any]:
-    """Plays one run and returns what happened, pod by pod."""
+    """Replays one run and returns the results by pod."""
     if run.get("extenders"):
         return asyncio.run(_play(run, cache))
     return run_virtual(_play(run, cache))
@@ -89,7 +89,7 @@ def _config(run: Mapping[str, Any], extenders: ChecksumExtenders | None) -> Kube
 
 
 class Player:
-    """Carries out the steps of a run, each after the one before has had its full effect."""
+    """Executes the steps of a run, each after the one before has taken full effect."""
 
     def __init__(self, store: MemoryStore, extenders: ChecksumExtenders | None) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class Player:
         """Node and message of each decision that nominated one, since the step began."""
 
     def decided(self, decision: Decision) -> None:
-        """Told about every decision: a nomination may be over before anybody looks at the pod."""
+        """Called with every decision: a nomination may be over before the pod is read."""
         if decision.nomination is not None and decision.nomination.node_name:
             self._nominations.append((decision.nomination.node_name, decision.message))
 
@@ -155,7 +155,7 @@ class Player:
         return result
 
     async def _outcome(self, pod: Pod) -> Pod:
-        """Waits until the pod is bound or found unschedulable for good."""
+        """Waits until the pod is bound or unschedulable for good."""
         waited, step = 0.0, 0.005
         while waited < LONGEST_WAIT_SECONDS:
             await self._settled()
@@ -170,7 +170,7 @@ class Player:
         raise APIError(f"pod {pod.key} is neither bound nor found unschedulable")
 
     async def _settled(self) -> None:
-        """Until the scheduler has taken note of everything that happened."""
+        """Waits until the scheduler has processed everything that happened."""
         loop = asyncio.get_running_loop()
         if isinstance(loop, VirtualLoop):
             await loop.quiescent()

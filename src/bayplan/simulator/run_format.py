@@ -1,7 +1,7 @@
-"""The format of a recorded run (`conformance/runs/README.md`), checked before it is played.
+"""The format of a recorded run (`conformance/runs/README.md`), checked before it is replayed.
 
-A run comes from a file, so it may be anything. Only its form is checked here; what its objects and its
-configuration mean is checked where they are read.
+A run comes from a file, so it may contain anything. Only its form is checked here; its objects and its
+configuration are checked where they are decoded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Delete(_Step, tag="delete", frozen=True):
 
 
 class Schedule(_Step, tag="schedule", frozen=True):
-    """A pod to schedule, and what the recorded scheduler did with it."""
+    """A pod to schedule, and the result of the recorded scheduler."""
 
     pod: dict[str, Any]
     started: datetime | None = None
@@ -60,7 +60,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def check_run(run: Any) -> dict[str, Any]:
-    """The run itself, once its form is known to be right.
+    """The decoded run.
 
     Raises:
         DecodeError: it is not a recorded run.

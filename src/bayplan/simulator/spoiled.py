@@ -1,6 +1,6 @@
-"""Objects that a scheduler cannot read for a while: somebody has written nonsense into them.
+"""Objects that a scheduler cannot read for a while, because they contain invalid values.
 
-Which ones is a matter of the world (`fault_workload.py`); here it is seen by whoever lists and watches.
+`fault_workload.py` chooses them; this module changes what lists and watches return.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from bayplan.api.pod import Pod, PodSpec, PodStatus
 from bayplan.api.reading import Unreadable
 
 SPOILED: Final = "cannot be read: "
-"""In the log where a scheduler has met such an object: it is an error, but none of the scheduler's."""
+"""In the log when a scheduler reads such an object: an error, but not one of the scheduler."""
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 class Spoiled:
-    """The objects that cannot be read at the moment, by uid."""
+    """The objects that are unreadable now, by uid."""
 
     def __init__(self) -> None:
         self.uids: set[str] = set()
 
     def seen(self, item: ObjectT) -> ObjectT:
-        """The object as it is seen: what is spoiled has lost what matters most to a scheduler."""
+        """The object as clients see it: an unreadable one lacks what matters most to a scheduler."""
         if item.uid not in self.uids:
             return item
         partial: Object

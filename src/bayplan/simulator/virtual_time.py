@@ -1,11 +1,11 @@
-"""An event loop whose clock jumps: an hour of cluster life takes a moment, and repeats exactly.
+"""An event loop with a virtual clock: an hour of cluster life takes a moment, and is repeatable.
 
-Code that takes its time from the loop runs here unchanged. The clock stands still while anything is ready to
-run and jumps to the next timer when nothing is. The loop is asyncio's own; only its selector is ours, which
-is where a loop goes when it has nothing to do. There are no sockets and no threads in virtual time.
+Code that takes its time from the loop runs here unchanged. The clock stands still while any task is ready and
+jumps to the next timer when none is. The loop is asyncio's own; only its selector, where an idle loop waits,
+is replaced. There are no sockets and no threads in virtual time.
 
-Since the loop knows when nothing is left to do, it can tell what real time cannot: that all is quiet
-(`quiescent`), and that nothing will ever happen again (`DeadlockError`).
+Because the loop knows when nothing is left to do, it can detect quiescence (`quiescent`) and deadlocks
+(`DeadlockError`).
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from bayplan.errors import BayplanError
 T = TypeVar("T")
 
 DEFAULT_EPOCH: Final = 1_767_225_600.0
-"""Where wall time begins unless told otherwise: 2026-01-01T00:00:00Z."""
+"""Default start of wall time: 2026-01-01T00:00:00Z."""
 
 DEFAULT_LIMIT: Final = 30 * 24 * 3600.0
-"""Seconds of virtual time after which a run counts as one that never ends."""
+"""Seconds of virtual time after which a run counts as endless."""
 
 SPIN_LIMIT: Final = 1_000_000
-"""Rounds of the loop without a step of the clock after which a run counts as one that never ends."""
+"""Iterations of the loop without a step of the clock after which a run counts as endless."""
 
 
 class VirtualTimeError(BayplanError):
-    """A run in virtual time cannot come to an end; the message says what waits for what."""
+    """A run in virtual time cannot end; the message says what waits for what."""
 
 
 class DeadlockError(VirtualTimeError):
-    """Tasks wait, but no timer is set and nothing is ready: nothing will ever happen."""
+    """Tasks wait, but no timer is set and nothing is ready."""
 
 
 class _Jump(selectors.BaseSelector):
-    """Where the loop waits for the outside world. There is none: waiting means setting the clock forward."""
+    """The selector, where a loop waits for I/O. There is none: waiting advances the clock."""
 
     def __init__(self) -> None:
         self.loop: VirtualLoop | None = None
@@ -54,7 +54,7 @@ class _Jump(selectors.BaseSelector):
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         if self._own:
             raise VirtualTimeError("there are no sockets and no pipes in virtual time")
-        # The one that each loop keeps for itself, to be woken by other threads.
+        # Each loop's own socket, through which other threads wake it.
         key = self._own[fileobj] = selectors.SelectorKey(fileobj, fileobj, events, data)
         return key
 
@@ -86,24 +86,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._epoch + self._now
 
     def busy(self, seconds: float) -> None:
-        """Time passes while somebody computes, and nobody else has a turn."""
+        """Advances the clock while a task computes; no other task runs."""
         self._now += seconds
 
     async def quiescent(self) -> None:
-        """Waits until nothing else is ready and no timer is due now. The clock does not move meanwhile.
+        """Waits until no other task is ready and no timer is due. The clock does not move meanwhile.
 
-        Of several who wait for this, one goes on at a time.
+        If several tasks wait for this, they continue one at a time.
         """
         future = self.create_future()
         self._quiet.append(future)
         await future
 
     def wait(self, timeout: float | None) -> None:
-        """What passes for waiting: nothing is ready unless `timeout` is 0, the next timer is that far off."""
+        """Advances the clock to the next timer, unless a task is ready (`timeout` is 0)."""
         if timeout is not None and timeout <= 0:
             self._rounds += 1
             if self._rounds > SPIN_LIMIT:
-                self._rounds = 0  # the tasks get as many again, to be cancelled in
+                self._rounds = 0  # as many again for the cancellation of tasks
                 raise VirtualTimeError(
                     f"{SPIN_LIMIT} rounds of the loop, and it is still {self._now} s: {self._tasks()}"
                 )
@@ -115,7 +115,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._rounds = 0
         self._now += timeout
         if self._now > self._end:
-            self._end += self._limit  # as long again, to be cancelled in
+            self._end += self._limit  # as long again for the cancellation of tasks
             raise VirtualTimeError(f"not over after {self._limit} s of virtual time: {self._tasks()}")
 
     def _wake_one(self) -> bool:
@@ -150,7 +150,7 @@ def current_loop() -> VirtualLoop:
     """The virtual loop that runs the caller.
 
     Raises:
-        VirtualTimeError: time is real here.
+        VirtualTimeError: the loop has real time.
     """
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
@@ -159,24 +159,24 @@ def current_loop() -> VirtualLoop:
 
 
 async def quiescent() -> None:
-    """Waits until everybody else has done what there is to do at this moment of virtual time."""
+    """Waits until all other tasks have done what there is to do at this virtual time."""
     await current_loop().quiescent()
 
 
 def settle(loop: VirtualLoop) -> None:
-    """The same from outside: runs the loop until there is nothing to do at this moment."""
+    """The same from outside: runs the loop until there is nothing to do at this time."""
     loop.run_until_complete(loop.quiescent())
 
 
 def run_virtual(
     main: Coroutine[Any, Any, T], *, start: float = DEFAULT_EPOCH, limit: float = DEFAULT_LIMIT
 ) -> T:
-    """Runs a coroutine to its end in virtual time; wall time begins at `start`.
+    """Runs a coroutine to completion in virtual time; wall time begins at `start`.
 
     What it leaves running is cancelled, as with `asyncio.run`.
 
     Raises:
-        DeadlockError: it waits for something that nobody will do.
+        DeadlockError: it waits for something that will never happen.
         VirtualTimeError: it is not over after `limit` seconds of virtual time, or time stands still.
     """
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(epoch=start, limit=limit)) as runner:

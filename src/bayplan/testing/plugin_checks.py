@@ -1,16 +1,16 @@
-"""What holds for every plugin, ours and yours: call `check_plugin(MyPlugin)` in a test.
+"""Checks for every plugin, ours and yours: call `check_plugin(MyPlugin)` in a test.
 
-    leaves the cluster as it was          what it is given is for reading
-    answers the same when asked again     no hidden state, no clock, no dice of its own
-    answers a few rows as it does all     the rows handed in may be all, a few, or hypothetical ones
-    keeps scores between 0 and 100        after normalising, which leaves equal ones equal
-    wakes pods by events that exist       and its hints answer yes or no
-    reads what it says it reads           results that are kept (`Dependencies`) follow from nothing else
-    computes plain numbers as columns     where it says that it is `elementwise`
+    leaves the cluster as it was          its input is read-only
+    answers the same when called again    no hidden state, no clock, no randomness of its own
+    answers a few rows as it does all     the given rows may be all, a few, or hypothetical ones
+    keeps scores between 0 and 100        after normalizing, which leaves equal ones equal
+    registers events that exist           and its hints return True or False
+    depends on what it declares           cached results (`Dependencies`) depend on nothing else
+    computes plain numbers as columns     if it declares `elementwise`
     declares the nodes affected by pods   elsewhere Filter ignores which pods are there
 
-Checks run on sample clusters (`bayplan.testing.samples`). A plugin that looks at something which those do not
-have is checked with samples of its own, or it is checked for nothing.
+Checks run on sample clusters (`bayplan.testing.samples`). A plugin that reads something which those do not
+have needs samples of its own: otherwise nothing of it is checked.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ SEEDS: Final = (1, 2, 3)
 
 
 class PluginCheckError(AssertionError):
-    """A plugin does not do what every plugin has to. The text names plugin, pod and difference."""
+    """A plugin fails a check. The text names plugin, pod and difference."""
 
 
 MakePlugin = Callable[[Cluster], Plugin]
-"""Makes the plugin anew for a cluster."""
+"""Creates the plugin for a cluster."""
 
 Check = Callable[[MakePlugin, Samples], None]
 
 
 def check_plugin(plugin: type[Plugin], args: Any = None, *, samples: Iterable[Samples] | None = None) -> None:
-    """Runs all checks. `args` are the plugin's arguments, where it needs some.
+    """Runs all checks. `args` are the plugin's arguments, if it takes any.
 
     Raises:
         PluginCheckError: the plugin failed one of them.
@@ -70,16 +70,16 @@ def check_plugin(plugin: type[Plugin], args: Any = None, *, samples: Iterable[Sa
 
 
 def maker(plugin: type[Plugin], args: Any = None) -> MakePlugin:
-    """How checks make the plugin: with these arguments, and a handle that only looks."""
+    """Creates the plugin with these arguments, and a handle that only reads."""
     return lambda cluster: plugin(args, CoreHandle(cluster))
 
 
-# Asking a plugin
+# Calling a plugin
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """All that a plugin says about a pod; names of nodes instead of rows."""
+    """All results of a plugin for a pod; names of nodes instead of rows."""
 
     pre_enqueue: Status
     pre_filter: Status | NodeNames
@@ -90,7 +90,7 @@ class Answers:
 
 
 class Asked:
-    """A plugin whose PreFilter and PreScore, where it has them, were asked about a pod."""
+    """A plugin whose PreFilter and PreScore were called for a pod."""
 
     def __init__(self, plugin: Plugin, pod: Pod, cluster: Cluster) -> None:
         self.plugin = plugin
@@ -142,7 +142,7 @@ class Asked:
 
 
 def ask(make: MakePlugin, pod: Pod, cluster: Cluster) -> Answers:
-    """The answers of a plugin made for this question alone."""
+    """The results of a plugin that is created for this call alone."""
     return Asked(make(cluster), pod, cluster).answers()
 
 
@@ -173,7 +173,7 @@ def check_takes_part(make: MakePlugin, samples: Samples) -> None:
 
 
 def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> None:
-    """Columns are read-only, and what is not (objects, lists, logs) is not touched either."""
+    """Columns are read-only, and everything else (objects, lists, logs) is not changed, either."""
     cluster = samples.cluster()
     plugin = make(cluster)
     before = _fingerprint(cluster)
@@ -185,7 +185,7 @@ def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> No
 
 
 def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
-    """Asked twice, after other pods, and made anew on another cluster of the same objects."""
+    """The same results when called twice, after other pods, and on another cluster with the same objects."""
     cluster = samples.cluster()
     plugin = make(cluster)
     first = [Asked(plugin, pod, cluster).answers() for pod in samples.pods]
@@ -195,7 +195,7 @@ def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
 
 
 def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
-    """After normalising, and where there is nothing to normalise by: with one node, and with none."""
+    """Scores after normalizing, also with one node only."""
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods:
@@ -211,7 +211,7 @@ def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
 
 
 def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
-    """Where all raw scores of a kept plugin are equal, nobody asks it to normalise them."""
+    """If all raw scores of a cached plugin are equal, it is not called to normalize them."""
     cluster = samples.cluster()
     plugin = make(cluster)
     if plugin.depends_on is None or not hasattr(plugin, "normalize"):
@@ -230,7 +230,7 @@ def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
 
 
 def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None:
-    """Where there is a shortcut it leads to the same place."""
+    """The shortcut by domain gives the same scores."""
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods if hasattr(plugin, "scores_by_domain") else ():
@@ -243,7 +243,7 @@ def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None
 
 
 def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
-    """SKIP_FOR_SIGNATURE is an answer for all pods of the template, whatever other pods come."""
+    """SKIP_FOR_SIGNATURE is an answer for all pods of the signature, whatever other pods come."""
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods:
@@ -270,7 +270,7 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
 
 
 def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
-    """Filter, and a Score that is kept, on each row alone, on rows in any order, and on a hypothesis."""
+    """Filter, and a cached Score, on each row alone, on rows in any order, and on a hypothesis."""
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods:
@@ -291,7 +291,8 @@ def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
 
 
 def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) -> None:
-    """On rows outside `nodes_affected_by_pods` Filter answers the same whichever of their pods are gone."""
+    """On rows outside `nodes_affected_by_pods` Filter gives the same result whichever of their pods are
+    removed."""
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods if hasattr(plugin, "nodes_affected_by_pods") else ():
@@ -351,7 +352,7 @@ def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) 
 
 
 def check_reads_what_it_says(make: MakePlugin, samples: Samples) -> None:
-    """Kept results depend on the pod's declared fields, the row, and objects of the declared kinds alone."""
+    """Cached results depend only on the pod's declared fields, the row, and objects of the declared kinds."""
     cluster = samples.cluster()
     plugin = make(cluster)
     depends_on = plugin.depends_on
@@ -369,7 +370,7 @@ def check_reads_what_it_says(make: MakePlugin, samples: Samples) -> None:
 
 
 def _kept_part(answers: Answers) -> Answers:
-    """Of what a kept plugin says only the verdicts and raw scores are kept, and PreEnqueue never is."""
+    """Only Filter's results and raw scores of a cached plugin are cached, and PreEnqueue never is."""
     return dataclasses.replace(answers, pre_enqueue=SUCCESS, normalized={})
 
 
@@ -393,7 +394,7 @@ def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tup
 
 
 def check_wakes_by_events_that_exist(make: MakePlugin, samples: Samples) -> None:
-    """Whoever can reject a pod says what may help it, and hints answer yes or no to any such event."""
+    """A plugin that can reject a pod registers events, and hints return True or False for any such event."""
     plugin = make(samples.cluster())
     registered = plugin.events_to_register()
     if registered is None:
@@ -437,7 +438,7 @@ def _changes(resource: str, action: Action, pod: Pod, samples: Samples) -> list[
 
 
 def _renamed(item: Any, other: Any) -> Any:
-    """The item under the name of another, so that the two are one object before and after a change."""
+    """The item with the name of another, so that the two are one object before and after a change."""
     names = {"name": other.metadata.name, "uid": other.metadata.uid, "namespace": other.metadata.namespace}
     return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, **names))
 
@@ -456,14 +457,14 @@ PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
     check_reads_what_it_says,
     check_wakes_by_events_that_exist,
 )
-"""All checks, for those who want each to be a test of its own."""
+"""All checks, if each should be a test of its own."""
 
 
-# What a cluster looks like
+# The state of a cluster
 
 
 def _fingerprint(cluster: Cluster) -> Any:
-    """All that a plugin must not change. Columns that are made on demand (labels, counts) do not count."""
+    """All that a plugin must not change. Columns that are created on demand (labels, counts) are excluded."""
     return (
         _columns(cluster.nodes),
         _columns(cluster.pods),

@@ -1,7 +1,8 @@
-"""Sample clusters and pods: some of everything that scheduling reads, small, and the same for the same seed.
+"""Sample clusters and pods: some of everything that scheduling reads, small, and repeatable with the same
+seed.
 
-For checks that hold for every plugin. A plugin that looks at something special (an annotation, a label of its
-own) is checked with samples that have it: `Samples(objects, pods)` takes any.
+For checks of every plugin. A plugin that reads something special (an annotation, a label of its own) is
+checked with samples that have it: `Samples(objects, pods)` takes any.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ MEBIBYTE: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The objects of a cluster (pods with a node run there), and pods that wait."""
+    """The objects of a cluster (pods with a node run there), and pending pods."""
 
     objects: Sequence[Object]
     pods: Sequence[Pod]
 
     def cluster(self) -> Cluster:
-        """A cluster of these objects, made anew."""
+        """A new cluster of these objects."""
         cluster = Cluster()
         for item in self.objects:
             if isinstance(item, Node):
@@ -69,7 +70,8 @@ class Samples:
 
 
 def make_samples(seed: int = 0, *, nodes: int = 7, running: int = 14, waiting: int = 25) -> Samples:
-    """Nodes of all kinds, pods on them (one on a node that nobody has seen), and pods that want all sorts."""
+    """Nodes of all kinds, pods on them (one on a node that does not exist), and pods with all kinds of
+    constraints."""
     rng = random.Random(seed)
     names = [f"node-{number}" for number in range(nodes)]
     objects: list[Object] = [_node(rng, name) for name in names]
