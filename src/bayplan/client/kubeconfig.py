@@ -218,13 +218,14 @@ def _resolved(record: EntryT, base: Path, fields: tuple[str, ...]) -> EntryT:
 def _server(server: str, tls: TLSSettings) -> str:
     if "://" not in server:
         server = f"{'https' if tls != TLSSettings() else 'http'}://{server}"
-    parts = urlsplit(server)
+    problem = f'host must be a URL or a host:port pair: "{server}"'
     try:
+        parts = urlsplit(server)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
+    except ValueError as error:
+        raise ConfigError(problem) from error
     if not valid:
-        raise ConfigError(f'host must be a URL or a host:port pair: "{server}"')
+        raise ConfigError(problem)
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 

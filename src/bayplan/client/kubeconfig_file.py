@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from bayplan.api.documents import parse_documents
 from bayplan.api.input_files import read_file
 from bayplan.api.reading import without_nulls
+from bayplan.client.proxies import proxy_problem
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.http_logs import shown_url
 
 EXEC_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-PROXY_SCHEMES: Final = ("http", "https")
 NO_SERVER: Final = "cluster has no server defined"
 
 
@@ -125,11 +124,8 @@ def cluster_problems(name: str, cluster: ClusterEntry) -> Iterable[str]:
         return
     if not cluster.server:
         yield f'no server found for cluster "{name}"' if name else "default cluster has no server defined"
-    if cluster.proxy_url and (scheme := urlsplit(cluster.proxy_url).scheme) not in PROXY_SCHEMES:
-        yield (
-            f'invalid \'proxy-url\' "{shown_url(cluster.proxy_url)}" for cluster "{name}": '
-            f'unsupported scheme "{scheme}", must be http or https'
-        )
+    if cluster.proxy_url and (problem := proxy_problem(cluster.proxy_url)):
+        yield f'invalid \'proxy-url\' "{shown_url(cluster.proxy_url)}" for cluster "{name}": {problem}'
     if cluster.certificate_authority and cluster.certificate_authority_data:
         yield (
             f"certificate-authority-data and certificate-authority are both specified for {name}. "

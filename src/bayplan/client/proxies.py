@@ -14,6 +14,17 @@ from urllib.parse import urlsplit
 from bayplan.errors import ConfigError
 
 
+def proxy_problem(proxy: str) -> str:
+    """Why this is no URL of a proxy; empty where it is one."""
+    try:
+        parts = urlsplit(proxy)
+        if parts.scheme not in ("http", "https"):
+            return f'unsupported scheme "{parts.scheme}", must be http or https'
+        return "" if parts.hostname and parts.port != 0 else "there is no host in it"
+    except ValueError as error:
+        return str(error)
+
+
 def environment_proxy(server: str, environ: Mapping[str, str]) -> str:
     """The URL of the proxy for this server; empty where it is reached directly.
 
@@ -31,8 +42,8 @@ def environment_proxy(server: str, environ: Mapping[str, str]) -> str:
         return ""
     if "://" not in proxy:
         proxy = f"http://{proxy}"
-    if (scheme := urlsplit(proxy).scheme) not in ("http", "https"):
-        raise ConfigError(f'{name}: unsupported proxy scheme "{scheme}", must be http or https')
+    if problem := proxy_problem(proxy):
+        raise ConfigError(f"{name}: {problem}")
     return proxy
 
 

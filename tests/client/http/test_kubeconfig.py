@@ -275,7 +275,18 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
         pytest.param(
             config({"server": "https://:6443"}),
             'host must be a URL or a host:port pair: "https://:6443"',
-            id="an address that is none",
+            id="no host",
+        ),
+        pytest.param(
+            config({"server": "https://[api]:6443"}),
+            'host must be a URL or a host:port pair: "https://[api]:6443"',
+            id="brackets around what is no address",
+        ),
+        pytest.param(
+            config({"server": SERVER, "proxy-url": "http://p:port"}),
+            'invalid configuration: invalid \'proxy-url\' "http://p:port" for cluster "c": '
+            "Port could not be cast to integer value as 'port'",
+            id="a proxy without a port that is one",
         ),
         pytest.param(
             config({"server": SERVER, "certificate-authority-data": "%%%a"}),

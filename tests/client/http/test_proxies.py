@@ -67,6 +67,15 @@ def test_addresses_that_are_reached_without(host: str, exempt: str, is_exempt: b
     assert (environment_proxy(f"https://{host}", {**HTTPS, "no_proxy": exempt}) == "") is is_exempt
 
 
-def test_a_proxy_that_we_cannot_use_is_refused() -> None:
-    with pytest.raises(ConfigError, match='HTTPS_PROXY: unsupported proxy scheme "socks5"'):
-        environment_proxy("https://k8s", {"HTTPS_PROXY": "socks5://p"})
+@pytest.mark.parametrize(
+    ("proxy", "problem"),
+    [
+        pytest.param("socks5://p", 'unsupported scheme "socks5"', id="another protocol"),
+        pytest.param("http://[p]:3128", "'p' does not appear to be an IPv4 or IPv6", id="not an address"),
+        pytest.param("http://p:port", "Port could not be cast", id="not a port"),
+        pytest.param("http://:3128", "there is no host in it", id="no host"),
+    ],
+)
+def test_a_proxy_that_we_cannot_use_is_refused(proxy: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"HTTPS_PROXY: {problem}"):
+        environment_proxy("https://k8s", {"HTTPS_PROXY": proxy})
