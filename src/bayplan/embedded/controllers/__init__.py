@@ -17,6 +17,7 @@ from bayplan.embedded.controllers.cluster import Cluster
 from bayplan.embedded.controllers.controller import Controller
 from bayplan.embedded.controllers.daemon_set import DaemonSets
 from bayplan.embedded.controllers.deployment import Deployments
+from bayplan.embedded.controllers.device_taint_eviction import DeviceTaintEviction
 from bayplan.embedded.controllers.disruption_budget import DisruptionBudgets
 from bayplan.embedded.controllers.ephemeral_claims import EphemeralClaims
 from bayplan.embedded.controllers.event_expiry import EventExpiry
@@ -27,6 +28,7 @@ from bayplan.embedded.controllers.namespaces import Namespaces
 from bayplan.embedded.controllers.node_lifecycle import NodeLifecycle
 from bayplan.embedded.controllers.orphaned_pods import OrphanedPods
 from bayplan.embedded.controllers.replica_set import ReplicaSets, ReplicationControllers
+from bayplan.embedded.controllers.resource_claims import PodResourceClaims, ResourceClaims
 from bayplan.embedded.controllers.resource_quota import ResourceQuotas
 from bayplan.embedded.controllers.stateful_set import StatefulSets
 from bayplan.embedded.controllers.taint_eviction import TaintEviction
@@ -45,9 +47,12 @@ ALL: tuple[type[Controller], ...] = (
     VolumeBinder,
     VolumeReclaimer,
     EphemeralClaims,
+    PodResourceClaims,
+    ResourceClaims,
     DisruptionBudgets,
     NodeLifecycle,
     TaintEviction,
+    DeviceTaintEviction,
     OrphanedPods,
     GarbageCollector,
     Namespaces,

@@ -10,6 +10,8 @@ from typing import Any, Final
 from bayplan.embedded.server.documents import Content
 
 RUNTIME: Final = "simulated"
+_NOT_THE_KUBELETS: Final = ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus")
+"""What others write into the status of a pod."""
 _IMAGE_ID: Final = "docker.io/simulated/image@sha256:"
 
 
@@ -18,7 +20,7 @@ def running(pod: Content, now: str, pod_ip: str, host_ip: str) -> Content:
     spec, meta, known = pod["spec"], pod["metadata"], pod.get("status") or {}
     uid = meta["uid"].replace("-", "")
     status: dict[str, Any] = {
-        **{name: part for name, part in known.items() if name in ("qosClass", "resourceClaimStatuses")},
+        **{name: part for name, part in known.items() if name in _NOT_THE_KUBELETS},
         "phase": "Running",
         "conditions": _conditions(known.get("conditions"), "True", now),
         "hostIP": host_ip,

@@ -25,7 +25,9 @@ from contextlib import suppress
 from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.times import seconds_or_1970
+from bayplan.embedded.controllers.claims_of_pods import all_claims_of, owner_problem, uses_claims
 from bayplan.embedded.controllers.cluster import Cluster, Seen
 from bayplan.embedded.controllers.controller import Concerns, Controller
 from bayplan.embedded.controllers.pod_index import is_ready
@@ -34,7 +36,7 @@ from bayplan.embedded.kubelets.addresses import Addresses
 from bayplan.embedded.kubelets.failures import is_down
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Content, Document
-from bayplan.embedded.server.kinds import NODES, PODS, Resource
+from bayplan.embedded.server.kinds import NODES, PODS, RESOURCE_CLAIMS, Resource
 from bayplan.errors import NotFoundError
 
 RUN_SECONDS: Final = "bayplan/run-seconds"
@@ -44,6 +46,8 @@ DEFAULT_STOP_SECONDS: Final = 1.0
 
 _TERMINATED: Final = 143
 _KILLED: Final = 137
+_PREPARE_AGAIN_SECONDS: Final = 60.0
+"""After which a kubelet tries again to prepare the devices of a pod, if nothing changes before."""
 _FIRST_BACKOFF: Final = 10.0
 _LONGEST_BACKOFF: Final = 300.0
 
@@ -59,7 +63,7 @@ class PodKubelets(Controller):
         self._addresses = Addresses(cluster)
 
     def watches(self) -> dict[Resource, Concerns]:
-        return {PODS: self._pod, NODES: self._node}
+        return {PODS: self._pod, NODES: self._node, RESOURCE_CLAIMS: self._claim}
 
     def _pod(self, seen: Seen) -> Iterable[str]:
         if seen.after is None:
@@ -75,6 +79,14 @@ class PodKubelets(Controller):
         if seen.after is None or was_up or is_down(seen.after):
             return ()
         return [pod.key for pod in self.cluster.pods.on_node(seen.key)]
+
+    def _claim(self, seen: Seen) -> Iterable[str]:
+        """A claim that is reserved for pods now may be what they waited for."""
+        if seen.after is None:
+            return ()
+        consumers = seen.after.record(ResourceClaim).status.reserved_for
+        keys = (seen.after.key.rpartition("/")[0] + f"/{each.name}" for each in consumers)
+        return [key for key in keys if (pod := self.cluster.pods.get(key)) and pod.status.phase == "Pending"]
 
     # One look
 
@@ -97,12 +109,34 @@ class PodKubelets(Controller):
 
     def _start(self, document: Document, pod: Pod, node: Document) -> float | None:
         content = document.parse()
+        if uses_claims(pod) and (problem := self._claim_problem(pod)):
+            message = f"Failed to prepare dynamic resources: prepare dynamic resources: {problem}"
+            self.events.warning(content, "FailedPrepareDynamicResources", message)
+            return _PREPARE_AGAIN_SECONDS
         host_ip, pod_ip = self._addresses.give(pod, node)
         content["status"] = pod_status.running(content, self.api.now(), pod_ip, host_ip)
         self.api.write(PODS, document, content)
         for problem in _problems(pod):
             self.events.warning(content, "InvalidAnnotation", problem)
         return _run_seconds(pod)
+
+    def _claim_problem(self, pod: Pod) -> str:
+        """Why the pod's devices cannot be prepared; empty where they can."""
+        for pod_claim in all_claims_of(pod):
+            name = pod_claim.claim_name
+            if not name:
+                return f'pod "{pod.key}": ResourceClaim not created yet'
+            document = self.api.store.find(RESOURCE_CLAIMS, f"{pod.namespace}/{name}")
+            if document is None:
+                return f'fetch ResourceClaim {name}: resourceclaims.resource.k8s.io "{name}" not found'
+            claim = document.record(ResourceClaim)
+            if pod_claim.template and (problem := owner_problem(pod, claim)):
+                return problem
+            if not claim.is_reserved_for(pod.uid):
+                return f"pod {pod.name} ({pod.uid}) is not allowed to use ResourceClaim {name} ({claim.uid})"
+            if claim.status.allocation is None:
+                return f"ResourceClaim {name}: not allocated"
+        return ""
 
     def _run(self, document: Document, pod: Pod) -> float | None:
         seconds = _run_seconds(pod)

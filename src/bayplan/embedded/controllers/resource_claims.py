@@ -1,0 +1,286 @@
+"""ResourceClaims: made from templates for pods that need them, freed and deleted when the pods are done.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import ClassVar, Final
+
+from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import (
+    CLAIM_FINALIZER,
+    MAX_RESERVED_FOR,
+    POD_CLAIM_NAME_ANNOTATION,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from bayplan.embedded.controllers.claims_of_pods import (
+    PodClaim,
+    all_claims_of,
+    claims_of,
+    needs_claims_no_more,
+    owner_problem,
+    uses_claims,
+)
+from bayplan.embedded.controllers.cluster import Cluster, Seen
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.templates import controller_reference
+from bayplan.embedded.server import statuses
+from bayplan.embedded.server.deletion import DeleteOptions
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from bayplan.embedded.server.statuses import RefusalError
+from bayplan.errors import NotFoundError
+
+_MAX_PREFIX: Final = 57
+"""Of a generated name, so that a hyphen and five characters more make a label."""
+
+
+class PodResourceClaims(Controller):
+    """Gives pods the claims that their templates describe."""
+
+    name: ClassVar = "resource_claim"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._users: dict[str, set[str]] = {}
+        """By the key of a claim or, with a `template ` before it, of a template: the pods that name it."""
+        self._names: dict[str, frozenset[str]] = {}
+        """By the key of a pod: what it stands under in `_users`."""
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {PODS: self._pod, RESOURCE_CLAIMS: self._claim, RESOURCE_CLAIM_TEMPLATES: self._template}
+
+    def _pod(self, seen: Seen) -> Iterable[str]:
+        pod = None if seen.after is None else seen.after.record(Pod)
+        if pod is None or not pod.spec.resource_claims:
+            self._index(seen.key, frozenset())
+            return ()
+        names = set()
+        for claim in claims_of(pod):
+            if claim.claim_name:
+                names.add(f"{pod.namespace}/{claim.claim_name}")
+            if claim.template:
+                names.add(f"template {pod.namespace}/{claim.template}")
+        self._index(seen.key, frozenset(names))
+        return (seen.key,) if self._needs_work(pod) else ()
+
+    def _index(self, key: str, names: frozenset[str]) -> None:
+        known = self._names.pop(key, frozenset())
+        for name in known - names:
+            self._users[name].discard(key)
+            if not self._users[name]:
+                del self._users[name]
+        for name in names - known:
+            self._users.setdefault(name, set()).add(key)
+        if names:
+            self._names[key] = names
+
+    def _claim(self, seen: Seen) -> Iterable[str]:
+        return sorted(self._users.get(seen.key, ()))
+
+    def _template(self, seen: Seen) -> Iterable[str]:
+        return () if seen.after is None else sorted(self._users.get(f"template {seen.key}", ()))
+
+    def _needs_work(self, pod: Pod) -> bool:
+        """Whether a claim has to be created, or reserved for a pod that no scheduler reserved it for."""
+        if pod.is_terminating or pod.is_finished:
+            return False
+        for pod_claim in claims_of(pod):
+            claim = self._find(pod, pod_claim)
+            if claim is None:
+                if pod_claim.template:
+                    return True
+            elif pod.spec.node_name and _is_to_be_reserved(claim, pod):
+                return True
+        return False
+
+    def _find(self, pod: Pod, pod_claim: PodClaim) -> ResourceClaim | None:
+        document = self.api.store.find(RESOURCE_CLAIMS, f"{pod.namespace}/{pod_claim.claim_name}")
+        return None if document is None else document.record(ResourceClaim)
+
+    # One look
+
+    def reconcile(self, key: str) -> float | None:
+        document = self.api.store.find(PODS, key)
+        pod = None if document is None else document.record(Pod)
+        if pod is None or pod.is_terminating or pod.is_finished:
+            return None
+        created = {}
+        for pod_claim in claims_of(pod):
+            try:
+                if (name := self._created(pod, pod_claim)) is not None:
+                    created[pod_claim.name] = name
+            except RefusalError as refusal:
+                content = self.api.get(PODS, pod.name, pod.namespace)
+                message = f"PodResourceClaim {pod_claim.name}: {_told(refusal, pod_claim)}"
+                self.events.warning(content, "FailedResourceClaimCreation", message)
+                raise
+        if created:
+            self._tell(pod, created)
+        if pod.spec.node_name:
+            self._reserve(self.api.document(PODS, pod.name, pod.namespace).record(Pod))
+        return None
+
+    def _created(self, pod: Pod, pod_claim: PodClaim) -> str | None:
+        """The name of a claim that the pod's status does not have yet; None where there is nothing to do."""
+        if not pod_claim.template:
+            return None
+        known = self._find(pod, pod_claim) if pod_claim.claim_name else None
+        if known is not None and not owner_problem(pod, known):
+            return None
+        for claim in self.cluster.owned(RESOURCE_CLAIMS, pod.uid):
+            # It was created, and writing that into the pod's status failed.
+            reference = controller_reference(claim)
+            notes = claim["metadata"].get("annotations") or {}
+            if (
+                reference is not None
+                and reference["uid"] == pod.uid
+                and notes.get(POD_CLAIM_NAME_ANNOTATION) == pod_claim.name
+            ):
+                return str(claim["metadata"]["name"])
+        template = self.cluster.find(RESOURCE_CLAIM_TEMPLATES, f"{pod.namespace}/{pod_claim.template}")
+        if template is None:
+            raise _no_template(pod_claim.template)
+        claim = self.api.create(RESOURCE_CLAIMS, _claim_from(template, pod, pod_claim.name), pod.namespace)
+        return str(claim["metadata"]["name"])
+
+    def _tell(self, pod: Pod, created: dict[str, str]) -> None:
+        content = self.api.get(PODS, pod.name, pod.namespace)
+        status = content.setdefault("status", {})
+        known = [each for each in status.get("resourceClaimStatuses") or () if each["name"] not in created]
+        new = [{"name": name, "resourceClaimName": claim} for name, claim in created.items()]
+        status["resourceClaimStatuses"] = [*known, *new]
+        self.api.update(PODS, content, subresource="status")
+
+    def _reserve(self, pod: Pod) -> None:
+        """Reserves allocated claims for a pod that got its node from somebody else than the scheduler."""
+        for pod_claim in claims_of(pod):
+            claim = self._find(pod, pod_claim)
+            if claim is None or (pod_claim.template and owner_problem(pod, claim)):
+                return
+            if _is_to_be_reserved(claim, pod):
+                content = self.api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+                consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+                content["status"].setdefault("reservedFor", []).append(consumer)
+                self.api.update(RESOURCE_CLAIMS, content, subresource="status")
+
+
+class ResourceClaims(Controller):
+    """Frees claims of pods that are done, and deletes those that were made for them."""
+
+    name: ClassVar = "resource_claim"
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {RESOURCE_CLAIMS: self._claim, PODS: self._pod}
+
+    def _claim(self, seen: Seen) -> Iterable[str]:
+        return () if seen.after is None else (seen.key,)
+
+    def _pod(self, seen: Seen) -> Iterable[str]:
+        document = seen.after or seen.before
+        assert document is not None
+        pod = document.record(Pod)
+        if not uses_claims(pod) or not (seen.after is None or needs_claims_no_more(pod)):
+            return ()
+        return [f"{pod.namespace}/{claim.claim_name}" for claim in all_claims_of(pod) if claim.claim_name]
+
+    def reconcile(self, key: str) -> float | None:
+        document = self.api.store.find(RESOURCE_CLAIMS, key)
+        if document is None:
+            return None
+        claim = document.record(ResourceClaim)
+        consumers = claim.status.reserved_for
+        left = [consumer for consumer in consumers if self._is_in_use(consumer, claim.namespace)]
+        has_finalizer = CLAIM_FINALIZER in claim.metadata.finalizers
+        if len(left) < len(consumers):
+            content = document.parse()
+            uids = {consumer.uid for consumer in left}
+            kept = [each for each in content["status"]["reservedFor"] if each["uid"] in uids]
+            self._release(content, kept, deallocates=has_finalizer)
+        elif has_finalizer and not left and claim.metadata.deletion_timestamp is not None:
+            self._release(document.parse(), [], deallocates=True)
+        if not left:
+            self._delete_if_unused(claim)
+        return None
+
+    def _is_in_use(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
+        """Whether a consumer may still use a claim. Of kinds other than pods nobody here knows."""
+        if consumer.api_group or consumer.resource != "pods":
+            return True
+        pod = self.cluster.pods.get(f"{namespace}/{consumer.name}")
+        return pod is not None and pod.uid == consumer.uid and not needs_claims_no_more(pod)
+
+    def _release(self, claim: Content, consumers: list[Content], *, deallocates: bool) -> None:
+        status = claim.setdefault("status", {})
+        if consumers:
+            status["reservedFor"] = consumers
+        else:
+            status.pop("reservedFor", None)
+            if deallocates:
+                status.pop("allocation", None)
+        claim = self.api.update(RESOURCE_CLAIMS, claim, subresource="status")
+        finalizers = claim["metadata"].get("finalizers") or []
+        if CLAIM_FINALIZER in finalizers and "allocation" not in claim["status"]:
+            claim["metadata"]["finalizers"] = [each for each in finalizers if each != CLAIM_FINALIZER]
+            self.api.update(RESOURCE_CLAIMS, claim)
+
+    def _delete_if_unused(self, claim: ResourceClaim) -> None:
+        """Deletes a claim that was made for a pod which is done, or gone and replaced by another.
+
+        If the pod is gone altogether, the garbage collector does it.
+        """
+        owner = claim.metadata.controller()
+        if owner is None or owner.kind != "Pod" or owner.api_version != "v1":
+            return
+        pod = self.cluster.pods.get(f"{claim.namespace}/{owner.name}")
+        if pod is not None and (pod.uid != owner.uid or needs_claims_no_more(pod)):
+            with suppress(NotFoundError):
+                options = DeleteOptions(uid=claim.uid)
+                self.api.delete(RESOURCE_CLAIMS, claim.name, claim.namespace, options)
+
+
+def _is_to_be_reserved(claim: ResourceClaim, pod: Pod) -> bool:
+    status = claim.status
+    is_full = len(status.reserved_for) >= MAX_RESERVED_FOR
+    return status.allocation is not None and not is_full and not claim.is_reserved_for(pod.uid)
+
+
+def _no_template(name: str) -> RefusalError:
+    # The lister of a real controller names the kind in the singular.
+    text = f'resourceclaimtemplate.resource.k8s.io "{name}" not found'
+    return statuses.AbsentError(text, reason="NotFound", details={})
+
+
+def _told(refusal: RefusalError, pod_claim: PodClaim) -> str:
+    if isinstance(refusal, NotFoundError):
+        return f'resource claim template "{pod_claim.template}": {refusal}'
+    return f"create ResourceClaim : {refusal}"
+
+
+def _claim_from(template: Content, pod: Pod, name: str) -> Content:
+    spec = template.get("spec") or {}
+    meta = spec.get("metadata") or {}
+    annotations = {**(meta.get("annotations") or {}), POD_CLAIM_NAME_ANNOTATION: name}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    return {
+        "metadata": {
+            "generateName": generated_prefix(pod.name, name),
+            "annotations": annotations,
+            "ownerReferences": [owner],
+            **({"labels": dict(meta["labels"])} if meta.get("labels") else {}),
+        },
+        "spec": spec.get("spec") or {},
+    }
+
+
+def generated_prefix(pod: str, claim: str) -> str:
+    """How the name of a pod's claim begins: both names, cut in proportion where they are too long."""
+    prefix = f"{pod}-{claim}-"
+    if len(prefix) <= _MAX_PREFIX:
+        return prefix
+    first, second = (name[: len(name) * _MAX_PREFIX // len(prefix)] for name in (pod, claim))
+    return f"{first}-{second}"
