@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-all check bench faults fuzz soak conformance race steady differential changelog release install lock audit clean
+.PHONY: run test test-all check bench faults fuzz soak conformance e2e race steady differential changelog release install lock audit clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
@@ -114,5 +114,5 @@ $(TOOLS): requirements/tools.txt
 	touch $(TOOLS)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
