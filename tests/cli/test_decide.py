@@ -152,7 +152,7 @@ def test_nothing_there(content: bytes, tmp_path: Path, capsys: pytest.CaptureFix
     path.write_bytes(content)
     assert decide(capsys, path) == [{"name": str(path), "warnings": [], "skipped": [], "results": []}]
     assert main(["decide", str(path), "--output", "table"]) == 0
-    assert capsys.readouterr().out == f"{path}: 0 nodes, 0 pods on them, 0 waiting\n"
+    assert capsys.readouterr().out == f"{path}: 0 nodes, 0 assigned pods, 0 pending\n"
 
 
 def test_only_pods_that_wait_are_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,9 +179,9 @@ def test_only_pods_that_wait_are_judged(tmp_path: Path, capsys: pytest.CaptureFi
     ]
     assert main(["decide", str(path), "--output", "table"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{path}: 1 node, 1 pod on it, 1 waiting"
+    assert lines[0] == f"{path}: 1 node, 1 assigned pod, 1 pending"
     assert [line for line in lines if " skipped: " in line] == [
-        "default/gated skipped: it is held back by SchedulingGates "
+        "default/gated skipped: it is gated by SchedulingGates "
         "(waiting for scheduling gates: [example.com/quota])",
         'default/foreign skipped: schedulerName is "other", and no profile has that name',
         "default/deleted skipped: it is being deleted",
@@ -238,10 +238,10 @@ def test_clusters_without_the_pod_are_left_out(
     [
         pytest.param(
             "default/c",
-            "Pod default/c: there is no such pod. Waiting are: default/a, default/b",
+            "Pod default/c: there is no such pod. Pending pods: default/a, default/b",
             id="unknown",
         ),
-        pytest.param("default/runs", "Pod default/runs: it is skipped: it runs on n1", id="running"),
+        pytest.param("default/runs", "Pod default/runs: it is skipped: it is assigned to n1", id="running"),
     ],
 )
 def test_a_pod_that_does_not_wait(
@@ -291,7 +291,7 @@ def test_extenders_are_not_asked(cluster: Path, tmp_path: Path, capsys: pytest.C
     """Better a warning than a decision that looks complete."""
     config = tmp_path / "config.yaml"
     config.write_text(f"{CONFIG}extenders:\n- {{urlPrefix: 'https://a.example', filterVerb: f}}\n")
-    message = "extenders are not asked: a decision makes no requests"
+    message = "extenders are not called: their filters and scores are missing from the result"
     (line,) = decide(capsys, cluster, "--config", config)
     assert line["warnings"] == [{"message": message}]
     assert main(["decide", str(cluster), "--config", str(config), "--output", "table"]) == 0
@@ -302,7 +302,7 @@ def test_what_the_dump_leaves_out_is_said(tmp_path: Path, capsys: pytest.Capture
     path = tmp_path / "a.yaml"
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     path.write_bytes(as_yaml(node("n1"), pod("p", volumes=[claim])))
-    message = "PersistentVolumeClaim default/data is not in the dump: the answer is as if it did not exist"
+    message = "PersistentVolumeClaim default/data is not in the dump: evaluated as if it did not exist"
     (line,) = decide(capsys, path)
     assert line["warnings"] == [{"pod": "default/p", "message": message}]
     assert main(["decide", str(path), "--output", "table"]) == 0
@@ -349,7 +349,7 @@ def with_config(**fields: Any) -> bytes:
         pytest.param(
             "a.jsonl",
             as_lines({"objects": [], "pods": [node("n1")]}),
-            "{file}:1: Node n1: only pods can wait to be scheduled",
+            '{file}:1: Node n1: only Pods are allowed in "pods"',
             id="a node that waits",
         ),
         pytest.param("a.jsonl.gz", b"nonsense", "{file}: it is not a gzip file: ", id="no gzip"),
@@ -490,9 +490,9 @@ def test_json_into_a_pipe_and_tables_on_demand(cluster: Path, capsys: pytest.Cap
     assert json.loads(line)["name"] == str(cluster)
     assert main(["decide", str(cluster), "--output", "table"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{cluster}: 2 nodes, 1 pod on them, 2 waiting\n")
+    assert " ".join(out.split()).startswith(f"{cluster}: 2 nodes, 1 assigned pod, 2 pending ")
     assert "default/a goes to n2 · 2 of 2 nodes fit" in out
-    assert "default/b waits; evicting would not help · 0 of 2 nodes fit" in out
+    assert "default/b is unschedulable; preemption would not help · 0 of 2 nodes fit" in out
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -500,7 +500,7 @@ def test_tables_on_a_terminal(cluster: Path) -> None:
     command = f"[sys.executable, '-m', 'bayplan.cli.main', 'decide', {str(cluster)!r}]"
     script = f"import pty, sys; sys.exit(pty.spawn({command}))"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "2 waiting" in ended.stdout
+    assert "2 nodes, 1 assigned pod" in ended.stdout
 
 
 def test_many_pods_get_a_line_each_and_the_first_ones_a_section(
@@ -510,7 +510,7 @@ def test_many_pods_get_a_line_each_and_the_first_ones_a_section(
     path.write_bytes(as_yaml(node("n1"), *(pod(f"p{i:02}") for i in range(12))))
     assert main(["decide", str(path), "--output", "table"]) == 0
     out = capsys.readouterr().out
-    assert (out.count("the only node that fits"), out.count("goes to n1")) == (12, 10)
+    assert (out.count("the only feasible node"), out.count("goes to n1")) == (12, 10)
     assert out.endswith("… and 2 more pods; --pod NAMESPACE/NAME shows one in full\n")
     chosen = [argument for i in range(12) for argument in ("--pod", f"p{i:02}")]
     assert main(["decide", str(path), "--output", "table", *chosen]) == 0

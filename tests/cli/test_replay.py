@@ -58,7 +58,7 @@ def test_a_run_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         ),
         pytest.param(_run({**SCHEDULE, "started": "soon"}), "Invalid RFC3339 encoded datetime", id="a time"),
         pytest.param(_run({**CREATE, "object": {}}), "kind: it is missing", id="an object of no kind"),
-        pytest.param(_run(CREATE, CREATE), "the run cannot be played: ", id="an object twice"),
+        pytest.param(_run(CREATE, CREATE), "the run cannot be replayed: ", id="an object twice"),
         pytest.param(_run(config={"kind": "Pod"}), "apiVersion: missing", id="a configuration"),
     ],
 )

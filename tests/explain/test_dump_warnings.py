@@ -27,7 +27,7 @@ from bayplan.testing.builders import (
     make_storage_class,
 )
 
-GONE = "is not in the dump: the answer is as if it did not exist"
+GONE = "is not in the dump: evaluated as if it did not exist"
 SPREADING = "default topology spreading does not count for the score"
 
 
@@ -122,10 +122,7 @@ OF_TEAM = PodAffinityTerm(
         pytest.param(
             make_pod(cpu="4", priority=10),
             [make_pod("old", cpu="4", node="n")],
-            [
-                "the dump has no poddisruptionbudgets: victims of preemption are chosen as if none were "
-                "protected"
-            ],
+            ["the dump has no poddisruptionbudgets: preemption victims are chosen as if none were protected"],
             id="budgets, where somebody would be evicted",
         ),
         pytest.param(
@@ -143,7 +140,7 @@ def test_what_is_missing(pod: Pod, objects: list[Object], expected: list[str]) -
 
 def test_permit_is_not_asked() -> None:
     assert messages(make_pod(), plugins=(Holds,)) == [
-        "Permit is not asked: Holds may hold or reject the pod after a node was found"
+        "Permit plugins are not run: Holds may delay or reject the pod after a node was found"
     ]
 
 

@@ -9,26 +9,26 @@ from bayplan.plugin import Pod
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 
-from .judging import judge
+from .evaluating import evaluate
 
 
 def test_every_filter_is_asked_about_every_node() -> None:
     """Also where an earlier one has refused the node already; a node is told the first reason."""
     node = make_node("n", cpu="1", taints=["a:NoSchedule"], unschedulable=True)
-    found = judge(make_pod(cpu="2"), node).explanation
+    found = evaluate(make_pod(cpu="2"), node).explanation
     assert set(found.filters) == {"NodeUnschedulable", "TaintToleration", "NodeResourcesFit"}
     assert found.node_status["n"].plugin == "NodeUnschedulable"
 
 
 def test_scores_add_up() -> None:
-    found = judge(make_pod(cpu="1"), make_node("a"), make_node("b", cpu="8")).explanation
+    found = evaluate(make_pod(cpu="1"), make_node("a"), make_node("b", cpu="8")).explanation
     for name in ("a", "b"):
         assert found.total[name] == sum(s.weight * s.normalized[name] for s in found.scores.values())
     assert (found.best, found.chosen) == (("b",), "b")
 
 
 def test_scores_are_given_where_one_node_fits() -> None:
-    found = judge(make_pod(cpu="1"), make_node("a")).explanation
+    found = evaluate(make_pod(cpu="1"), make_node("a")).explanation
     assert set(found.scores["NodeResourcesFit"].normalized) == {"a"}
 
 
@@ -45,7 +45,7 @@ def test_the_chosen_node_is_the_scheduler_s(pod: Pod) -> None:
     nodes = [make_node(f"n{i}", cpu="8" if i == 7 else "4") for i in range(12)]
     core = SchedulingCore()
     core.load(nodes)
-    assert judge(pod, nodes).explanation.chosen == core.decide(pod).node_name
+    assert evaluate(pod, nodes).explanation.chosen == core.decide(pod).node_name
 
 
 def test_candidates_come_in_the_order_of_what_is_lost() -> None:
@@ -58,7 +58,7 @@ def test_candidates_come_in_the_order_of_what_is_lost() -> None:
         make_pod("cheap-3", cpu="4", node="d", priority=0),
     ]
     nodes = [make_node(name) for name in "abcd"]
-    found = judge(
+    found = evaluate(
         make_pod(cpu="3", priority=10), nodes, victims, make_pdb("pdb", {"app": "guarded"})
     ).explanation
     assert found.preemption is not None
@@ -72,7 +72,7 @@ def test_candidates_come_in_the_order_of_what_is_lost() -> None:
 
 
 def test_an_empty_cluster() -> None:
-    assert judge(make_pod()).explanation.error == "no nodes available to schedule pods"
+    assert evaluate(make_pod()).explanation.error == "no nodes available to schedule pods"
 
 
 def test_explaining_changes_nothing() -> None:
@@ -81,6 +81,6 @@ def test_explaining_changes_nothing() -> None:
     core = SchedulingCore()
     core.load(nodes)
     pod = make_pod(cpu="2")
-    first = judge(pod, nodes).explanation
+    first = evaluate(pod, nodes).explanation
     core.decide(pod)
-    assert judge(pod, nodes).explanation == first
+    assert evaluate(pod, nodes).explanation == first

@@ -1,4 +1,4 @@
-"""What people read: the verdict, the runners-up, the reasons, and what preemption would do."""
+"""Tables of `bayplan decide`: the result, the scores, the reasons, and what preemption would do."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from bayplan.explain.tables import Judged, print_tables
+from bayplan.explain.tables import EvaluatedPod, print_tables
 from bayplan.plugin import Node, Pod
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 
-from .judging import judge
+from .evaluating import evaluate
 
 
-def shown(judged: Sequence[Judged], *, width: int = 120, details: int = 10) -> str:
+def shown(evaluated: Sequence[EvaluatedPod], *, width: int = 120, details: int = 10) -> str:
     out = io.StringIO()
-    print_tables(Console(file=out, width=width), "cluster", judged, details)
+    print_tables(Console(file=out, width=width), "cluster", evaluated, details)
     return out.getvalue()
 
 
-def test_a_placed_pod() -> None:
-    """Where it goes, how the others compare, and why some are out."""
+def test_a_pod_with_a_node() -> None:
+    """Its node, the scores of the other feasible nodes, and why some were rejected."""
     nodes = [make_node("a"), make_node("b", cpu="8"), make_node("c", unschedulable=True)]
-    assert shown([judge(make_pod("web", cpu="1"), nodes)]) == (
+    assert shown([evaluate(make_pod("web", cpu="1"), nodes)]) == (
         "cluster\n"
         "\n"
         "default/web goes to b · 2 of 3 nodes fit\n"
@@ -33,30 +33,31 @@ def test_a_placed_pod() -> None:
         "  b       464  TaintToleration 300, NodeResourcesFit 93, NodeResourcesBalancedAllocation 71\n"
         "  a       455  NodeResourcesFit −6, NodeResourcesBalancedAllocation −3\n"
         "\n"
-        "  nodes     refused by         because\n"
+        "  nodes     rejected by        reason\n"
         "      1  c  NodeUnschedulable  node(s) were unschedulable\n"
     )
 
 
-def test_a_pod_that_could_evict() -> None:
+def test_a_pod_that_would_preempt() -> None:
     nodes = [make_node("a"), make_node("b"), make_node("c", taints=["gone:NoExecute"])]
     running = [
         make_pod("dear", node="a", cpu="3", priority=5, labels={"app": "dear"}),
         make_pod("cheap", node="b", cpu="3", priority=1),
     ]
     pod = make_pod("web", cpu="2", priority=10)
-    assert shown([judge(pod, nodes, running, make_pdb("pdb", {"app": "dear"}))]) == (
+    assert shown([evaluate(pod, nodes, running, make_pdb("pdb", {"app": "dear"}))]) == (
         "cluster\n"
         "\n"
-        "default/web waits; it could have b by evicting default/cheap · 0 of 3 nodes fit\n"
+        "default/web is unschedulable; would preempt default/cheap on b · 0 of 3 nodes fit\n"
         "\n"
-        "  nodes       refused by        because                                            evicting helps?\n"
+        "  nodes       rejected by       reason                                             "
+        "preemption helps?\n"
         "      2  a b  NodeResourcesFit  Insufficient cpu (nearest: a lacks 1 cpu)          yes\n"
         "      1  c    TaintToleration   node(s) had untolerated taint(s) (gone:NoExecute)  no\n"
         "\n"
-        "  node  evict, of priority below 10\n"
-        "  b     default/cheap (1)            least is lost here\n"
-        "  a     default/dear (5)             against a disruption budget for 1 pod\n"
+        "  node  victims (priority below 10)\n"
+        "  b     default/cheap (1)            cheapest; would be chosen\n"
+        "  a     default/dear (5)             violates a PodDisruptionBudget for 1 pod\n"
         "\n"
         "  0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.\n"
     )
@@ -65,30 +66,30 @@ def test_a_pod_that_could_evict() -> None:
 @pytest.mark.parametrize(
     ("pod", "verdict"),
     [
-        pytest.param(make_pod(cpu="9"), "waits; evicting would not help", id="too large"),
+        pytest.param(make_pod(cpu="9"), "is unschedulable; preemption would not help", id="too large"),
         pytest.param(
             make_pod(cpu="2", priority=9, preemption_policy="Never"),
-            "waits; it may not evict others",
-            id="may not preempt",
+            "is unschedulable; not eligible for preemption",
+            id="preemptionPolicy Never",
         ),
     ],
 )
-def test_a_pod_without_hope(pod: Pod, verdict: str) -> None:
-    text = shown([judge(pod, make_node("a"), make_pod("running", node="a", cpu="3"))])
+def test_a_pod_that_preemption_does_not_help(pod: Pod, verdict: str) -> None:
+    text = shown([evaluate(pod, make_node("a"), make_pod("running", node="a", cpu="3"))])
     assert f"default/p {verdict} · 0 of 1 node fit\n" in text
     assert "no new claims to deallocate, preemption: " in text
 
 
 def test_what_post_filter_said_is_there() -> None:
     pod = make_pod(cpu="2", priority=9, preemption_policy="Never")
-    text = shown([judge(pod, make_node("a"), make_pod("running", node="a", cpu="3"))])
+    text = shown([evaluate(pod, make_node("a"), make_pod("running", node="a", cpu="3"))])
     assert "preemption: not eligible due to preemptionPolicy=Never." in " ".join(text.split())
-    assert "not asked" in text
+    assert "not eligible\n" in text
 
 
 def test_no_nodes() -> None:
-    assert shown([judge(make_pod("web"))]) == (
-        "cluster\n\ndefault/web cannot be placed: no nodes available to schedule pods\n"
+    assert shown([evaluate(make_pod("web"))]) == (
+        "cluster\n\ndefault/web cannot be scheduled: no nodes available to schedule pods\n"
     )
 
 
@@ -98,17 +99,17 @@ def test_several_pods_begin_with_a_line_each() -> None:
         make_pod("equal", namespace="x"),
         make_pod("large", cpu="4"),
         make_pod("huge", cpu="40"),
-        make_pod("promised", nominated_node="a"),
+        make_pod("nominated", nominated_node="a"),
     )
-    text = shown([judge(pod, nodes, [running] if pod.name != "equal" else []) for pod in pods], details=0)
+    text = shown([evaluate(pod, nodes, [running] if pod.name != "equal" else []) for pod in pods], details=0)
     assert text == (
         "cluster\n"
         "\n"
-        "  pod               node  why\n"
-        "  x/equal           a     best of 2 that fit, like 1 other\n"
-        "  default/large     b     the only node that fits\n"
-        "  default/huge      –     2 Insufficient cpu.\n"
-        "  default/promised  a     nominated to it before, and it fits\n"
+        "  pod                node  reason\n"
+        "  x/equal            a     best of 2 feasible nodes, tied with 1 other\n"
+        "  default/large      b     the only feasible node\n"
+        "  default/huge       –     2 Insufficient cpu.\n"
+        "  default/nominated  a     the pod's nominated node, which fits\n"
         "\n"
         "… and 4 more pods; --pod NAMESPACE/NAME shows one in full\n"
     )
@@ -122,15 +123,15 @@ def wide(count: int) -> list[Node]:
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 @pytest.mark.parametrize("cpu", ["1", "3", "100"])
 def test_a_wide_cluster_stays_readable(cpu: str, width: int) -> None:
-    """However many nodes there are: nothing is cut off silently, and the lines stay few."""
-    lines = shown([judge(make_pod("web", cpu=cpu), wide(600))], width=width).splitlines()
+    """With hundreds of nodes the output has few lines, and none is longer than the terminal is wide."""
+    lines = shown([evaluate(make_pod("web", cpu=cpu), wide(600))], width=width).splitlines()
     assert len(lines) < 40
     assert all(len(line) <= width for line in lines)
 
 
 def test_equally_good_nodes_are_counted() -> None:
-    lines = shown([judge(make_pod("web", cpu="1"), wide(600))]).splitlines()
-    assert any(line.endswith("199 nodes equal, but later in the order of nodes") for line in lines)
+    lines = shown([evaluate(make_pod("web", cpu="1"), wide(600))]).splitlines()
+    assert any(line.endswith("199 nodes with the same score, later in the node order") for line in lines)
     assert sum("NodeResourcesFit −" in line for line in lines) == 4
     assert any("396 more, down to node-" in line for line in lines)
 
@@ -138,14 +139,14 @@ def test_equally_good_nodes_are_counted() -> None:
 def test_names_are_not_markup() -> None:
     """A PreFilter's text has brackets, which rich would take for a style."""
     affinity = {"kubernetes.io/hostname": "[bold]"}
-    text = shown([judge(make_pod("web", node_selector=affinity), make_node("a"))])
+    text = shown([evaluate(make_pod("web", node_selector=affinity), make_node("a"))])
     assert "node(s) didn't match Pod's node affinity/selector" in text
     taint = make_node("[red]x", taints=["[blink]:NoSchedule"])
-    assert "[red]x" in shown([judge(make_pod("web"), taint)])
+    assert "[red]x" in shown([evaluate(make_pod("web"), taint)])
 
 
 def test_rare_reasons_are_summed_up() -> None:
     """Twelve nodes, and each lacks another resource."""
     wanted = {f"example.com/r{i}": 1 for i in range(12)}
     nodes = [make_node(f"n{i}", resources=wanted | {f"example.com/r{i}": 0}) for i in range(12)]
-    assert "4 rarer reasons" in shown([judge(make_pod("web", requests=wanted), nodes)])
+    assert "4 rarer reasons" in shown([evaluate(make_pod("web", requests=wanted), nodes)])

@@ -1,7 +1,7 @@
-"""`bayplan bench`: runs benchmark workloads and prints what they measured.
+"""`bayplan bench`: runs benchmark workloads and prints the measurements.
 
-Thin: `bayplan.bench` has the workloads and the measuring. With several workloads each runs in a process
-of its own, so that its peak of memory is its own and no workload warms up for the next.
+`bayplan.bench` contains the workloads and the measuring code. With several workloads each runs in a process
+of its own, so that peak memory is measured per workload and no workload warms up for the next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bayplan.bench.workloads import WORKLOADS, find_workload
 from bayplan.cli.encoding import echo
 
 PLAIN_WIDTH = 150
-"""Columns of a table that goes to a file or pipe, wide enough to break no line."""
+"""Columns of a table that is written to a file or pipe; wide enough for every line."""
 
 
 @click.command()
@@ -31,18 +31,16 @@ PLAIN_WIDTH = 150
 @click.option(
     "--core",
     is_flag=True,
-    help="Measure decisions alone, from the decoded pod to the assumed one, and not the whole way.",
+    help="Measure only decisions: from the decoded pod to the assumed pod, without queue and binding.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes.")
 @click.option(
-    "--init-pods", type=click.IntRange(min=0), help="Pods that are there first, in all; placed, not measured."
+    "--init-pods", type=click.IntRange(min=0), help="Total number of pods scheduled before the measurement."
 )
 @click.option("--pods", type=click.IntRange(min=1), help="Pods to measure.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of a table.")
-@click.option(
-    "--list", "list_only", is_flag=True, help="Show the workloads and their sizes, and run nothing."
-)
-@click.option("--profile", is_flag=True, help="Write to standard error where the time went; slows it down.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of a table.")
+@click.option("--list", "list_only", is_flag=True, help="List the workloads and their sizes; run nothing.")
+@click.option("--profile", is_flag=True, help="Write a profile to standard error. Slows the run down.")
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -55,9 +53,9 @@ def bench(
     list_only: bool,
     profile: bool,
 ) -> None:
-    """Measure how fast pods are scheduled: all workloads, or those that are named.
+    """Measure the speed of scheduling for the named workloads, or for all.
 
-    Workloads and sizes are those of Kubernetes' scheduler_perf for 5,000 nodes; the options scale them.
+    Most workloads and sizes are those of Kubernetes' scheduler_perf for 5,000 nodes.
     """
     workloads = [find_workload(name) for name in names] or [
         workload for workload in WORKLOADS if not (core and workload.group_size)
@@ -106,7 +104,7 @@ def _run_here(workload: Workload, sizes: Sizes, core: bool, profile: bool) -> Me
 def _run_apart(
     ctx: click.Context, workloads: Sequence[Workload], sizes: Sequence[Sizes], core: bool, profile: bool
 ) -> Iterator[Measurement]:
-    """Run each workload in a process of its own; one that fails has said why, and ends the run."""
+    """Runs each workload in a process of its own; a failure is printed by that process and ends the run."""
     for workload, size in zip(workloads, sizes, strict=True):
         command = [sys.executable, "-m", "bayplan.cli.main", "bench", workload.name, "--json"]
         if core:

@@ -1,7 +1,7 @@
-"""`bayplan config`: is this configuration right, and what does it mean with every default spelled out?
+"""`bayplan config`: checks a configuration, or prints it with all defaults.
 
-Thin: `bayplan.config` does the work. Every file is looked at, also after a wrong one, and the exit status
-says whether one was wrong.
+`bayplan.config` implements it. All files are checked even if one is invalid; the exit status says whether any
+was.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILE = click.Path(path_type=str, allow_dash=True)
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What came of one file: its complete configuration, or an error."""
+    """The result for one file: its complete configuration, or an error."""
 
     file: str
     result: dict[str, Any] | None = None
@@ -46,10 +46,10 @@ def config() -> None:
 @plugin_option
 @click.pass_context
 def check(ctx: click.Context, files: tuple[str, ...], plugin_specs: tuple[str, ...]) -> None:
-    """Say whether each FILE is a configuration that a scheduler can run with; - is standard input.
+    """Check whether each FILE is a valid scheduler configuration; - is standard input.
 
-    Checked are form, values, and whether the plugins of every profile exist, fit where they are enabled and
-    accept their arguments. Exits with status 2 if a file is wrong.
+    Checks syntax and values, and for every profile that its plugins exist, implement the extension points at
+    which they are enabled, and accept their arguments. The exit status is 2 if a file is invalid.
     """
     failed = False
     for outcome in _outcomes(files, _catalog(plugin_specs)):
@@ -62,14 +62,14 @@ def check(ctx: click.Context, files: tuple[str, ...], plugin_specs: tuple[str, .
 @config.command()
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
 @click.option(
-    "--json", "as_json", is_flag=True, help='One line for each file: {"file", "result" or "error"}.'
+    "--json", "as_json", is_flag=True, help='Print one line per file: {"file", "result" or "error"}.'
 )
 @plugin_option
 @click.pass_context
 def show(ctx: click.Context, files: tuple[str, ...], as_json: bool, plugin_specs: tuple[str, ...]) -> None:
-    """Print each FILE with every default spelled out; without FILE, the defaults alone. - is standard input.
+    """Print each FILE with all defaults; without FILE, the default configuration. - is standard input.
 
-    This is what kube-scheduler writes with --write-config-to. Exits with status 2 if a file is wrong.
+    kube-scheduler writes the same with --write-config-to. The exit status is 2 if a file is invalid.
     """
     defaults = iter([_Outcome("", result=completed(default_config()))])
     outcomes = _outcomes(files, _catalog(plugin_specs)) if files else defaults
@@ -87,7 +87,7 @@ def show(ctx: click.Context, files: tuple[str, ...], as_json: bool, plugin_specs
 
 
 def _catalog(plugin_specs: Sequence[str]) -> PluginCatalog:
-    """The built-in plugins, and those that the user names. Only for the latter is plugin code imported."""
+    """The built-in plugins and those that --plugin names. Plugin code is imported only for the latter."""
     if not plugin_specs:
         return BUILTIN_CATALOG
     from bayplan.scheduler.plugin_sources import catalog_with, load_plugin

@@ -1,7 +1,7 @@
-"""Output on streams that cannot encode everything: an ASCII or Latin-1 locale must not end a command.
+"""Output on streams that cannot encode every character: no command fails in an ASCII or Latin-1 locale.
 
-Characters that the stream cannot encode are written as their nearest ASCII text, others as escapes. That is
-for people; what programs read (JSON, YAML) is written as UTF-8 whatever the locale says (`echo_utf8`).
+Characters that the stream cannot encode are replaced by similar ASCII text, or else by escapes. JSON and YAML
+are written as UTF-8 in every locale (`echo_utf8`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _escaped(char: str) -> str:
 
 
 def tolerate_any_encoding() -> None:
-    """Has standard output and standard error write what they cannot encode as best they can."""
+    """Makes standard output and standard error replace characters that they cannot encode."""
     codecs.register_error(HANDLER, _nearest)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -51,10 +51,10 @@ def tolerate_any_encoding() -> None:
 
 
 def echo(text: str, *, err: bool = False, newline: bool = True) -> None:
-    """Prints what people read. Left to itself, click would write UTF-8 where the locale says ASCII."""
+    """Prints text in the locale's encoding. By default click would write UTF-8 even in an ASCII locale."""
     click.echo(text, file=sys.stderr if err else sys.stdout, nl=newline)
 
 
 def echo_utf8(text: str | bytes, *, newline: bool = True) -> None:
-    """Prints what programs read."""
+    """Prints JSON or YAML as UTF-8."""
     click.echo(text if isinstance(text, bytes) else text.encode("utf-8", HANDLER), nl=newline)

@@ -1,12 +1,12 @@
-"""How a command ends: what goes wrong becomes one line on standard error and an exit status.
+"""Turns errors into one line on standard error and an exit status.
 
-    0    done
-    1    whoever read our output went away
-    2    what the user gave us is wrong, or we could not do it: the line says what and where
+    0    success
+    1    the reader of standard output closed the pipe
+    2    invalid input, or the command failed: the line says what is wrong and where
     130  Ctrl-C
 
-A traceback is for bugs. Errors that bayplan raises on purpose (`bayplan.errors`) and those of the
-operating system about a file say all there is to say by themselves.
+Tracebacks are for bugs. The messages of errors that bayplan raises on purpose (`bayplan.errors`) and of
+operating system errors about a file are complete by themselves.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BROKEN_PIPE: Final = 1
 FAILED: Final = 2
 INTERRUPTED: Final = 130
 
-# A group without a subcommand: the message is its help. Older versions of click have no such class.
+# Raised for a group without a subcommand; its message is the help text. Older versions of click lack it.
 _NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 def report(error: BaseException) -> int:
-    """Say what happened, if it is ours to say, and return the exit status; anything else is raised again."""
+    """Prints an expected error and returns the exit status; any other error is raised again."""
     match error:
         case SystemExit():
             return error.code if isinstance(error.code, int) else FAILED
@@ -60,7 +60,7 @@ def report(error: BaseException) -> int:
 
 
 def did_you_mean(wanted: str, known: Iterable[str]) -> str:
-    """A question to end an error message with, or nothing where no known name is spelled alike."""
+    """A suggestion to end an error message with, or "" if no known name is similar."""
     nearest = difflib.get_close_matches(wanted, list(known), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(nearest)}?" if nearest else ""
 
@@ -77,7 +77,7 @@ def _say(message: str) -> None:
 
 
 def _forget_output() -> None:
-    """Send what is still buffered nowhere, or Python would complain about the pipe once more at exit."""
+    """Discards buffered output; otherwise Python reports the closed pipe again at exit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     os.close(devnull)

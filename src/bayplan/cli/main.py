@@ -1,7 +1,7 @@
 """The `bayplan` command: finds the subcommand, runs it, and turns errors into exit statuses.
 
-A subcommand is imported only when it is called: `bayplan --help` and shell completion stay quick,
-and `bayplan config` does not wait for NumPy. The table below is therefore all that the help text knows.
+A subcommand is imported only when it is called: `bayplan --help` and shell completion stay fast,
+and `bayplan config` does not import NumPy. The help text is therefore made from the table below.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LazyCommand:
 
     def load(self) -> click.Command:
         command = getattr(importlib.import_module(self.module), self.attribute)
-        assert isinstance(command, click.Command), f"{self.module}.{self.attribute} is no command"
+        assert isinstance(command, click.Command), f"{self.module}.{self.attribute} is not a command"
         return command
 
 
@@ -37,11 +37,11 @@ COMMANDS: Final = {
     "bench": LazyCommand("bayplan.cli.bench", "bench", "Measure the speed of scheduling decisions."),
     "config": LazyCommand("bayplan.cli.config", "config", "Check or show a scheduler configuration."),
     "decide": LazyCommand(
-        "bayplan.cli.decide", "decide", "Say where pods would go on a given cluster, and why."
+        "bayplan.cli.decide", "decide", "Explain which nodes pending pods would get, and why."
     ),
-    "node": LazyCommand("bayplan.cli.node", "node", "Let simulated nodes fail and come back."),
+    "node": LazyCommand("bayplan.cli.node", "node", "Make simulated nodes fail and recover."),
     "replay": LazyCommand(
-        "bayplan.cli.replay", "replay_runs", "Play recorded runs of kube-scheduler, and compare."
+        "bayplan.cli.replay", "replay_runs", "Replay recorded runs of kube-scheduler and compare."
     ),
     "run": LazyCommand("bayplan.cli.run", "command", "Schedule the pods of a Kubernetes cluster."),
     "up": LazyCommand("bayplan.cli.up", "up", "Start a cluster on this machine, with nothing installed."),
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: Any = application.main(
             args=None if argv is None else list(argv), prog_name="bayplan", standalone_mode=False
         )
-        # A closed pipe may show only now; later nobody could catch it.
+        # A closed pipe may raise only here; later it could not be caught.
         sys.stdout.flush()
     except BaseException as error:
         return report(error)

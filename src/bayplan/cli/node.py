@@ -1,6 +1,6 @@
-"""`bayplan node down|up`: lets simulated nodes fail and come back.
+"""`bayplan node down|up`: makes simulated nodes fail and recover.
 
-A node of `bayplan up` is down while it carries an annotation, so this is but a patch through the API.
+A node of `bayplan up` is down while it has an annotation, so both commands send one patch per node.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _kubeconfig_option = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     default=Path(KUBECONFIG),
     show_default=True,
-    help="The file that `bayplan up` wrote.",
+    help="The kubeconfig that `bayplan up` wrote.",
 )
 _context_option = click.option(
-    "--context", default="", metavar="NAME", help="The context to use, if not the current one of the file."
+    "--context", default="", metavar="NAME", help="The context to use. Default: the file's current context."
 )
 _names: Final = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 
 
 @click.group()
 def node() -> None:
-    """Let simulated nodes fail and come back."""
+    """Make simulated nodes fail and recover."""
 
 
 @node.command()

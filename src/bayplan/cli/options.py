@@ -9,6 +9,6 @@ plugin_option = click.option(
     "plugin_specs",
     multiple=True,
     metavar="SOURCE:CLASS",
-    help="A plugin of your own: module:Class or path/to/file.py:Class. It runs at every point it implements, "
-    "after the built-in ones, unless the configuration names it. May be given several times.",
+    help="A plugin of your own: module:Class or path/to/file.py:Class. It runs at every extension point that "
+    "it implements, after the built-in plugins, unless the configuration names it. Can be repeated.",
 )

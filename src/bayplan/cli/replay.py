@@ -1,4 +1,4 @@
-"""`bayplan replay`: plays recorded runs of kube-scheduler and prints what bayplan does, pod by pod."""
+"""`bayplan replay`: replays recorded runs of kube-scheduler and prints the outcome of each pod."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from bayplan.simulator.run_format import check_run
 
 @click.command("replay")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--check", is_flag=True, help="Compare with what was recorded; exit 1 where a pod differs.")
-@click.option("--no-cache", is_flag=True, help="Keep no results between pods: compute everything anew.")
+@click.option(
+    "--check", is_flag=True, help="Compare with the recorded outcomes; exit status 1 on a difference."
+)
+@click.option("--no-cache", is_flag=True, help="Reuse no results: compute everything again for each pod.")
 def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
-    """Play recorded runs (.jsonl or .jsonl.gz, one run a line) on a cluster in this process.
+    """Replay recorded runs (.jsonl or .jsonl.gz, one run per line) on a cluster in this process.
 
-    Prints a JSON line for each run. Runs with extenders take real time, all others virtual time.
+    Prints one JSON line per run. Runs with extenders take real time, all others virtual time.
     """
     differing = runs = 0
     for file in files:
@@ -35,7 +37,7 @@ def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
             except InputError as error:
                 raise error.at(source=file, line=line) from error.__cause__
             except BayplanError as error:
-                raise InputError(f"the run cannot be played: {error}", source=file, line=line) from error
+                raise InputError(f"the run cannot be replayed: {error}", source=file, line=line) from error
             runs += 1
             if not check:
                 echo_utf8(msgspec.json.encode(played))
@@ -49,7 +51,7 @@ def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
 
 
 def _read(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each run with its line."""
+    """Each run with its line number."""
     lines = read_lines(Path(file))
     while True:
         try:
@@ -68,10 +70,10 @@ def _read(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def first_difference(run: Mapping[str, Any], played: Mapping[str, Any]) -> str | None:
-    """Where a replay first came out differently than recorded."""
+    """The first pod whose outcome differs from the recorded one."""
     recorded = [step for step in run["steps"] if step["op"] == "schedule"]
     for number, (want, have) in enumerate(zip(recorded, played["results"], strict=True)):
-        # Calls of extenders are comparable only for pods that were bound at the first try.
+        # Calls of extenders are comparable only for pods that were bound at the first attempt.
         skipped = {"filtered"} if want.get("nominated") or not want.get("node") else set()
         for name in RECORDED:
             expected, found = want.get(name), have.get(name)

@@ -1,8 +1,8 @@
 """`bayplan run`: a scheduler for a cluster.
 
-Thin: `bayplan.operating` does the work. Arguments are not parsed by click: a command line for kube-scheduler
-has to mean the same here, to the words of its errors (`operating/command_line.py`). click only has to know
-which options there are.
+`bayplan.operating` implements it. click does not parse the arguments: a command line for kube-scheduler has
+the same meaning and the same error texts here (`operating/command_line.py`). click only knows the names of
+the options.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAILED: Final = 1
 
 
 class FlagsCommand(click.Command):
-    """A command whose arguments are left as they are."""
+    """A command that receives its arguments unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.params = {"arguments": tuple(args)}
@@ -40,7 +40,7 @@ def _option(flag: Flag) -> click.Option:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs until it is told to stop; returns the exit status, which is kube-scheduler's."""
+    """Runs until it is stopped; returns the exit status that kube-scheduler would have."""
     try:
         flags = parse(arguments, PROGRAM)
     except FlagError as error:
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(flags: FlagValues) -> int:
-    # Not before it is needed: help and version are quick.
+    # Imported late so that --help and --version start quickly.
     from bayplan.operating import logs
     from bayplan.operating.settings import log_settings
     from bayplan.operating.starting import start

@@ -1,6 +1,6 @@
 """`bayplan up`: a cluster on this machine, with nothing installed.
 
-Thin: `bayplan.embedded.up` is the cluster and what is shown of it.
+`bayplan.embedded.up` implements the cluster and its display; this module parses options and starts it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ PRINT_SECONDS: Final = 0.1
 
 @click.command()
 @click.option(
-    "--nodes", type=click.IntRange(min=0), default=3, show_default=True, help="Simulated nodes to begin with."
+    "--nodes",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="Number of simulated nodes to create.",
 )
 @click.option(
     "-f",
@@ -47,12 +51,10 @@ PRINT_SECONDS: Final = 0.1
     "files",
     multiple=True,
     metavar="FILE",
-    help="Objects to create: a YAML or JSON file, a directory, or - for standard input. Of several, each is "
-    "applied when the cluster is idle after the one before.",
+    help="Objects to create: a YAML or JSON file, a directory, or - for standard input. Can be repeated; "
+    "each is applied when the cluster is idle after the one before.",
 )
-@click.option(
-    "--config", "config_file", metavar="FILE", help="A scheduler configuration, as kube-scheduler reads it."
-)
+@click.option("--config", "config_file", metavar="FILE", help="A kube-scheduler configuration file.")
 @plugin_option
 @click.option(
     "--kubeconfig",
@@ -70,33 +72,33 @@ PRINT_SECONDS: Final = 0.1
 @click.option(
     "--use-context",
     is_flag=True,
-    help="Make it the current context of the kubeconfig, even if there is another already.",
+    help="Make it the current context of the kubeconfig, even if the file has another one.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
     show_default=True,
-    help="Port of the API server on loopback; 0 for any that is free.",
+    help="Port of the API server on loopback; 0 chooses a free one.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the cluster here. Without it, everything is gone in the end.",
+    help="Store the cluster in this directory. Without it, the cluster exists only in memory.",
 )
 @click.option(
     "--stop-seconds",
     type=click.FloatRange(min=0),
     default=DEFAULT_STOP_SECONDS,
     show_default=True,
-    help="How long simulated containers take to stop when their pod is deleted, up to its grace period.",
+    help="Seconds that simulated containers take to stop when their pod is deleted, up to its grace period.",
 )
 @click.option(
     "--salvage",
     is_flag=True,
     help="If the data directory is damaged, keep the objects that are whole and set the damaged files aside.",
 )
-@click.option("--no-scheduler", is_flag=True, help="Leave scheduling to somebody else.")
+@click.option("--no-scheduler", is_flag=True, help="Do not start a scheduler; run your own.")
 @click.option(
     "--exit-when-idle",
     type=click.Choice([ALWAYS, AUTO, NEVER]),
@@ -120,10 +122,9 @@ def up(
     no_scheduler: bool,
     exit_when_idle: str,
 ) -> None:
-    """Start a cluster in this process: API server, nodes that are simulated, and the scheduler.
+    """Start a cluster in this process: API server, controllers, simulated nodes and a scheduler.
 
-    kubectl and every other client can use it, on this machine and with the token in the kubeconfig. It stays
-    up until Ctrl-C.
+    kubectl and other clients on this machine can use it with the kubeconfig. It runs until Ctrl-C.
     """
     if salvage and data_dir is None:
         raise click.UsageError("--salvage needs --data-dir")
@@ -211,7 +212,7 @@ async def _print(plain: PlainLines) -> None:
 
 
 async def _live(cluster: LocalCluster, manifests: list[list[Document]], *, exits: bool) -> None:
-    """Applies the manifests one after the other; returns only where the cluster is to exit by itself."""
+    """Applies the manifests one after the other; returns only if the cluster exits when idle."""
     for number, documents in enumerate(manifests):
         if number:
             await cluster.idle()
@@ -223,7 +224,7 @@ async def _live(cluster: LocalCluster, manifests: list[list[Document]], *, exits
 
 
 async def _first(parts: Sequence[Coroutine[Any, Any, object]]) -> None:
-    """Until one of them has ended; the others are ended too."""
+    """Waits until one of them has ended and cancels the others."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         await first_to_end(tasks)

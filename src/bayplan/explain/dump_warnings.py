@@ -1,8 +1,8 @@
-"""What an answer cannot know: objects that the dump leaves out, and steps that are not asked.
+"""Warnings about results that may be wrong: objects missing from the dump, and steps that are not run.
 
-A dump is rarely complete (`kubectl get nodes,pods`), and a decision alone is not the whole way of a pod. Each
-warning says what is missing and how the answer may be wrong because of it, so that nobody takes it for more
-than it is. Whether a kind is absent because the cluster has no such objects cannot be seen in a dump.
+A dump is rarely complete (`kubectl get nodes,pods`), and `decide` runs the scheduling cycle only up to the
+choice of a node. Each warning says what is missing and how the result may differ because of it. A dump does
+not show whether a kind is absent because the cluster has no such objects.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from bayplan.framework.points import Point
 from bayplan.runtime.profile import Profile
 
 OWNERS: Final = ("ReplicaSet", "ReplicationController", "StatefulSet")
-"""Kinds whose selectors make the default topology spreading, besides Services."""
+"""Kinds whose selectors determine default topology spreading, besides Services."""
 
-_NO_OBJECT: Final = "{kind} {name} is not in the dump: the answer is as if it did not exist"
+_NO_OBJECT: Final = "{kind} {name} is not in the dump: evaluated as if it did not exist"
 _NO_NAMESPACES: Final = (
     "the dump has no namespaces: the namespaceSelector of an affinity term matches pods of no other namespace"
 )
 _NO_BUDGETS: Final = (
-    "the dump has no poddisruptionbudgets: victims of preemption are chosen as if none were protected"
+    "the dump has no poddisruptionbudgets: preemption victims are chosen as if none were protected"
 )
 _NO_OWNER: Final = "{kind} {name} is not in the dump: default topology spreading does not count for the score"
-_PERMIT: Final = "Permit is not asked: {plugins} may hold or reject the pod after a node was found"
-_NO_EXTENDERS: Final = "extenders are not asked: a decision makes no requests"
+_PERMIT: Final = "Permit plugins are not run: {plugins} may delay or reject the pod after a node was found"
+_NO_EXTENDERS: Final = "extenders are not called: their filters and scores are missing from the result"
 
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """A way in which the answer may differ from what a scheduler would do on the cluster itself."""
+    """A way in which the result may differ from what a scheduler would do on the cluster itself."""
 
     message: str
     pod: str = ""
-    """namespace/name; empty where it concerns all pods."""
+    """namespace/name; empty if it concerns all pods."""
 
     def as_json(self) -> dict[str, str]:
         return {"pod": self.pod, "message": self.message} if self.pod else {"message": self.message}
 
 
 class Dump:
-    """The objects of a dump, for the question whether something is among them."""
+    """The objects of a dump by kind and key."""
 
     def __init__(self, objects: Iterable[Object]) -> None:
         self._found: dict[str, dict[str, Any]] = {}
@@ -64,7 +64,7 @@ class Dump:
         return self._found.get(kind, {}).get(_key(name, namespace))
 
     def warnings_of(self, pod: Pod, profile: Profile, explanation: Explanation) -> list[Warning]:
-        """What may be wrong with the answer for one pod."""
+        """What may be wrong with the result for one pod."""
         messages = (
             *self._missing_volumes(pod),
             *self._missing_resource_claims(pod),
@@ -119,7 +119,7 @@ class Dump:
             yield _NO_BUDGETS
 
 
-def extenders_not_asked() -> Warning:
+def extenders_not_called() -> Warning:
     return Warning(_NO_EXTENDERS)
 
 
@@ -146,7 +146,7 @@ def _terms(pod: Pod) -> Iterator[PodAffinityTerm]:
 
 
 def _selects_namespaces(term: PodAffinityTerm) -> bool:
-    """Whether it selects by labels: an empty selector means all namespaces, whatever they are."""
+    """Whether it selects by labels: an empty selector matches all namespaces."""
     selector = term.namespace_selector
     return selector is not None and bool(selector.match_labels or selector.match_expressions)
 

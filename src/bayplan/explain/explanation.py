@@ -1,7 +1,7 @@
 """A decision with all its reasons, as one typed object.
 
-It says more than a scheduling cycle needs: every filter's verdict on every node, scores even where only one
-node fits, and all candidates of preemption. The engine is the same; it is only asked about more.
+It contains more than a scheduling cycle computes: every filter's result for every node, scores even if only
+one node fits, and all preemption candidates. The code that decides is the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PluginScores:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What evicting would take on one node."""
+    """The victims that preemption would evict on one node."""
 
     victims: tuple[str, ...]
     """`namespace/name`, most important first."""
@@ -46,42 +46,42 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """What preemption would do for a pod that fits nowhere."""
+    """What preemption would do for a pod that fits on no node."""
 
     eligible: bool
     message: str
     nominated_node: str
     candidates: dict[str, Candidate] = field(default_factory=dict)
-    """By node, the one where least is lost first."""
+    """By node, in the order in which preemption prefers them."""
 
 
 @dataclass(slots=True)
 class Explanation:
-    """Why a pod goes where it goes, or nowhere."""
+    """Why a pod goes to a node, or why it is unschedulable."""
 
     pod: str
     nodes: tuple[str, ...] = ()
-    """All nodes, in the order in which they are looked at."""
+    """All nodes, in the order in which they are evaluated."""
     filters: dict[str, dict[str, Status]] = field(default_factory=dict)
-    """Plugin → node → verdict: each filter on its own, on every node it rejects."""
+    """Plugin → node → status: each filter on its own, for every node it rejects."""
     node_status: dict[str, Status] = field(default_factory=dict)
-    """Node → verdict of the first plugin that rejects it."""
+    """Node → status from the first plugin that rejects it."""
     feasible: tuple[str, ...] = ()
     scores: dict[str, PluginScores] = field(default_factory=dict)
     total: dict[str, int] = field(default_factory=dict)
     best: tuple[str, ...] = ()
     """The nodes with the highest total."""
     chosen: str = ""
-    """The node that a scheduler takes: one of `best`, or the pod's nominated node where that fits."""
+    """The node that the scheduler chooses: one of `best`, or the pod's nominated node if that fits."""
     fit_error: str = ""
     fit_error_full: str = ""
-    """With what PostFilter adds: what the user sees on the pod."""
+    """With the message from PostFilter: the text in the pod's condition and event."""
     preemption: Preemption | None = None
     error: str = ""
 
 
 def explain(framework: Framework, pod: Pod) -> Explanation:
-    """Judges the pod alone, against the cluster as it is."""
+    """Evaluates the pod alone, on the cluster as it is."""
     cluster = framework.cluster
     result = Explanation(pod.key, tuple(cluster.nodes.name[row] for row in cluster.order))
     if not cluster.node_count:
@@ -94,7 +94,7 @@ def explain(framework: Framework, pod: Pod) -> Explanation:
         if diagnosis is None:
             _scores(framework, search, result)
         else:
-            _why_nowhere(framework, NotFound(search, diagnosis), result)
+            _unschedulable(framework, NotFound(search, diagnosis), result)
     except calls.AttemptError as error:
         result.error = str(error)
     return result
@@ -124,7 +124,7 @@ def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]
 
 
 def _node_statuses(framework: Framework, search: Search, result: Explanation) -> Diagnosis | None:
-    """Fills in what each node is told, and which fit. A diagnosis means that none does."""
+    """Fills in the status of each node and the feasible nodes; returns a diagnosis if there are none."""
     names = framework.cluster.nodes.name
     rejected = framework.pre_filter(search)
     if rejected is not None:
@@ -181,7 +181,7 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
     )
 
 
-def _why_nowhere(framework: Framework, outcome: NotFound, result: Explanation) -> None:
+def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation) -> None:
     result.fit_error = diagnosis_message(outcome.diagnosis)
     result.fit_error_full = result.fit_error
     if not framework.profile.post_filters:

@@ -1,8 +1,8 @@
-"""From a FILE of the command line to cases: scenarios, or the objects of a cluster.
+"""Reads the cases of a FILE argument: scenarios, or the objects of a cluster.
 
-| file | what is inside |
+| file | content |
 |---|---|
-| `.jsonl`, `.jsonl.gz` | scenarios or recorded decisions, one a line; read one at a time |
+| `.jsonl`, `.jsonl.gz` | scenarios or recorded decisions, one per line; read one at a time |
 | `.json`, `.yaml`, `.yml`, with `.gz` too | API objects, Lists of them, or scenarios |
 | a directory | the API objects of all YAML and JSON files in it, as one cluster |
 | `-` | standard input, any of the above |
@@ -48,7 +48,7 @@ def read_cases(file: str) -> Iterator[Case]:
 
 
 def _cases_of(documents: Iterable[Document], file: str) -> Iterator[Case]:
-    """Scenarios where the first document is one; otherwise all documents are one cluster."""
+    """Scenarios if the first document is one; otherwise all documents are one cluster."""
     documents = list(documents)
     if documents and is_scenario(documents[0].content):
         for document in documents:

@@ -1,6 +1,6 @@
-"""Scenarios: a cluster and waiting pods as one JSON object, and decisions in the format of the reference.
+"""Scenarios: a cluster and pending pods as one JSON object, and decisions in the format of the reference.
 
-`conformance/README.md` describes both. Each waiting pod is judged alone.
+`conformance/README.md` describes both. Each pending pod is evaluated alone.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from bayplan.framework.status import Status
 OBJECTS: Final = "objects"
 PODS: Final = "pods"
 WRAPPED: Final = "scenario"
-"""Where the scenario stands in a line of recorded decisions, beside what was expected."""
+"""The key of the scenario in a line of recorded decisions, beside the expected results."""
 
 _NOT_A_LIST: Final = "expected a list of API objects"
 _NOT_A_MAPPING: Final = 'expected a scenario, a mapping with "objects" and "pods"'
-_NOT_A_POD: Final = "only pods can wait to be scheduled"
+_NOT_A_POD: Final = 'only Pods are allowed in "pods"'
 
 
 def decide_scenario(scenario: Mapping[str, Any], *, cache: bool = True) -> dict[str, Any]:
-    """The decisions for all waiting pods of a scenario, as JSON-ready values."""
+    """The decisions for all pending pods of a scenario, as values that JSON can represent."""
     case = read_scenario(scenario, source=str(scenario.get("name", "")))
     core = case.core(cache=cache)
-    explanations = (explain(core.frameworks[pod.spec.scheduler_name], pod) for pod in case.waiting(core))
+    explanations = (explain(core.frameworks[pod.spec.scheduler_name], pod) for pod in case.pending(core))
     return {"name": case.name, "results": [as_json(explanation) for explanation in explanations]}
 
 
 def is_scenario(content: Any) -> bool:
-    """Whether this is a scenario (or a recorded decision with one inside) and no API object."""
+    """Whether this is a scenario (or a recorded decision that contains one) and not an API object."""
     return (
         isinstance(content, Mapping) and "kind" not in content and not {OBJECTS, WRAPPED}.isdisjoint(content)
     )
 
 
 def read_scenario(content: Any, *, source: str = "", line: int | None = None) -> Case:
-    """The case that a scenario, or a recorded decision with one inside, describes.
+    """The case that a scenario, or a recorded decision that contains one, describes.
 
-    Its objects are taken as an API server holds them. If some have never been in one (neither uid nor
-    resourceVersion), all get the defaults that a server would give them.
+    Its objects are used as an API server stores them. If some have never been in one (neither uid nor
+    resourceVersion), all get the defaults that a server would set.
 
     Raises:
-        InputError: it is malformed; the error names place, object and field.
+        InputError: it is malformed; the error names file, line, object and field.
     """
     if isinstance(content, Mapping) and WRAPPED in content:
         content = content[WRAPPED]
@@ -65,10 +65,10 @@ def read_scenario(content: Any, *, source: str = "", line: int | None = None) ->
         if any(not item.uid and not item.metadata.resource_version for item in (*objects, *pods)):
             complete = with_defaults((*objects, *pods))
             objects, pods = complete[: len(objects)], complete[len(objects) :]
-        waiting = [_pod(item) for item in pods]
+        pending = [_pod(item) for item in pods]
     except InputError as error:
         raise error.at(source=source, line=line) from error.__cause__
-    return Case(name, objects, waiting, _config(content, source, line), source, line)
+    return Case(name, objects, pending, _config(content, source, line), source, line)
 
 
 def _config(scenario: Mapping[str, Any], source: str, line: int | None) -> KubeSchedulerConfiguration | None:

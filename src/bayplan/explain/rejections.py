@@ -1,7 +1,7 @@
-"""Why nodes were refused, for people: nodes that share a reason together, with what the reason leaves out.
+"""Rejected nodes grouped by reason, with details that the reason leaves out.
 
-kube-scheduler's reasons are fixed texts ("Insufficient cpu", "node(s) had untolerated taint(s)"), because
-they are counted. Who wants to do something about it asks next: how much is missing, and which taint?
+kube-scheduler's reasons are fixed texts ("Insufficient cpu", "node(s) had untolerated taint(s)"), because it
+counts them. To fix the problem you also need to know how much is missing, and which taint it is.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
 
-MOST_TAINTS: Final = 3
+MAX_TAINTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """The nodes that one plugin refuses for the same reasons."""
+class Rejection:
+    """The nodes that one plugin rejects for the same reasons."""
 
     status: Status
     nodes: tuple[str, ...]
 
 
-def refusals(explanation: Explanation) -> list[Refusal]:
-    """All refused nodes, those with the most common reason first."""
+def rejections(explanation: Explanation) -> list[Rejection]:
+    """All rejected nodes in groups, the largest group first."""
     found: dict[Status, list[str]] = {}
     for node, status in explanation.node_status.items():
         found.setdefault(status, []).append(node)
-    groups = [Refusal(status, tuple(nodes)) for status, nodes in found.items()]
+    groups = [Rejection(status, tuple(nodes)) for status, nodes in found.items()]
     return sorted(groups, key=lambda group: -len(group.nodes))
 
 
-def detail(cluster: Cluster, pod: Pod, refusal: Refusal) -> str:
-    """What the reason does not say; "" where nothing is known."""
-    tell = _DETAILS.get(refusal.status.plugin)
-    if tell is None or refusal.status.code is Code.ERROR:
+def detail(cluster: Cluster, pod: Pod, rejection: Rejection) -> str:
+    """Details that the reason leaves out; "" if there are none."""
+    describe = _DETAILS.get(rejection.status.plugin)
+    if describe is None or rejection.status.code is Code.ERROR:
         return ""
-    rows = np.array([cluster.nodes.row_of[name] for name in refusal.nodes], dtype=np.intp)
-    return tell(cluster, pod, refusal, rows)
+    rows = np.array([cluster.nodes.row_of[name] for name in rejection.nodes], dtype=np.intp)
+    return describe(cluster, pod, rejection, rows)
 
 
-def _taints(cluster: Cluster, pod: Pod, refusal: Refusal, rows: IdColumn) -> str:
-    """The taints that keep the pod away, each once."""
+def _taints(cluster: Cluster, pod: Pod, rejection: Rejection, rows: IdColumn) -> str:
+    """The untolerated taints, each once."""
     found: dict[str, None] = {}
     for taint_set in dict.fromkeys(cluster.nodes.taint_set.array.take(rows).tolist()):
         taint = untolerated_taint(cluster.nodes.taint_lists.values[taint_set], pod.spec.tolerations)
@@ -59,14 +59,14 @@ def _taints(cluster: Cluster, pod: Pod, refusal: Refusal, rows: IdColumn) -> str
             found[
                 f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
             ] = None
-    shown = list(found)[:MOST_TAINTS]
+    shown = list(found)[:MAX_TAINTS]
     more = len(found) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 @dataclass(frozen=True, slots=True)
 class _Short:
-    """One resource of which there is too little on some rows."""
+    """One resource that is insufficient on some rows."""
 
     resource: str
     amount: int
@@ -74,11 +74,11 @@ class _Short:
     free: IdColumn
 
 
-def _resources(cluster: Cluster, pod: Pod, refusal: Refusal, rows: IdColumn) -> str:
-    """On which node least is missing; or, where even empty nodes are too small, how large the largest is."""
-    short = list(_short_resources(cluster, pod, refusal.status.reasons, rows))
-    if refusal.status.code is Code.UNRESOLVABLE:
-        too_large = (_too_large(one, refusal.nodes) for one in short)
+def _resources(cluster: Cluster, pod: Pod, rejection: Rejection, rows: IdColumn) -> str:
+    """The node with the smallest shortage; or, if empty nodes are too small, the size of the largest node."""
+    short = list(_short_resources(cluster, pod, rejection.status.reasons, rows))
+    if rejection.status.code is Code.UNRESOLVABLE:
+        too_large = (_too_large(one, rejection.nodes) for one in short)
         return next((text for text in too_large if text), "")
     if not short:
         return ""
@@ -91,7 +91,7 @@ def _resources(cluster: Cluster, pod: Pod, refusal: Refusal, rows: IdColumn) -> 
     if not lacks:
         return ""
     lacking = f"lacks {' and '.join(lacks)}"
-    return f"nearest: {refusal.nodes[nearest]} {lacking}" if len(refusal.nodes) > 1 else lacking
+    return f"nearest: {rejection.nodes[nearest]} {lacking}" if len(rejection.nodes) > 1 else lacking
 
 
 def _too_large(short: _Short, nodes: Sequence[str]) -> str:
@@ -99,10 +99,10 @@ def _too_large(short: _Short, nodes: Sequence[str]) -> str:
     there = int(short.allocatable[largest])
     if short.amount <= there:
         return ""
-    asked = f"{_amount(short.resource, short.amount)} {short.resource}"
     if not there:
-        return f"no {short.resource} there"
-    return f"asks for {asked}; the largest, {nodes[largest]}, has {_amount(short.resource, there)}"
+        return f"no {short.resource} on {'this node' if len(nodes) == 1 else 'these nodes'}"
+    requested = f"{_amount(short.resource, short.amount)} {short.resource}"
+    return f"requests {requested}; the largest node, {nodes[largest]}, has {_amount(short.resource, there)}"
 
 
 def _short_resources(cluster: Cluster, pod: Pod, reasons: Sequence[str], rows: IdColumn) -> Iterator[_Short]:
@@ -113,15 +113,15 @@ def _short_resources(cluster: Cluster, pod: Pod, reasons: Sequence[str], rows: I
             yield _Short(resource, amount, allocatable, allocatable - columns.requested.array.take(rows))
 
 
-_DETAILS: Final[dict[str, Callable[[Cluster, Pod, Refusal, IdColumn], str]]] = {
+_DETAILS: Final[dict[str, Callable[[Cluster, Pod, Rejection, IdColumn], str]]] = {
     "NodeResourcesFit": _resources,
     "TaintToleration": _taints,
 }
-"""What is known about the reasons of each plugin."""
+"""By plugin: the function that adds details to its reasons."""
 
 
 def _amount(resource: str, amount: int) -> str:
-    """As people write it: `200m`, `1.5`, `16Gi`."""
+    """In the usual notation: `200m`, `1.5`, `16Gi`."""
     if resource == CPU:
         return f"{amount}m" if amount % 1000 and amount < 1000 else f"{amount / 1000:g}"
     if resource in (MEMORY, EPHEMERAL_STORAGE) or resource.startswith("hugepages-"):

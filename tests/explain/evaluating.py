@@ -1,4 +1,4 @@
-"""A pod judged on a small cluster, for tests of what is said about it."""
+"""A pod evaluated on a small cluster, for tests of what is said about it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.explain.explanation import explain
-from bayplan.explain.tables import Judged
+from bayplan.explain.tables import EvaluatedPod
 from bayplan.scheduler.core import SchedulingCore
 
 
-def judge(pod: Pod, *objects: Object | Iterable[Object]) -> Judged:
+def evaluate(pod: Pod, *objects: Object | Iterable[Object]) -> EvaluatedPod:
     core = SchedulingCore()
     core.load(item for part in objects for item in ([part] if isinstance(part, Object) else part))
-    return Judged(pod, core.cluster, explain(core.frameworks[pod.spec.scheduler_name], pod))
+    return EvaluatedPod(pod, core.cluster, explain(core.frameworks[pod.spec.scheduler_name], pod))

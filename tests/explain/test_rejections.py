@@ -1,21 +1,21 @@
-"""Refused nodes in groups, with what kube-scheduler's texts leave out."""
+"""Rejected nodes in groups, with details that kube-scheduler's texts leave out."""
 
 from __future__ import annotations
 
 import pytest
 
-from bayplan.explain.refusals import detail, refusals
+from bayplan.explain.rejections import detail, rejections
 from bayplan.plugin import Node, Pod
 from bayplan.testing.builders import make_node, make_pod
 
-from .judging import judge
+from .evaluating import evaluate
 
 GPU = "example.com/gpu"
 
 
 def test_nodes_with_one_reason_are_one_group() -> None:
     nodes = [make_node(f"n{i}", cpu="1") for i in range(3)] + [make_node("cordoned", unschedulable=True)]
-    groups = refusals(judge(make_pod(cpu="2"), nodes).explanation)
+    groups = rejections(evaluate(make_pod(cpu="2"), nodes).explanation)
     assert [(group.status.plugin, group.nodes) for group in groups] == [
         ("NodeResourcesFit", ("n0", "n1", "n2")),
         ("NodeUnschedulable", ("cordoned",)),
@@ -56,10 +56,18 @@ def test_nodes_with_one_reason_are_one_group() -> None:
         pytest.param(
             make_pod(memory="9Gi"),
             [make_node("a", memory="4Gi"), make_node("b", memory="8Gi")],
-            "asks for 9Gi memory; the largest, b, has 8Gi",
+            "requests 9Gi memory; the largest node, b, has 8Gi",
             id="larger than all of them",
         ),
-        pytest.param(make_pod(requests={GPU: 1}), [make_node("a")], f"no {GPU} there", id="none of it"),
+        pytest.param(
+            make_pod(requests={GPU: 1}), [make_node("a")], f"no {GPU} on this node", id="none of it"
+        ),
+        pytest.param(
+            make_pod(requests={GPU: 1}),
+            [make_node("a"), make_node("b")],
+            f"no {GPU} on these nodes",
+            id="none of it on several nodes",
+        ),
     ],
 )
 def test_details(pod: Pod, nodes: list[Node], text: str) -> None:
@@ -69,6 +77,6 @@ def test_details(pod: Pod, nodes: list[Node], text: str) -> None:
         for node in nodes
         if node.name in ("a", "b")
     ]
-    judged = judge(pod, nodes, running)
-    (group,) = refusals(judged.explanation)
-    assert detail(judged.cluster, judged.pod, group) == text
+    evaluated = evaluate(pod, nodes, running)
+    (group,) = rejections(evaluated.explanation)
+    assert detail(evaluated.cluster, evaluated.pod, group) == text
