@@ -24,6 +24,9 @@ the node sees. So it may be used for another pod with claims of equal specs as l
 not name the node, and the node's labels and the classes are the same. Where it is used, `put_claim` makes
 the node one that changed, so that no share id is used twice.
 
+`explain(state.inventory, state.allocated, classes.get, node, claims)` says for every request why devices do
+not serve it; `why_not` picks the requests that matter. That is slow and meant for people.
+
 The search, its order and its texts are kube-scheduler's (v1.36), so that the same devices are chosen.
 """
 
@@ -31,6 +34,7 @@ from bayplan.devices.allocated import AllocatedState
 from bayplan.devices.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
 from bayplan.devices.changes import NodeChanges
 from bayplan.devices.errors import AllocationError, AllocationTimeoutError
+from bayplan.devices.explanation import DeviceFailure, Failure, RequestExplanation, explain, why_not
 from bayplan.devices.features import DEFAULT_FEATURES, Features
 from bayplan.devices.inventory import Inventory
 from bayplan.devices.pools import DeviceKey, NodePools, Pool, PoolKey
@@ -44,8 +48,10 @@ __all__ = [
     "AllocationError",
     "AllocationTimeoutError",
     "Allocator",
+    "DeviceFailure",
     "DeviceKey",
     "DeviceState",
+    "Failure",
     "Features",
     "Inventory",
     "NoFit",
@@ -53,4 +59,7 @@ __all__ = [
     "NodePools",
     "Pool",
     "PoolKey",
+    "RequestExplanation",
+    "explain",
+    "why_not",
 ]

@@ -12,7 +12,7 @@ from bayplan.api.resource_claims import AllocationResult, ResourceClaim
 from bayplan.devices.allocated import AllocatedState
 from bayplan.devices.errors import AllocationError, AllocationTimeoutError
 from bayplan.devices.inventory import Inventory
-from bayplan.devices.pools import CounterKey
+from bayplan.devices.pools import CounterKey, PoolKey
 from bayplan.devices.requests import ClassLister, PreparedClaim
 from bayplan.devices.results import allocation_result
 from bayplan.devices.search import Search
@@ -52,7 +52,7 @@ class Allocator:
         self._timeout_seconds = timeout_seconds
         self._new_share_id = new_share_id or _random_uuid
         self._prepared: dict[int, PreparedClaim] = {}
-        self._available: dict[str, Mapping[CounterKey, int]] = {}
+        self._available: dict[PoolKey, Mapping[CounterKey, int]] = {}
 
     def allocate(self, node: Node, claims: Sequence[ResourceClaim]) -> tuple[AllocationResult, ...] | NoFit:
         """Allocations of the claims on the node, in their order.
@@ -70,13 +70,12 @@ class Allocator:
             self._allocated,
             self._available,
             features,
-            self._new_share_id,
             self._deadline(),
         )
         if not search.run():
             return INVALID_POOLS if pools.has_invalid else CANNOT_ALLOCATE
         return tuple(
-            allocation_result(claim, chosen, selected, node.name, features)
+            allocation_result(claim, chosen, selected, node.name, features, self._new_share_id)
             for claim, chosen, selected in zip(prepared, search.chosen, search.selected, strict=True)
         )
 

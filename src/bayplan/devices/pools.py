@@ -30,8 +30,8 @@ class SliceDevice:
     """A device in a slice, with everything about it that does not depend on who asks."""
 
     __slots__ = (
-        "allow_multiple", "blocking_taints", "content", "counters", "device", "key", "pool_key", "selection",
-        "slice",
+        "allow_multiple", "blocking_taints", "content", "counters", "device", "has_counters", "key",
+        "pool_key", "selection", "slice",
     )  # fmt: skip
 
     def __init__(self, of: ResourceSlice, device: Device) -> None:
@@ -42,6 +42,7 @@ class SliceDevice:
         self.key: DeviceKey = (spec.driver, spec.pool.name, device.name)
         self.content: DeviceContent = device_content(spec.driver, device)
         self.allow_multiple = device.allow_multiple_allocations
+        self.has_counters = bool(device.consumes_counters)
         self.counters: tuple[tuple[CounterKey, int], ...] = tuple(
             ((consumed.counter_set, name), parse_quantity(counter.value))
             for consumed in device.consumes_counters

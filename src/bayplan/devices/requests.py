@@ -63,7 +63,7 @@ class PreparedRequest:
 class PreparedClaim:
     """A claim. Every request has one entry in `requests`: its alternatives, or itself alone."""
 
-    __slots__ = ("claim", "has_alternatives", "is_plain", "requests")
+    __slots__ = ("claim", "has_alternatives", "requests")
 
     def __init__(self, claim: ResourceClaim, classes: ClassLister, features: Features) -> None:
         self.claim = claim
@@ -72,16 +72,6 @@ class PreparedClaim:
         self.requests: tuple[tuple[PreparedRequest, ...], ...] = tuple(
             _prepared(claim, request, classes, features) for request in devices.requests
         )
-        everything = [one for request in self.requests for one in request]
-        self.is_plain = (
-            all(not one.problem and not one.is_all for one in everything)
-            and sum(min(one.count for one in request) for request in self.requests) <= MAX_RESULTS
-            and all(
-                constraint.match_attribute is not None or constraint.distinct_attribute is not None
-                for constraint in devices.constraints
-            )
-        )
-        """Whether it can be searched for without looking at the node first."""
 
 
 def _prepared(

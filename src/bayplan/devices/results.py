@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
+from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm, ResourceList
 from bayplan.api.node_selectors import NAME_FIELD
 from bayplan.api.resource_claims import (
     FROM_CLAIM,
@@ -27,8 +27,11 @@ class Chosen(NamedTuple):
 
     request: PreparedRequest
     device: SliceDevice
-    share_id: str | None
-    consumed: Consumption | None
+    is_shared: bool
+    """Whether others may have the device too."""
+    counted: bool
+    """Whether it consumes counters that no other share of it does."""
+    consumption: Consumption
 
 
 def allocation_result(
@@ -37,6 +40,7 @@ def allocation_result(
     selected: Sequence[int],
     node_name: str,
     features: Features,
+    new_share_id: Callable[[], str],
 ) -> AllocationResult:
     """The allocation of a claim; `selected` is the index of the alternative that each request got.
 
@@ -50,14 +54,16 @@ def allocation_result(
         raise AllocationError(f"create NodeSelector for claim {claim.claim.name}: {error}") from error
     return AllocationResult(
         devices=DeviceAllocationResult(
-            results=tuple(_device_result(one, features) for one in chosen),
+            results=tuple(_device_result(one, features, new_share_id) for one in chosen),
             config=(*_class_config(requests), *_claim_config(claim, requests)),
         ),
         node_selector=node_selector,
     )
 
 
-def _device_result(one: Chosen, features: Features) -> DeviceRequestAllocationResult:
+def _device_result(
+    one: Chosen, features: Features, new_share_id: Callable[[], str]
+) -> DeviceRequestAllocationResult:
     driver, pool, name = one.device.key
     device = one.device.device
     conditions = features.binding_conditions
@@ -70,11 +76,13 @@ def _device_result(one: Chosen, features: Features) -> DeviceRequestAllocationRe
         tolerations=one.request.tolerations,
         binding_conditions=device.binding_conditions if conditions else (),
         binding_failure_conditions=device.binding_failure_conditions if conditions else (),
-        share_id=one.share_id,
-        consumed_capacity={key: amount.text for key, amount in one.consumed.items()}
-        if one.consumed
-        else None,
+        share_id=new_share_id() if one.is_shared else None,
+        consumed_capacity=_texts(one.consumption) if one.is_shared and one.consumption else None,
     )
+
+
+def _texts(consumption: Consumption) -> ResourceList:
+    return {name: amount.text for name, amount in consumption.items()}
 
 
 def _class_config(requests: Sequence[PreparedRequest]) -> list[DeviceAllocationConfiguration]:

@@ -2,32 +2,33 @@
 
 The order of everything is kube-scheduler's, so that the same devices are chosen: claims, requests and
 alternatives in order, within a request only combinations in the order of the devices, and the last choice is
-changed first. Where upstream forgets to take something back after a failed step (counters of a device that a
-taint or constraint rules out, or that allows multiple allocations), so does this.
+changed first.
+
+A long search skips devices that cannot make a difference: where a device was tried in vain, so would be
+another one that all requests and constraints see alike (`_likeness`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
-from bayplan.api.devices import DeviceTaint, DeviceToleration
-from bayplan.api.tolerations import EQUAL, EXISTS
 from bayplan.devices.allocated import AllocatedState
-from bayplan.devices.capacity import Consumption, fits
-from bayplan.devices.constraints import Constraint, make_constraint
+from bayplan.devices.candidates import Candidate, Candidates, tolerated
+from bayplan.devices.capacity import fits
+from bayplan.devices.constraints import Constraint, attribute_value, make_constraint
 from bayplan.devices.errors import AllocationError
 from bayplan.devices.features import Features
-from bayplan.devices.pools import CounterKey, DeviceKey, NodePools, SliceDevice
+from bayplan.devices.pools import CounterKey, DeviceKey, NodePools, PoolKey, SliceDevice
 from bayplan.devices.requests import MAX_RESULTS, PreparedClaim, PreparedRequest
 from bayplan.devices.results import Chosen
-from bayplan.devices.selectors import SelectorProblem
 
-_NOTHING: Final[Mapping[str, int]] = {}
 _CHECK_EVERY: Final = 256
 """Steps between two looks at the clock."""
+_LONG: Final = 1000
+"""Steps after which a search is a long one."""
 
 
 class Outcome(Enum):
@@ -48,31 +49,36 @@ class Search:
         pools: NodePools,
         claims: Sequence[PreparedClaim],
         allocated: AllocatedState,
-        available: dict[str, Mapping[CounterKey, int]],
+        available: dict[PoolKey, Mapping[CounterKey, int]],
         features: Features,
-        new_share_id: Callable[[], str],
         check_deadline: Callable[[], None] | None = None,
     ) -> None:
         self._pools = pools
-        self._devices = pools.devices
         self._claims = claims
         self._allocated = allocated
-        self._taken = allocated.taken
         self._available = available
         self._features = features
-        self._new_share_id = new_share_id
         self._check_deadline = check_deadline
         self._steps = 0
-        self._all: dict[PreparedRequest, list[SliceDevice]] = {}
+        self._candidates: dict[PreparedRequest, Candidates] = {}
         self._constraints: list[list[Constraint]] = []
         self._allocating: dict[DeviceKey, list[int]] = {}
         """Devices that are taken in this search, with the indexes of their claims."""
         self._capacity: dict[DeviceKey, dict[str, int]] = {}
         """Capacity of shared devices that is used in this search."""
-        self._counters: dict[str, dict[CounterKey, int]] = {}
-        """Counters that are used in this search, by the name of the pool."""
+        self._shares: dict[DeviceKey, int] = {}
+        """Shares of devices that are taken in this search."""
+        self._counters: dict[PoolKey, dict[CounterKey, int]] = {}
+        """Counters that are used in this search."""
+        self._likenesses: dict[DeviceKey, Hashable] = {}
+        self._skips_alike: bool | None = None
         self.chosen: list[list[Chosen]] = [[] for _ in claims]
         self.selected: list[list[int]] = [[0] * len(claim.requests) for claim in claims]
+
+    @property
+    def steps(self) -> int:
+        """How much work it was."""
+        return self._steps
 
     def run(self) -> bool:
         """Whether all claims can be allocated.
@@ -82,37 +88,29 @@ class Search:
         """
         for claim in self._claims:
             self._prepare(claim)
-        depth = sum(
-            3 + 3 * len(claim.requests) + min(MAX_RESULTS, 1 + sum(map(self._most, claim.requests)))
-            for claim in self._claims
-        )
-        if depth < sys.getrecursionlimit() // 2:
-            return self._one(0, 0, -1, 0, 0) is _FOUND
+        depth = 2 * sum(5 + 3 * len(claim.requests) + MAX_RESULTS for claim in self._claims)
         limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(limit + 2 * depth)
+        if depth < limit // 2:
+            return self._one(0, 0, -1, 0, 0) is _FOUND
+        sys.setrecursionlimit(limit + depth)
         try:
             return self._one(0, 0, -1, 0, 0) is _FOUND
         finally:
             sys.setrecursionlimit(limit)
 
-    def _most(self, options: Sequence[PreparedRequest]) -> int:
-        return max(map(self._count, options))
-
     # Before the search
 
     def _prepare(self, claim: PreparedClaim) -> None:
-        spec = claim.claim.spec.devices
-        if not claim.is_plain:
-            least = 0
-            for options in claim.requests:
-                least += min([self._prepare_request(claim, request) for request in options])
-            if least > MAX_RESULTS:
-                raise AllocationError(
-                    f"claim {claim.claim.key}: number of requested devices {least} "
-                    f"exceeds the claim limit of {MAX_RESULTS}"
-                )
+        least = 0
+        for options in claim.requests:
+            least += min([self._prepare_request(claim, request) for request in options])
+        if least > MAX_RESULTS:
+            raise AllocationError(
+                f"claim {claim.claim.key}: number of requested devices {least} "
+                f"exceeds the claim limit of {MAX_RESULTS}"
+            )
         constraints = []
-        for index, one in enumerate(spec.constraints):
+        for index, one in enumerate(claim.claim.spec.devices.constraints):
             constraint = make_constraint(one)
             if constraint is None:
                 raise AllocationError(
@@ -126,23 +124,9 @@ class Search:
         """How many devices the request needs."""
         if request.problem:
             raise AllocationError(request.problem)
-        if not request.is_all:
-            return request.count
-        found = self._all[request] = []
-        for pool in self._pools.pools:
-            if not pool.is_usable:
-                state = "being updated" if pool.is_incomplete else "invalid"
-                raise AllocationError(
-                    f"claim {claim.claim.key}, request {request.name}: asks for all devices, "
-                    f"but resource pool {'/'.join(pool.key)} is currently {state}"
-                )
-            found += [
-                device
-                for device in pool.devices
-                if self._is_selectable(claim, request, device)
-                and self._consumption(request, device) is not None
-            ]
-        return len(found)
+        candidates = Candidates(claim, request, self._pools, self._allocated, self._features)
+        self._candidates[request] = candidates
+        return len(candidates.all_devices()) if request.is_all else request.count
 
     # The search
 
@@ -162,22 +146,22 @@ class Search:
                 return self._first_available(claim, index, request_index)
             sub = 0
         request = claim.requests[request_index][sub]
-        needed = self._count(request)
+        needed = len(self._candidates[request].found) if request.is_all else request.count
         if request.is_all and not needed:
             return _NONE
         if k >= needed:
             return self._one(index, request_index + 1, -1, 0, 0)
         if len(self.chosen[index]) + needed - k > MAX_RESULTS:
             return _EXCEEDED
-        if request.is_all:
-            device = self._all[request][k]
-            if not self._take(claim, index, request, device):
-                return _NONE
-            found = self._one(index, request_index, sub, k + 1, 0)
-            if found is not _FOUND:
-                self._give_back(index, request, device)
-            return found
-        return self._first_device(claim, index, request_index, sub, k, start)
+        if not request.is_all:
+            return self._first_device(request, index, request_index, sub, k, start)
+        candidate = self._candidates[request].found[k]
+        if not self._take_all(claim, index, request, candidate):
+            return _NONE
+        found = self._one(index, request_index, sub, k + 1, 0)
+        if found is not _FOUND:
+            self._give_back(index, request, candidate.device)
+        return found
 
     def _first_available(self, claim: PreparedClaim, index: int, request_index: int) -> Outcome:
         exceeded = True
@@ -192,131 +176,178 @@ class Search:
         return _EXCEEDED if exceeded else _NONE
 
     def _first_device(
-        self, claim: PreparedClaim, index: int, request_index: int, sub: int, k: int, start: int
+        self, request: PreparedRequest, index: int, request_index: int, sub: int, k: int, start: int
     ) -> Outcome:
-        request = claim.requests[request_index][sub]
-        devices = self._devices
-        for position in range(start, len(devices)):
-            device = devices[position]
-            if (
-                self._is_used(index, request, device)
-                or not self._is_selectable(claim, request, device)
-                or self._consumption(request, device) is None
-                or not self._take(claim, index, request, device)
-            ):
+        candidates = self._candidates[request]
+        allocating, admin, found_candidates = self._allocating, request.admin_access, candidates.found
+        in_vain: set[Hashable] = set()
+        position = start
+        while position < len(found_candidates) or candidates.has(position):
+            candidate = found_candidates[position]
+            position += 1
+            device = candidate.device
+            holders = allocating.get(device.key)
+            if holders and (not admin or index in holders):
                 continue
-            found = self._one(index, request_index, sub, k + 1, position + 1)
+            if candidate.error:
+                raise AllocationError(candidate.error)
+            if in_vain and self._likeness(device) in in_vain:
+                continue
+            if not self._take(index, request, candidate):
+                continue
+            found = self._one(index, request_index, sub, k + 1, position)
             if found is _FOUND:
                 return found
             self._give_back(index, request, device)
             if found is _EXCEEDED:
                 return found
+            if self._steps > _LONG and (likeness := self._likeness(device)) is not None:
+                in_vain.add(likeness)
         return _NONE
 
-    def _count(self, request: PreparedRequest) -> int:
-        return len(self._all[request]) if request.is_all else request.count
+    def _likeness(self, device: SliceDevice) -> Hashable:
+        """What this search can see of a device now; None where devices have to be tried one by one."""
+        if self._skips_alike is None:
+            self._skips_alike = not any(
+                request.is_all or request.admin_access for request in self._candidates
+            )
+        if not self._skips_alike:
+            return None
+        found = self._likenesses.get(device.key)
+        if found is None:
+            found = self._likenesses[device.key] = (
+                tuple(device.content.matches(request.selectors) for request in self._candidates),
+                tuple(
+                    attribute_value(device.device, device.key[0], name)
+                    for claim in self._claims
+                    for one in claim.claim.spec.devices.constraints
+                    if (name := one.match_attribute or one.distinct_attribute) is not None
+                ),
+                id(device.content) if device.content.capacities else 0,
+                device.has_counters and (device.pool_key, device.counters),
+                tuple((taint.key, taint.value, taint.effect) for taint in device.blocking_taints),
+                device.selection is None or self._pools.is_on_node(device),
+                device.allow_multiple,
+                tuple(sorted(self._allocated.used(device.key).items())),
+            )
+        if device.key in self._shares:
+            return found, self._shares[device.key], tuple(sorted(self._capacity[device.key].items()))
+        return found
 
     # One device
 
-    def _is_used(self, index: int, request: PreparedRequest, device: SliceDevice) -> bool:
-        key = device.key
+    def _take_all(
+        self, claim: PreparedClaim, index: int, request: PreparedRequest, candidate: Candidate
+    ) -> bool:
+        """Allocates a device of a request for all devices, if it may be.
+
+        Raises:
+            AllocationError: a constraint forbids it.
+        """
+        device = candidate.device
+        holders = self._allocating.get(device.key)
         if request.admin_access:
-            return index in self._allocating.get(key, ())
-        return key in self._taken or bool(self._allocating.get(key))
-
-    def _is_selectable(self, claim: PreparedClaim, request: PreparedRequest, device: SliceDevice) -> bool:
-        if device.device.binding_conditions and not self._features.binding_conditions:
+            multiple = device.allow_multiple and self._features.consumable_capacity
+            if not multiple and holders and index in holders:
+                return False
+        elif holders or device.key in self._allocated.taken:
             return False
-        found = device.content.matches(request.selectors)
-        if found is True:
-            return device.selection is None or self._pools.is_on_node(device)
-        if isinstance(found, SelectorProblem):
-            of = f"claim {claim.claim.key}"
-            if found.of_class and request.class_ is not None:
-                of = f"class {request.class_.name}"
-            raise AllocationError(f"{of}: selector #{found.index}: {found.problem}")
-        return False
+        return self._take(index, request, candidate, claim)
 
-    def _consumption(self, request: PreparedRequest, device: SliceDevice) -> Consumption | None:
-        """What the request takes of the device's capacity now; None where there is not enough left."""
-        content = device.content
-        if not self._features.consumable_capacity or (not content.capacities and not request.capacity):
-            return {}
-        taken = content.consumption(request.capacity)
-        if taken is None:
-            return None
-        used, here = self._allocated.used(device.key), self._capacity.get(device.key, _NOTHING)
-        return taken if fits(content.capacities, taken, used, here) else None
-
-    def _take(self, claim: PreparedClaim, index: int, request: PreparedRequest, device: SliceDevice) -> bool:
-        """Allocates the device, if it may be."""
-        features, key = self._features, device.key
+    def _take(
+        self,
+        index: int,
+        request: PreparedRequest,
+        candidate: Candidate,
+        all_of: PreparedClaim | None = None,
+    ) -> bool:
+        """Allocates a device that is free, if capacity, counters, taints and constraints allow it."""
+        device, features = candidate.device, self._features
+        key = device.key
         multiple = device.allow_multiple and features.consumable_capacity
-        if (
-            request.is_all
-            and self._is_used(index, request, device)
-            and not (multiple and request.admin_access)
-        ):
-            return False
-        if device.counters or device.device.consumes_counters:
-            if not features.partitionable_devices:
+        counted = False
+        if device.has_counters:
+            if not features.partitionable_devices or (all_of is None and not self._has_room(candidate)):
                 return False
-            shared = multiple and (key in self._allocated.used_capacity or key in self._capacity)
-            if not shared and not self._consume_counters(device):
-                return False
-        if device.blocking_taints and features.device_taints and not tolerated(device, request.tolerations):
+            if not multiple or not (key in self._allocated.used_capacity or key in self._shares):
+                if not self._consume_counters(device):
+                    return False
+                counted = True
+        allowed = not (
+            device.blocking_taints and features.device_taints and not tolerated(device, request.tolerations)
+        )
+        if not allowed or not self._add_to_constraints(index, request, device, all_of):
+            if counted:
+                self._release_counters(device)
             return False
+        if key in self._shares and not self._has_room(candidate):
+            self._remove_from_constraints(index, request)
+            if counted:
+                self._release_counters(device)
+            return False
+        if multiple:
+            self._shares[key] = self._shares.get(key, 0) + 1
+            used = self._capacity.setdefault(key, {})
+            for name, amount in candidate.consumption.items():
+                used[name] = used.get(name, 0) + amount.nano
+        else:
+            self._allocating.setdefault(key, []).append(index)
+        self.chosen[index].append(Chosen(request, device, multiple, counted, candidate.consumption))
+        return True
+
+    def _give_back(self, index: int, request: PreparedRequest, device: SliceDevice) -> None:
+        self._remove_from_constraints(index, request)
+        key, chosen = device.key, self.chosen[index].pop()
+        if chosen.counted:
+            self._release_counters(device)
+        if not chosen.is_shared:
+            self._allocating[key].remove(index)
+            return
+        used = self._capacity[key]
+        for name, amount in chosen.consumption.items():
+            used[name] -= amount.nano
+        self._shares[key] -= 1
+        if not self._shares[key]:
+            del self._shares[key], self._capacity[key]
+
+    def _has_room(self, candidate: Candidate) -> bool:
+        """Whether the device has the capacity, beside what this search already uses of it."""
+        key = candidate.device.key
+        here = self._capacity.get(key)
+        if here is None:
+            return True
+        capacities, used = candidate.device.content.capacities, self._allocated.used(key)
+        return fits(capacities, candidate.consumption, used, here)
+
+    def _add_to_constraints(
+        self, index: int, request: PreparedRequest, device: SliceDevice, all_of: PreparedClaim | None
+    ) -> bool:
         constraints = self._constraints[index]
         for added, constraint in enumerate(constraints):
             if not constraint.add(request.parent, request.full_name, device):
-                if request.is_all:
+                if all_of is not None:
                     raise AllocationError(
-                        f"claim {claim.claim.key}, request {request.name}: cannot add device {'/'.join(key)} "
-                        "because a claim constraint would not be satisfied"
+                        f"claim {all_of.claim.key}, request {request.name}: cannot add device "
+                        f"{'/'.join(device.key)} because a claim constraint would not be satisfied"
                     )
                 for earlier in constraints[:added]:
                     earlier.remove(request.parent, request.full_name)
                 return False
-        if not multiple:
-            self._allocating.setdefault(key, []).append(index)
-        consumed = self._consumption(request, device) if request.is_all or multiple else {}
-        if consumed is None:
-            return False
-        share_id = None
-        if multiple:
-            share_id = self._new_share_id()
-            used = self._capacity.setdefault(key, {})
-            for name, amount in consumed.items():
-                used[name] = used.get(name, 0) + amount.nano
-        self.chosen[index].append(Chosen(request, device, share_id, consumed if multiple else None))
         return True
 
-    def _give_back(self, index: int, request: PreparedRequest, device: SliceDevice) -> None:
+    def _remove_from_constraints(self, index: int, request: PreparedRequest) -> None:
         for constraint in self._constraints[index]:
             constraint.remove(request.parent, request.full_name)
-        chosen = self.chosen[index].pop()
-        if chosen.share_id is not None:
-            if chosen.consumed:
-                used = self._capacity.get(device.key)
-                if used is not None:
-                    for name, amount in chosen.consumed.items():
-                        used[name] -= amount.nano
-                    if not any(used.values()):
-                        del self._capacity[device.key]
-            return
-        self._allocating[device.key].remove(index)
-        if device.counters:
-            self._release_counters(device)
 
     # Counters
 
     def _consume_counters(self, device: SliceDevice) -> bool:
-        pool = self._pools.by_key[device.pool_key]
-        name = device.pool_key[1]
-        available = self._available.get(name)
+        key = device.pool_key
+        available = self._available.get(key)
         if available is None:
-            available = self._available[name] = pool.available_counters(self._allocated)
-        used = self._counters.setdefault(name, {})
+            available = self._pools.by_key[key].available_counters(self._allocated)
+            self._available[key] = available
+        used = self._counters.setdefault(key, {})
         for counter, amount in device.counters:
             used[counter] = used.get(counter, 0) + amount
         if all(left >= used.get(counter, 0) for counter, left in available.items()):
@@ -325,22 +356,6 @@ class Search:
         return False
 
     def _release_counters(self, device: SliceDevice) -> None:
-        used = self._counters[device.pool_key[1]]
+        used = self._counters[device.pool_key]
         for counter, amount in device.counters:
             used[counter] -= amount
-
-
-def tolerated(device: SliceDevice, tolerations: Sequence[DeviceToleration]) -> bool:
-    """Whether every taint that keeps the device from being allocated is tolerated."""
-    return all(any(tolerates(one, taint) for one in tolerations) for taint in device.blocking_taints)
-
-
-def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether this toleration covers this taint; an empty key or effect stands for all of them."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in ("", EQUAL):
-        return toleration.value == taint.value
-    return toleration.operator == EXISTS
