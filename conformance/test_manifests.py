@@ -15,6 +15,7 @@ DEPLOY = Path(__file__).parents[1] / "deploy"
     ("way", "path"),
     [
         pytest.param("-k", "second-scheduler", id="beside kube-scheduler"),
+        pytest.param("-f", "second-scheduler", id="beside kube-scheduler, without kustomize"),
         pytest.param("-f", "replace", id="in its place"),
         pytest.param("-f", "optional/metrics-reader.yaml", id="readers of metrics"),
         pytest.param("-f", "optional/coscheduling-rbac.yaml", id="groups"),

@@ -95,7 +95,7 @@ def plane(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def second_scheduler() -> Raw:
     """The configuration of the manifests, as far as it is about scheduling."""
-    config: Raw = yaml.safe_load((MANIFESTS / "scheduler.yaml").read_text())
+    config: Raw = yaml.safe_load((MANIFESTS / "configuration/scheduler.yaml").read_text())
     return {name: config[name] for name in ("leaderElection", "profiles")}
 
 

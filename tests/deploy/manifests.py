@@ -14,7 +14,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 SECOND = DEPLOY / "second-scheduler"
 OPTIONAL = DEPLOY / "optional"
 REPLACE = DEPLOY / "replace"
-CONFIG = SECOND / "scheduler.yaml"
+CONFIG = SECOND / "configuration" / "scheduler.yaml"
 """Goes into a ConfigMap."""
 
 Manifest = dict[str, Any]
@@ -25,8 +25,6 @@ def objects(*paths: Path) -> list[Manifest]:
     found: list[Manifest] = []
     for path in paths:
         for file in sorted(path.glob("*.yaml")) if path.is_dir() else [path]:
-            if file == CONFIG:
-                continue
             found += [item for item in yaml.safe_load_all(file.read_text()) if item is not None]
     return found
 

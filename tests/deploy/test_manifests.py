@@ -34,17 +34,22 @@ def flags(kind: str, place: Path) -> FlagValues:
 
 
 def test_kustomization_has_every_file() -> None:
-    there = {file.name for file in SECOND.glob("*.yaml")} - {"kustomization.yaml"}
-    kustomization = the("Kustomization", SECOND)
+    """It makes the ConfigMap itself."""
+    there = {file.name for file in SECOND.glob("*.yaml")} - {"config-map.yaml"}
+    kustomization = the("Kustomization", SECOND / "Kustomization")
     (config,) = kustomization["configMapGenerator"]
-    assert {*kustomization["resources"], *config["files"]} == there
+    assert {*kustomization["resources"]} == there
+    assert [SECOND / file for file in config["files"]] == [CONFIG]
+
+
+def test_the_configuration_is_the_same_without_kustomize() -> None:
+    assert the("ConfigMap", SECOND)["data"] == {"scheduler.yaml": CONFIG.read_text()}
 
 
 @pytest.mark.parametrize("item", ALL)
 def test_every_object_is_one(item: Manifest) -> None:
-    if item["kind"] != "Kustomization":
-        assert item["metadata"]["name"]
-        assert re.fullmatch(r"v1|[a-z.0-9]+/v[0-9a-z]+", item["apiVersion"])
+    assert item["metadata"]["name"]
+    assert re.fullmatch(r"v1|[a-z.0-9]+/v[0-9a-z]+", item["apiVersion"])
 
 
 def test_all_that_selects_the_pods_does() -> None:
@@ -84,12 +89,13 @@ def test_roles_are_bound_to_the_account_of_the_pods() -> None:
 
 def test_the_configuration_is_one_that_a_scheduler_can_run_with() -> None:
     """And its lease is the one that the role is about."""
-    (config_map,) = the("Kustomization", SECOND)["configMapGenerator"]
+    (config_map,) = the("Kustomization", SECOND / "Kustomization")["configMapGenerator"]
     path = Path(flags("Deployment", SECOND)["config"])
     spec = pod_spec(the("Deployment", SECOND))
     (volume,), (mount,) = spec["volumes"], container("Deployment", SECOND)["volumeMounts"]
     assert (volume["name"], volume["configMap"]["name"]) == (mount["name"], config_map["name"])
-    assert (str(path.parent), [path.name]) == (mount["mountPath"], config_map["files"])
+    assert the("ConfigMap", SECOND)["metadata"]["name"] == config_map["name"]
+    assert (str(path.parent), path.name) == (mount["mountPath"], CONFIG.name)
     config = load_config(CONFIG)
     (plan,) = build_profiles(config)
     election = config.leader_election

@@ -113,6 +113,7 @@ TOUR: Sequence[tuple[str, str, str]] = (
     ("get service kubernetes", "", r"kubernetes +ClusterIP +10\.96\.0\.1 +<none> +443/TCP"),
     (f"apply -f {CHART}", "", r"Warning: webhooks are stored here, and never called"),
     ("get -n shop ingress,quota", "", r"requests\.cpu: 200m/10"),
+    (f"apply -f {SECOND_SCHEDULER} --dry-run=server", "", r"\A(\S+ created \(server dry run\)\n)+\Z"),
     (f"apply -k {SECOND_SCHEDULER}", "", r"clusterrolebinding\.rbac\.authorization\.k8s\.io/bayplan created"),
     ("apply -f -", UNKNOWN, r'no matches for kind "Unheard" in version "example\.com/v1"'),
     ("delete ns shop --timeout=20s", "", r'namespace "shop" deleted'),
