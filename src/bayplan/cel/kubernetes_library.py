@@ -8,11 +8,8 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
-
-import re2
 
 from bayplan.api.names import (
     dns_label_problems,
@@ -20,6 +17,7 @@ from bayplan.api.names import (
     label_key_problems,
     label_value_problems,
 )
+from bayplan.api.patterns import PatternError, compile_pattern
 from bayplan.cel.errors import NO_SUCH_OVERLOAD, EvaluationError, no_such_overload
 from bayplan.cel.quantity import Quantity, from_int, quantity
 from bayplan.cel.semver import Semver, normalized_semver, semver
@@ -130,19 +128,16 @@ def _semver(text: str, normalize: bool = False) -> Semver:
     return normalized_semver(text) if normalize else semver(text)
 
 
-@lru_cache(maxsize=4096)
 def pattern(text: str) -> Any:
-    """A compiled regular expression, in an engine whose time is linear.
+    """A compiled regular expression.
 
     Raises:
         EvaluationError: it does not compile.
     """
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(text, options=options)
-    except re2.error as error:
-        raise EvaluationError(f"error parsing regexp: {error}") from error
+        return compile_pattern(text)
+    except PatternError as error:
+        raise EvaluationError(str(error)) from error
 
 
 def _matches(text: Value, expression: Value) -> bool:

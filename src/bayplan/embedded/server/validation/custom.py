@@ -9,10 +9,10 @@ from collections.abc import Hashable, Mapping
 from operator import ge, le
 from typing import Any, Final
 
+from bayplan.api.patterns import PatternError, compile_pattern
 from bayplan.embedded.server.documents import copied
 from bayplan.embedded.server.patching.identity import identity
 from bayplan.embedded.server.statuses import FieldProblem, invalid_field, required, unsupported
-from bayplan.embedded.server.validation.patterns import PatternError, check_pattern, matches
 
 Content = dict[str, Any]
 Schema = Mapping[str, Any]
@@ -93,7 +93,7 @@ def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
     if problems:
         return problems
     try:
-        check_pattern(schema.get("pattern", ""))
+        compile_pattern(schema.get("pattern", ""))
     except PatternError as error:
         why = f"must be a valid regular expression, but isn't: {error}"
         problems.append(invalid_field(f"{path}.pattern", schema["pattern"], why))
@@ -123,7 +123,7 @@ def _problems(content: Any, schema: Schema, path: str, enums: _Enums) -> list[Fi
     elif isinstance(content, str):
         problems += _length_problems(len(content), schema, path, "Length", "chars long")
         pattern = schema.get("pattern")
-        if pattern and not matches(pattern, content):
+        if pattern and compile_pattern(pattern).search(content) is None:
             problems.append(invalid_field(path, content, f"{path} in body should match '{pattern}'"))
     elif isinstance(content, int | float) and not isinstance(content, bool):
         problems += _bound_problems(content, schema, path)

@@ -1,8 +1,8 @@
 """Regular expressions that users write, in time linear in the length of the text.
 
-Kubernetes compiles the `pattern` of a schema with Go's regexp package, whose syntax is RE2's: it does not
-backtrack, so no expression takes hours. This is the same engine; what it rejects (look-ahead,
-back-references), kube-apiserver rejects as well.
+Kubernetes compiles the `pattern` of a schema and the expressions in CEL with Go's regexp package, whose
+syntax is RE2's: it does not backtrack, so no expression takes hours. This is the same engine; what it rejects
+(look-ahead, back-references), kube-apiserver rejects as well.
 """
 
 from __future__ import annotations
@@ -20,18 +20,9 @@ class PatternError(ValueError):
     """It is not a regular expression in the syntax of RE2."""
 
 
-def check_pattern(pattern: str) -> None:
-    """Raises PatternError where kube-apiserver would not accept a pattern."""
-    _compiled(pattern)
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is found anywhere in a text."""
-    return _compiled(pattern).search(text) is not None
-
-
-@lru_cache(maxsize=1000)
-def _compiled(pattern: str) -> Any:
+@lru_cache(maxsize=4096)
+def compile_pattern(pattern: str) -> Any:
+    """Raises: PatternError: kube-apiserver would not accept it."""
     try:
         return re2.compile(pattern, options=_OPTIONS)
     except re2.error as error:
