@@ -23,24 +23,24 @@ SEED = int(os.environ.get("BAYPLAN_SEED", "0")) or random.SystemRandom().randran
 
 PODS_A_LIFE = 30
 PODS_A_NODE = 20
-LONGEST_SECONDS = 0.4
+MAX_SECONDS = 0.4
 """How long a scheduler lives after it has begun: about as long as the pods of one life take."""
 BEFORE_IT_BEGINS = 0.2
 """How many of the lives end earlier than that."""
 
 
-async def live_and_die(plane: ControlPlane, admin: Admin, life: int, chance: random.Random) -> None:
+async def live_and_die(plane: ControlPlane, admin: Admin, life: int, rng: random.Random) -> None:
     """One scheduler, from its start to its violent end, while pods come in."""
     coming = [pod(f"pod-{life}-{number}", cpu="100m") for number in range(PODS_A_LIFE)]
     with start_bayplan(plane, configuration(plane)) as scheduler:
         creating = asyncio.ensure_future(admin.create_all(coming))
-        if chance.random() < BEFORE_IT_BEGINS:
-            await asyncio.sleep(chance.random())
+        if rng.random() < BEFORE_IT_BEGINS:
+            await asyncio.sleep(rng.random())
         else:
             while HANDLERS_SYNCED not in scheduler.log.read_text():
                 scheduler.check()
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(chance.random() * LONGEST_SECONDS)
+            await asyncio.sleep(rng.random() * MAX_SECONDS)
         scheduler.check()
         scheduler.kill()
         await creating
@@ -60,7 +60,7 @@ async def all_bound(plane: ControlPlane, admin: Admin) -> list[Raw]:
 
 def test_every_pod_is_bound_once_and_no_node_overcommitted(plane: ControlPlane) -> None:
     print(f"seed {SEED}: BAYPLAN_SEED={SEED} repeats it")
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     pods = KILLS * PODS_A_LIFE
     nodes = pods // PODS_A_NODE + 1
 
@@ -69,7 +69,7 @@ def test_every_pod_is_bound_once_and_no_node_overcommitted(plane: ControlPlane) 
             room = f"{100 * PODS_A_NODE}m"
             await admin.create_all(node(f"n{number}", cpu=room) for number in range(nodes))
             for life in range(KILLS):
-                await live_and_die(plane, admin, life, chance)
+                await live_and_die(plane, admin, life, rng)
             by_the_killed = sum("nodeName" in item["spec"] for item in await admin.list("Pod"))
             return by_the_killed, await all_bound(plane, admin)
 

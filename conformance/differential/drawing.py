@@ -39,8 +39,8 @@ class Draw(random.Random):
     def some(self, choices: Sequence[Any], most: int = 3) -> list[Any]:
         return self.sample(list(choices), self.randint(0, min(most, len(choices))))
 
-    def maybe(self, chance: float) -> bool:
-        return self.random() < chance
+    def maybe(self, rng: float) -> bool:
+        return self.random() < rng
 
 
 @dataclass(frozen=True)
@@ -58,4 +58,4 @@ class Theme:
     @classmethod
     def drawn(cls, draw: Draw) -> Theme:
         chances = (0.6, 0.6, 0.6, 0.35, 0.4, 0.5, 0.3)
-        return cls(*(draw.maybe(chance) for chance in chances))
+        return cls(*(draw.maybe(rng) for rng in chances))

@@ -19,7 +19,7 @@ from conformance.harness.admin import Admin, path_of
 
 SETTLING_SECONDS: Final = 0.06
 """For a change to reach the scheduler: watches of different kinds do not keep their order."""
-LONGEST_WAIT_SECONDS: Final = 30.0
+MAX_WAIT_SECONDS: Final = 30.0
 
 _NOT_RECORDED: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
 
@@ -71,7 +71,7 @@ class WatchedPods:
 
     async def outcome(self, uid: str) -> Pod:
         """Waits until a pod is bound, or found unschedulable without hope."""
-        async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+        async with asyncio.timeout(MAX_WAIT_SECONDS):
             while True:
                 self._changed.clear()
                 pod = self.pods.get(uid)

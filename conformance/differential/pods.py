@@ -116,12 +116,12 @@ class Pods:
                 for _ in range(self._draw.randint(1, 2))
             ]
         if self._theme.affine:
-            for kind, chance in (("podAffinity", 0.2), ("podAntiAffinity", 0.25)):
-                if self._draw.maybe(chance):
+            for kind, rng in (("podAffinity", 0.2), ("podAntiAffinity", 0.25)):
+                if self._draw.maybe(rng):
                     affinity.setdefault(kind, {})["requiredDuringSchedulingIgnoredDuringExecution"] = [
                         self._pod_term(labels) for _ in range(self._draw.choice((1, 1, 2)))
                     ]
-                if self._theme.prefers and self._draw.maybe(chance):
+                if self._theme.prefers and self._draw.maybe(rng):
                     affinity.setdefault(kind, {})["preferredDuringSchedulingIgnoredDuringExecution"] = [
                         {"weight": self._draw.randint(1, 100), "podAffinityTerm": self._pod_term(labels)}
                         for _ in range(self._draw.choice((1, 1, 2)))

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from bayplan.api.meta import Condition, Quantity
 from bayplan.api.pod import Container, ContainerStatus, Pod, ResourceRequirements
 from bayplan.api.requests import (
+    assigned_requests,
     balance_requests,
     fit_requests,
     nonzero_requests,
-    placed_requests,
     pod_requests,
     scoring_requests,
 )
@@ -198,7 +198,7 @@ def test_fit_requests(pod: Pod, requests: dict[str, int]) -> None:
 )
 def test_placed_requests(pod: Pod, cpu: int) -> None:
     """A pod on a node counts with the most that its resize could mean."""
-    assert placed_requests(pod) == {"cpu": cpu}
+    assert assigned_requests(pod) == {"cpu": cpu}
     assert balance_requests(pod) == {"cpu": cpu}
 
 

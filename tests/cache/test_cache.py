@@ -263,11 +263,11 @@ def act_on(cache: Cache, verb: str, name: str, node: str) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_a_random_life_agrees_with_plain_bookkeeping(seed: int) -> None:
     """What is refused is refused by both, and the columns are sums of what is known."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     cache, plain = make_cache(), Plain()
     for _ in range(500):
-        verb = chance.choice(("assume", "forget", "add", "update", "remove"))
-        name, node = chance.choice("pqrst"), chance.choice("abc")
+        verb = rng.choice(("assume", "forget", "add", "update", "remove"))
+        name, node = rng.choice("pqrst"), rng.choice("abc")
         allowed = plain.allows(verb, name, node)
         if allowed:
             act_on(cache, verb, name, node)

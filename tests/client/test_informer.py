@@ -357,30 +357,30 @@ def test_whatever_happens_to_watches_the_copy_ends_up_right(seed: int) -> None:
     """Duplicated events, breaks, 410, 500, delays; a random life of a few nodes."""
 
     async def main() -> None:
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         store = MemoryStore(clock=current_loop().wall_time)
         rates = {
             Fault.DUPLICATE_EVENT: 0.3,
             Fault.SLOW_WATCH: 0.1,
             Fault.BREAK_WATCH: 0.1,
             Fault.EXPIRE_WATCH: 0.1,
-            Fault.REFUSE_WATCH: 0.1,
+            Fault.REJECT_WATCH: 0.1,
             Fault.FAIL_READ: 0.1,
         }
         faulty = FaultyCluster(MemoryCluster(store), seed=seed, rates=rates)
         async with informed(faulty) as (informer, heard):
             for _ in range(200):
-                name = chance.choice("abcd")
+                name = rng.choice("abcd")
                 there = {node.name for node in store.list(Node)}
                 if name not in there:
                     store.create(make_node(name))
-                elif chance.random() < 0.3:
+                elif rng.random() < 0.3:
                     store.delete(Node, name)
                 else:
                     node = store.get(Node, name)
-                    labels = {"n": str(chance.random())}
+                    labels = {"n": str(rng.random())}
                     store.update(replace(node, metadata=replace(node.metadata, labels=labels)))
-                await asyncio.sleep(chance.random())
+                await asyncio.sleep(rng.random())
             assert sum(faulty.counts.values()) > 20
             faulty.off()
             await asyncio.sleep(120)

@@ -331,12 +331,12 @@ def test_who_finds_another_in_its_place_writes_no_more() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_never_may_two_write(seed: int) -> None:
     """Whatever is refused, lost or slow, and whoever dies: one at a time, and before long somebody."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     async def trouble(verb: str) -> None:
-        await asyncio.sleep(chance.choice((0, 0.01, 0.5, 3)))
-        if chance.random() < 0.3:
-            raise chance.choice((ServerError("500"), UnknownOutcomeError("lost"), ConflictError("409")))
+        await asyncio.sleep(rng.choice((0, 0.01, 0.5, 3)))
+        if rng.random() < 0.3:
+            raise rng.choice((ServerError("500"), UnknownOutcomeError("lost"), ConflictError("409")))
 
     async def life(store: MemoryStore) -> tuple[int, int]:
         everyone = [Candidate(store, f"c{number}", trouble) for number in range(3)]
@@ -346,8 +346,8 @@ def test_never_may_two_write(seed: int) -> None:
             writing = sum(candidate.election.may_write() for candidate in everyone)
             most, leaders = max(most, writing), leaders + writing
             if second % 100 == 99:
-                victim = chance.randrange(3)
-                await chance.choice((everyone[victim].kill, everyone[victim].stop))()
+                victim = rng.randrange(3)
+                await rng.choice((everyone[victim].kill, everyone[victim].stop))()
                 everyone[victim] = Candidate(store, f"c{victim}-{second}", trouble)
             for index, candidate in enumerate(everyone):
                 if candidate.lost_at is not None:  # the process ended, and another is started

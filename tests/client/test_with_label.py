@@ -21,9 +21,9 @@ class Nobody:
     def deleted(self, item: Pod) -> None: ...
 
 
-def random_pod(chance: random.Random, version: int) -> Pod:
-    labels = {key: chance.choice("xy") for key in "ab" if chance.random() < 0.7}
-    name, namespace, uid = chance.choice("pqr"), chance.choice("st"), chance.choice("12")
+def random_pod(rng: random.Random, version: int) -> Pod:
+    labels = {key: rng.choice("xy") for key in "ab" if rng.random() < 0.7}
+    name, namespace, uid = rng.choice("pqr"), rng.choice("st"), rng.choice("12")
     pod = make_pod(name, namespace=namespace, uid=uid, labels=labels)
     return replace(pod, metadata=replace(pod.metadata, resource_version=str(version)))
 
@@ -31,14 +31,14 @@ def random_pod(chance: random.Random, version: int) -> Pod:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_index_is_what_a_search_would_find(seed: int) -> None:
     async def main() -> None:
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         pods = Informer(MemoryCluster(MemoryStore()), Pod, Nobody())
         for version in range(60):
-            some = [random_pod(chance, version) for _ in range(chance.randint(0, 4))]
-            if chance.random() < 0.3:
+            some = [random_pod(rng, version) for _ in range(rng.randint(0, 4))]
+            if rng.random() < 0.3:
                 pods.replace(list({pod.key: pod for pod in some}.values()), str(version))
             for pod in some:
-                change = chance.choice((Change.ADDED, Change.MODIFIED, Change.DELETED))
+                change = rng.choice((Change.ADDED, Change.MODIFIED, Change.DELETED))
                 pods.apply([WatchEvent(change, pod, str(version))])
             for namespace, key, value in (("s", "a", "x"), ("t", "b", "y")):
                 wanted = [p for p in pods.all() if p.namespace == namespace and p.labels.get(key) == value]

@@ -83,7 +83,7 @@ WATCH_FAULTS = (
     Fault.SLOW_WATCH,
     Fault.BREAK_WATCH,
     Fault.EXPIRE_WATCH,
-    Fault.REFUSE_WATCH,
+    Fault.REJECT_WATCH,
     Fault.FAIL_READ,
     Fault.SLOW_REQUEST,
 )

@@ -99,5 +99,5 @@ def test_disks_with_other_pods_there_agree_with_one_node_at_a_time(rng: random.R
 def some_hypothesis(storage: Storage, cluster: Cluster) -> Hypothesis:
     names = [cluster.nodes.name[int(row)] for row in cluster.order]
     gone = [pod for pod in everywhere(cluster) if storage.maybe(50)]
-    added = {name: [storage.pod() for _ in range(storage.chance.randrange(2))] for name in names}
+    added = {name: [storage.pod() for _ in range(storage.rng.randrange(2))] for name in names}
     return supposing(cluster, gone, added)

@@ -59,24 +59,24 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Storage:
-    """Makes objects by chance. Every choice comes from `chance`, so that it can be repeated."""
+    """Makes objects by chance. Every choice comes from `rng`, so that it can be repeated."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self._pods = 0
 
     def maybe(self, percent: int) -> bool:
-        return self.chance.randrange(100) < percent
+        return self.rng.randrange(100) < percent
 
     def labels(self, percent: int = 50) -> dict[str, str]:
-        return {key: self.chance.choice(ZONES) for key in KEYS if self.maybe(percent)}
+        return {key: self.rng.choice(ZONES) for key in KEYS if self.maybe(percent)}
 
     def node(self, name: str) -> Node:
         return make_node(name, labels={**self.labels(), **({HOST: name} if self.maybe(80) else {})})
 
     def csi_node(self, name: str) -> CSINode:
         limits: dict[str, int | None] = {
-            driver: self.chance.choice((0, 1, 2, 3, None)) for driver in DRIVERS if self.maybe(70)
+            driver: self.rng.choice((0, 1, 2, 3, None)) for driver in DRIVERS if self.maybe(70)
         }
         moved = ",".join(plugin for plugin in PLUGINS if self.maybe(50))
         key = "storage.alpha.kubernetes.io/migrated-plugins"
@@ -85,11 +85,11 @@ class Storage:
     def storage_class(self, name: str) -> StorageClass:
         provisioner = {
             "static": "kubernetes.io/no-provisioner",
-            "in-tree": self.chance.choice(PLUGINS),
+            "in-tree": self.rng.choice(PLUGINS),
         }.get(name, DRIVERS[0])
         allowed = [
-            {self.chance.choice(KEYS): self.chance.sample(ZONES, self.chance.randint(1, 2))}
-            for _ in range(self.chance.choice((0, 0, 1, 2)))
+            {self.rng.choice(KEYS): self.rng.sample(ZONES, self.rng.randint(1, 2))}
+            for _ in range(self.rng.choice((0, 0, 1, 2)))
         ]
         return make_storage_class(
             name, provisioner=provisioner, wait_for_consumer=name != "immediate", allowed=allowed
@@ -97,41 +97,41 @@ class Storage:
 
     def expression(self) -> LabelSelectorRequirement:
         key, operator = (
-            self.chance.choice(KEYS),
-            self.chance.choice(("In", "In", "In", "NotIn", "Exists", "?")),
+            self.rng.choice(KEYS),
+            self.rng.choice(("In", "In", "In", "NotIn", "Exists", "?")),
         )
         choices = NODES if key == HOST else ZONES
-        values = self.chance.sample(choices, self.chance.randint(1, 2)) if operator != "Exists" else ()
+        values = self.rng.sample(choices, self.rng.randint(1, 2)) if operator != "Exists" else ()
         return LabelSelectorRequirement(key=key, operator=operator, values=tuple(values))
 
     def affinity(self) -> VolumeNodeAffinity | None:
         if self.maybe(30):
             return None
         terms = []
-        for _ in range(self.chance.choice((1, 1, 1, 2))):
+        for _ in range(self.rng.choice((1, 1, 1, 2))):
             fields = (
                 (LabelSelectorRequirement(key="metadata.name", operator="In", values=("n0",)),)
                 if self.maybe(15)
                 else ()
             )
-            expressions = tuple(self.expression() for _ in range(self.chance.choice((0, 1, 1, 1, 2))))
+            expressions = tuple(self.expression() for _ in range(self.rng.choice((0, 1, 1, 1, 2))))
             terms.append(NodeSelectorTerm(match_expressions=expressions, match_fields=fields))
         return VolumeNodeAffinity(required=NodeSelector(node_selector_terms=tuple(terms)))
 
     def volume(self, name: str) -> PersistentVolume:
         made = make_pv(
             name,
-            capacity=self.chance.choice(("1Gi", "2Gi", "3Gi")),
-            storage_class=self.chance.choice(CLASSES),
-            access_modes=self.chance.choice((("ReadWriteOnce",), ("ReadWriteOnce", "ReadOnlyMany"))),
-            driver=self.chance.choice((None, *DRIVERS)),
-            volume_mode=self.chance.choice((None, "Filesystem", "Filesystem", "Block")),
-            phase=self.chance.choice(("Available", "Available", "Available", "Bound")),
+            capacity=self.rng.choice(("1Gi", "2Gi", "3Gi")),
+            storage_class=self.rng.choice(CLASSES),
+            access_modes=self.rng.choice((("ReadWriteOnce",), ("ReadWriteOnce", "ReadOnlyMany"))),
+            driver=self.rng.choice((None, *DRIVERS)),
+            volume_mode=self.rng.choice((None, "Filesystem", "Filesystem", "Block")),
+            phase=self.rng.choice(("Available", "Available", "Available", "Bound")),
             labels=self.labels(20),
             deleted=LONG_AGO if self.maybe(5) else None,
         )
         if self.maybe(10):
-            made.labels[ZONE] = self.chance.choice(("us-east1-a__us-east1-b", "a__", "us-east1-a__x"))
+            made.labels[ZONE] = self.rng.choice(("us-east1-a__us-east1-b", "a__", "us-east1-a__x"))
         spec = replace(
             made.spec,
             node_affinity=self.affinity(),
@@ -140,15 +140,15 @@ class Storage:
         if spec.csi is None:
             spec = self.in_tree(spec)
         if self.maybe(30):
-            claim, namespace = self.chance.choice(CLAIMS), self.chance.choice(NAMESPACES)
-            uid = self.chance.choice(("", f"persistentvolumeclaim/{namespace}/{claim}", "another"))
+            claim, namespace = self.rng.choice(CLAIMS), self.rng.choice(NAMESPACES)
+            uid = self.rng.choice(("", f"persistentvolumeclaim/{namespace}/{claim}", "another"))
             spec = replace(spec, claim_ref=ObjectReference(namespace=namespace, name=claim, uid=uid))
         return replace(made, spec=spec)
 
     def in_tree(self, spec: PersistentVolumeSpec) -> PersistentVolumeSpec:
-        kind = self.chance.randrange(4)
+        kind = self.rng.randrange(4)
         if kind == 0:
-            volume_id = self.chance.choice(("vol-1", "aws://a/vol-1", "aws://a/1"))
+            volume_id = self.rng.choice(("vol-1", "aws://a/vol-1", "aws://a/1"))
             return replace(
                 spec, aws_elastic_block_store=AWSElasticBlockStoreVolumeSource(volume_id=volume_id)
             )
@@ -159,20 +159,18 @@ class Storage:
         return spec
 
     def claim(self, name: str, namespace: str) -> PersistentVolumeClaim:
-        volume = self.chance.choice((*VOLUMES, "lost")) if self.maybe(45) else ""
+        volume = self.rng.choice((*VOLUMES, "lost")) if self.maybe(45) else ""
         annotations = {}
         if not volume and self.maybe(15):
-            annotations["volume.kubernetes.io/selected-node"] = self.chance.choice(NODES)
+            annotations["volume.kubernetes.io/selected-node"] = self.rng.choice(NODES)
         made = make_pvc(
             name,
             namespace=namespace,
-            storage=self.chance.choice(("1Gi", "2Gi", "1500Mi")),
-            storage_class=self.chance.choice(
-                ("static", "static", "made", "made", "in-tree", "in-tree", "gone")
-            ),
-            access_modes=(self.chance.choice(("ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany")),),
+            storage=self.rng.choice(("1Gi", "2Gi", "1500Mi")),
+            storage_class=self.rng.choice(("static", "static", "made", "made", "in-tree", "in-tree", "gone")),
+            access_modes=(self.rng.choice(("ReadWriteOnce", "ReadWriteOncePod", "ReadOnlyMany")),),
             volume=volume,
-            volume_mode=self.chance.choice((None, "Filesystem")),
+            volume_mode=self.rng.choice((None, "Filesystem")),
             annotations=annotations,
             selector=self.selector() if self.maybe(15) else None,
         )
@@ -183,15 +181,15 @@ class Storage:
     def selector(self) -> LabelSelector:
         if self.maybe(30):
             return LabelSelector(match_labels={"not a key": "x"})
-        return LabelSelector(match_labels={self.chance.choice(KEYS): self.chance.choice(ZONES)})
+        return LabelSelector(match_labels={self.rng.choice(KEYS): self.rng.choice(ZONES)})
 
     def capacity(self, name: str) -> CSIStorageCapacity:
         return make_csi_capacity(
             name,
-            self.chance.choice(("made", "in-tree")),
-            capacity=self.chance.choice((None, "1Gi", "2Gi")),
+            self.rng.choice(("made", "in-tree")),
+            capacity=self.rng.choice((None, "1Gi", "2Gi")),
             maximum_volume_size="1Gi" if self.maybe(20) else None,
-            on_nodes_with=self.chance.choice(
+            on_nodes_with=self.rng.choice(
                 (None, {}, {ZONE: ZONES[0]}, {HOST: "n1"}, {ZONE: "a", HOST: "n1"})
             ),
         )
@@ -199,17 +197,17 @@ class Storage:
     def attachment(self, name: str) -> VolumeAttachment:
         return make_volume_attachment(
             name,
-            driver=self.chance.choice((*DRIVERS, "")),
-            node=self.chance.choice(NODES),
-            volume=self.chance.choice(VOLUMES),
+            driver=self.rng.choice((*DRIVERS, "")),
+            node=self.rng.choice(NODES),
+            volume=self.rng.choice(VOLUMES),
         )
 
     def pod_volume(self, name: str) -> Volume:
         read_only = self.maybe(50)
-        kind = self.chance.randrange(12)
+        kind = self.rng.randrange(12)
         if kind < 5:
-            return replace(make_claim_volume(self.chance.choice(CLAIMS)), name=name)
-        disk = self.chance.choice(("d", "e"))
+            return replace(make_claim_volume(self.rng.choice(CLAIMS)), name=name)
+        disk = self.rng.choice(("d", "e"))
         volume = Volume(name=name)
         if kind == 5:
             return replace(volume, ephemeral=EphemeralVolumeSource())
@@ -218,7 +216,7 @@ class Storage:
                 volume, gce_persistent_disk=GCEPersistentDiskVolumeSource(pd_name=disk, read_only=read_only)
             )
         if kind == 7:
-            volume_id = self.chance.choice(("vol-1", "vol-2", "aws://a/vol-1", "aws://a/1"))
+            volume_id = self.rng.choice(("vol-1", "vol-2", "aws://a/vol-1", "aws://a/1"))
             return replace(
                 volume,
                 aws_elastic_block_store=AWSElasticBlockStoreVolumeSource(
@@ -228,7 +226,7 @@ class Storage:
         if kind == 8:
             return replace(volume, iscsi=ISCSIVolumeSource(iqn=disk, read_only=read_only))
         if kind == 9:
-            monitors = tuple(self.chance.sample(("a", "b", "c"), self.chance.randint(1, 2)))
+            monitors = tuple(self.rng.sample(("a", "b", "c"), self.rng.randint(1, 2)))
             return replace(
                 volume, rbd=RBDVolumeSource(monitors=monitors, pool="p", image=disk, read_only=read_only)
             )
@@ -238,8 +236,8 @@ class Storage:
 
     def pod(self) -> Pod:
         self._pods += 1
-        volumes = [self.pod_volume(f"volume-{i}") for i in range(self.chance.choice((0, 1, 1, 2, 3)))]
-        return make_pod(f"p{self._pods}", namespace=self.chance.choice(NAMESPACES), volumes=volumes)
+        volumes = [self.pod_volume(f"volume-{i}") for i in range(self.rng.choice((0, 1, 1, 2, 3)))]
+        return make_pod(f"p{self._pods}", namespace=self.rng.choice(NAMESPACES), volumes=volumes)
 
     def made_for(self, pod: Pod) -> list[PersistentVolumeClaim]:
         """The claims of a pod's ephemeral volumes, mostly."""
@@ -259,7 +257,7 @@ class Storage:
                 cluster.set_node(self.node(name))
         for item in self.objects():
             cluster.objects.put(item)
-        for _ in range(self.chance.randrange(8)):
+        for _ in range(self.rng.randrange(8)):
             self.place(cluster)
         return cluster
 
@@ -277,18 +275,18 @@ class Storage:
         pod = self.pod()
         for claim in self.made_for(pod):
             cluster.objects.put(claim)
-        cluster.add_pod(pod, self.chance.choice(NODES))
+        cluster.add_pod(pod, self.rng.choice(NODES))
 
     def change(self, cluster: Cluster) -> None:
         """Something happens."""
-        kind = self.chance.randrange(10)
+        kind = self.rng.randrange(10)
         placed = [p for p in cluster.pods.pod if p is not None and cluster.assigned_pod(p.uid) is not None]
         if kind < 2:
             self.place(cluster)
         elif kind < 4 and placed:
-            cluster.remove_pod(self.chance.choice(placed).uid)
+            cluster.remove_pod(self.rng.choice(placed).uid)
         elif kind == 4:
-            name = self.chance.choice(NODES)
+            name = self.rng.choice(NODES)
             is_there = (
                 name in cluster.nodes.row_of and cluster.nodes.node[cluster.nodes.row_of[name]] is not None
             )
@@ -297,7 +295,7 @@ class Storage:
             else:
                 cluster.set_node(self.node(name))
         else:
-            item = self.chance.choice(self.objects())
+            item = self.rng.choice(self.objects())
             if self.maybe(25):
                 cluster.objects.remove(item)
             else:

@@ -79,7 +79,7 @@ class Twins:
 
     def __init__(self, seed: int) -> None:
         self.kept, self.anew = SchedulingCore(cache=True), SchedulingCore(cache=False)
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._number = 0
         self._nodes: dict[str, Node] = {}
         self._placed: dict[str, str] = {}
@@ -90,7 +90,7 @@ class Twins:
 
     def live(self) -> None:
         """One thing happens, then a pod is decided and, if it fits, placed."""
-        happen = self._chance.choices(
+        happen = self._rng.choices(
             (
                 self.nothing,
                 self.add_node,
@@ -102,8 +102,8 @@ class Twins:
             (30, 1, 1, 2, 4, 1),
         )[0]
         happen()
-        if self._chance.random() < 0.2:
-            self._shape = self._chance.choice(list(SHAPES))
+        if self._rng.random() < 0.2:
+            self._shape = self._rng.choice(list(SHAPES))
         self.decide()
 
     def nothing(self) -> None:
@@ -133,24 +133,24 @@ class Twins:
         self._set(self._node(f"n{self._number}"))
 
     def _node(self, name: str) -> Node:
-        chance = self._chance
-        labels = {HOST: name} if chance.random() < 0.1 else {HOST: name, ZONE: chance.choice("abc")}
-        taints = ["dedicated=x:NoSchedule"] if chance.random() < 0.15 else []
-        return make_node(name, labels=labels, taints=taints, unschedulable=chance.random() < 0.1, pods=9)
+        rng = self._rng
+        labels = {HOST: name} if rng.random() < 0.1 else {HOST: name, ZONE: rng.choice("abc")}
+        taints = ["dedicated=x:NoSchedule"] if rng.random() < 0.15 else []
+        return make_node(name, labels=labels, taints=taints, unschedulable=rng.random() < 0.1, pods=9)
 
     def remove_node(self) -> None:
         if len(self._nodes) > 3:
-            name = self._chance.choice(sorted(self._nodes))
+            name = self._rng.choice(sorted(self._nodes))
             del self._nodes[name]
             for core in (self.kept, self.anew):
                 core.cluster.remove_node(name)
 
     def change_node(self) -> None:
-        self._set(self._node(self._chance.choice(sorted(self._nodes))))
+        self._set(self._node(self._rng.choice(sorted(self._nodes))))
 
     def remove_pods(self) -> None:
-        for uid in self._chance.sample(
-            sorted(self._placed), k=min(len(self._placed), self._chance.choice((1, 1, 2, 12)))
+        for uid in self._rng.sample(
+            sorted(self._placed), k=min(len(self._placed), self._rng.choice((1, 1, 2, 12)))
         ):
             del self._placed[uid]
             for core in (self.kept, self.anew):
@@ -165,7 +165,7 @@ class Twins:
             return
         pod = make_pod(f"nominated{self._number}", cpu="2", priority=10)
         self._nominated.append(pod.uid)
-        node = self._chance.choice(sorted(self._nodes))
+        node = self._rng.choice(sorted(self._nodes))
         for core in (self.kept, self.anew):
             core.cluster.nominate(pod, node)
 

@@ -61,7 +61,7 @@ class NoJitter(random.Random):
 
 
 def play(
-    sink: Any, story: Story, chance: random.Random | None = None, collect_seconds: float = 0.0
+    sink: Any, story: Story, rng: random.Random | None = None, collect_seconds: float = 0.0
 ) -> EventRecorder:
     """Runs a story in virtual time, and what the recorder does after it, for two hours."""
 
@@ -71,7 +71,7 @@ def play(
             sink,
             hostname="host",
             wall_time=loop.wall_time,
-            rng=NoJitter() if chance is None else chance,
+            rng=NoJitter() if rng is None else rng,
             collect_seconds=collect_seconds,
         )
         await story(recorder)

@@ -209,8 +209,8 @@ def talk(
             access = delegated_access(
                 authentication or AuthenticationSettings(),
                 authorization or AuthorizationSettings(),
-                ask_who=None if cluster is None else requests,
-                ask_whether=None if cluster is None else requests,
+                authentication_client=None if cluster is None else requests,
+                authorization_client=None if cluster is None else requests,
                 clock=clock,
             )
             server = SecureServer(settings or here(), routes or make_routes(), access)

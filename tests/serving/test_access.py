@@ -323,7 +323,7 @@ def test_authorities_come_from_the_cluster() -> None:
 
 
 def test_what_the_cluster_says_later_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_authorities, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(client_authorities, "POLL_SECONDS", 0.01)
     cluster, bob = Cluster(), USERS.issue("bob")
 
     async def act(client: Client) -> None:

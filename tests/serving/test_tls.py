@@ -74,7 +74,7 @@ def test_its_own_certificate_is_renewed_before_it_expires(monkeypatch: pytest.Mo
     now = datetime.datetime.now(datetime.UTC)
     old = make_pair(now=now - datetime.timedelta(days=340))
     monkeypatch.setattr("bayplan.serving.tls.own_pair", lambda *_: old)
-    monkeypatch.setattr("bayplan.serving.tls.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("bayplan.serving.tls.POLL_SECONDS", 0.0)
     served = talk(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0))
     assert served.not_valid_after_utc > now + datetime.timedelta(days=300)
 
@@ -145,7 +145,10 @@ def test_versions_and_ciphers(changed: dict[str, object], most: ssl.TLSVersion, 
 
 def make(settings: ServingSettings, authentication: AuthenticationSettings | None = None) -> SecureServer:
     access = delegated_access(
-        authentication or AuthenticationSettings(), AuthorizationSettings(), ask_who=None, ask_whether=None
+        authentication or AuthenticationSettings(),
+        AuthorizationSettings(),
+        authentication_client=None,
+        authorization_client=None,
     )
     return SecureServer(settings, make_routes(), access)
 

@@ -153,7 +153,7 @@ async def watched(cluster: ClusterAPI) -> list[str]:
         pytest.param(Fault.BREAK_WATCH, 0, "1 2 3 end", id="broken off in a batch"),
         pytest.param(Fault.BREAK_WATCH, 2, "end", id="broken off before the first event"),
         pytest.param(Fault.EXPIRE_WATCH, 5, "1 2 410", id="broken off for good"),
-        pytest.param(Fault.REFUSE_WATCH, 1, "410", id="refused"),
+        pytest.param(Fault.REJECT_WATCH, 1, "410", id="refused"),
     ],
 )
 def test_a_watch_fails(fault: Fault, seed: int, seen: str) -> None:

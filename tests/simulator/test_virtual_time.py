@@ -15,8 +15,8 @@ from bayplan.simulator.virtual_time import (
     VirtualTimeError,
     current_loop,
     quiescent,
+    run_until_quiescent,
     run_virtual,
-    settle,
 )
 
 
@@ -78,12 +78,12 @@ def test_time_outs_work() -> None:
 def test_the_same_seed_gives_the_same_order() -> None:
     def run(seed: int) -> list[tuple[float, int]]:
         async def main() -> list[tuple[float, int]]:
-            chance = random.Random(seed)
+            rng = random.Random(seed)
             order: list[tuple[float, int]] = []
 
             async def worker(number: int) -> None:
                 for _ in range(5):
-                    await asyncio.sleep(chance.randint(0, 3))
+                    await asyncio.sleep(rng.randint(0, 3))
                     order.append((current_loop().time(), number))
 
             await asyncio.gather(*(worker(number) for number in range(20)))
@@ -236,7 +236,7 @@ def test_settle_runs_a_loop_from_outside() -> None:
     try:
         loop.create_task(domino(log, "ready", 10))
         loop.call_later(1, log.append, "later")
-        settle(loop)
+        run_until_quiescent(loop)
         assert (log, loop.time()) == (["ready"], 0)
     finally:
         loop.close()

@@ -386,22 +386,22 @@ def test_ids_that_are_given_out_again_confuse_nobody(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pod_info, "MAX_SIGNATURES", 2)
     monkeypatch.setattr(pod_counts, "MAX_QUERIES", 6)
     monkeypatch.setattr(terms, "MAX_MATCHED", 2)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     cluster = cluster_of("a", "b")
     there: dict[int, tuple[Pod, str, list[str]]] = {}
     """By slot each pod, its node, and the apps that it repels."""
     for step in range(200):
-        own = {"app": chance.choice("01234"), "time": str(step // 30)}
-        if chance.random() < 0.5 + 0.1 * (len(there) < 10):
-            repelled = chance.sample("01234", chance.randint(1, 3))
+        own = {"app": rng.choice("01234"), "time": str(step // 30)}
+        if rng.random() < 0.5 + 0.1 * (len(there) < 10):
+            repelled = rng.sample("01234", rng.randint(1, 3))
             pod = make_pod(f"p{step}", labels=own, affinity=repels(*({"app": app} for app in repelled)))
-            node = chance.choice("ab")
+            node = rng.choice("ab")
             there[cluster.add_pod(pod, node)] = pod, node, repelled
         elif there:
-            gone, _, _ = there.pop(chance.choice(list(there)))
+            gone, _, _ = there.pop(rng.choice(list(there)))
             cluster.remove_pod(gone.uid)
 
-        asked = chance.choice(({"app": own["app"]}, {"time": own["time"]}, own, {}))
+        asked = rng.choice(({"app": own["app"]}, {"time": own["time"]}, own, {}))
         matching = {slot for slot, (pod, _, _) in there.items() if asked.items() <= pod.labels.items()}
         count = cluster.count(about(asked))
         nodes = [there[slot][1] for slot in matching]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bayplan.embedded.server.documents import HISTORY
-from bayplan.embedded.up.outcomes import MAX_KEPT
+from bayplan.embedded.up.outcomes import MAX_OUTCOMES
 from bayplan.scheduler.recorder import MAX_REMEMBERED, QUIET_SECONDS
 
 # Measured with tracemalloc, for the pods of the soak: a version of a pod (JSON and entry in the history; no
@@ -31,7 +31,9 @@ looks every six minutes for those that are older than six minutes."""
 MIN_WINDOW_SECONDS: Final = 300.0
 """A slope over less than this tells nothing; a shorter life is judged while the bounded stores still fill."""
 FILLING_BYTES: Final = (
-    2 * HISTORY * (PODS_BYTES + EVENTS_BYTES) + MAX_REMEMBERED * REMEMBERED_BYTES + MAX_KEPT * OUTCOME_BYTES
+    2 * HISTORY * (PODS_BYTES + EVENTS_BYTES)
+    + MAX_REMEMBERED * REMEMBERED_BYTES
+    + MAX_OUTCOMES * OUTCOME_BYTES
 )
 """What these stores hold when they are full: a life that is too short for that may grow by so much more."""
 

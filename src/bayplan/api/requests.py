@@ -48,14 +48,14 @@ def fit_requests(pod: Pod) -> dict[str, int]:
     return pod_requests(pod, status=False, pod_level=True)
 
 
-def placed_requests(pod: Pod) -> dict[str, int]:
+def assigned_requests(pod: Pod) -> dict[str, int]:
     """What a pod uses on its node, or on the node it is nominated to."""
     return pod_requests(pod, status=True, pod_level=True)
 
 
 def balance_requests(pod: Pod) -> dict[str, int]:
     """What an incoming pod adds when the balance of resources is scored."""
-    return placed_requests(pod)
+    return assigned_requests(pod)
 
 
 def scoring_requests(pod: Pod) -> dict[str, int]:

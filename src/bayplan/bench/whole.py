@@ -31,7 +31,7 @@ from bayplan.scheduler.loop import Scheduler
 CREATED_AT_ONCE: Final = 1000
 """Pods created between two turns of the loop."""
 
-LOOK_SECONDS: Final = 0.002
+POLL_SECONDS: Final = 0.002
 """Interval between checks whether it is done."""
 
 
@@ -131,7 +131,7 @@ class _Run:
             await asyncio.sleep(0)
         quiet = 0
         while quiet < 3:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             if self._running.done():
                 self._running.result()
             quiet = quiet + 1 if self._is_idle() else 0

@@ -84,10 +84,10 @@ class Cache:
         """Reverts an assumption. False if there is none."""
         if not self.knows(pod.uid):
             return False
-        stands = self.node_of(pod.uid)
-        if stands != node_name:
+        known_node = self.node_of(pod.uid)
+        if known_node != node_name:
             raise CacheError(
-                f"pod {pod.uid}({pod.key}) was assumed on {node_name} but assigned to {stands}", pod.uid
+                f"pod {pod.uid}({pod.key}) was assumed on {node_name} but assigned to {known_node}", pod.uid
             )
         if pod.uid not in self._assumed:
             raise CacheError(f"pod {pod.uid}({pod.key}) wasn't assumed so cannot be forgotten", pod.uid)
@@ -138,11 +138,11 @@ class Cache:
         self.cluster.remove_pod(pod.uid)
 
     def _move_or_update(self, pod: Pod) -> None:
-        stands = self.cluster.node_of(pod.metadata.uid)
-        if stands == pod.spec.node_name:
+        known_node = self.cluster.node_of(pod.metadata.uid)
+        if known_node == pod.spec.node_name:
             self.cluster.update_pod(pod)
             return
-        _log.warning("pod %s is on node %s, not on %s as assumed", pod.key, pod.spec.node_name, stands)
+        _log.warning("pod %s is on node %s, not on %s as assumed", pod.key, pod.spec.node_name, known_node)
         self.cluster.remove_pod(pod.uid)
         self.cluster.add_pod(pod, pod.spec.node_name)
 

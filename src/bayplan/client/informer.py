@@ -75,7 +75,7 @@ class Informer(Generic[ObjectT]):
         self.unreadable: dict[tuple[str, str], Unreadable] = {}
         """Objects that cannot be read as they are now."""
         self._objects: dict[tuple[str, str], ObjectT] = {}
-        self._labelled: dict[str, dict[tuple[str, str], dict[str, ObjectT]]] = {}
+        self._indexes: dict[str, dict[tuple[str, str], dict[str, ObjectT]]] = {}
         """By label key, for keys that were asked for; then by namespace and value, and by name."""
         self._backoff = FIRST_BACKOFF_SECONDS
         self._failed_at = float("-inf")
@@ -93,9 +93,9 @@ class Informer(Generic[ObjectT]):
 
     def with_label(self, namespace: str, key: str, value: str) -> Collection[ObjectT]:
         """All objects with this label. The first question about a key makes an index of it."""
-        index = self._labelled.get(key)
+        index = self._indexes.get(key)
         if index is None:
-            index = self._labelled[key] = {}
+            index = self._indexes[key] = {}
             for item in self._objects.values():
                 if key in item.labels:
                     index.setdefault((item.namespace, item.labels[key]), {})[item.name] = item
@@ -222,7 +222,7 @@ class Informer(Generic[ObjectT]):
     def _take_in(self, old: ObjectT | None, item: ObjectT) -> None:
         """Puts an object into the copy, in place of what was there."""
         self._objects[item.metadata.namespace, item.metadata.name] = item
-        if self._labelled:
+        if self._indexes:
             if old is not None:
                 self._unfile(old)
             self._file(item)
@@ -245,7 +245,7 @@ class Informer(Generic[ObjectT]):
         was_unreadable = self.unreadable.pop(key, None) is not None
         known = self._objects.pop(key, None)
         if known is not None:
-            if self._labelled:
+            if self._indexes:
                 self._unfile(known)
             if was_unreadable or item.uid != known.uid or type(with_readable_quantities(item)) is Unreadable:
                 item = known
@@ -267,7 +267,7 @@ class Informer(Generic[ObjectT]):
     ) -> Iterator[tuple[dict[tuple[str, str], dict[str, ObjectT]], tuple[str, str]]]:
         """The indexes that an object stands in, and where there."""
         labels = item.labels
-        for key, index in self._labelled.items():
+        for key, index in self._indexes.items():
             if key in labels:
                 yield index, (item.namespace, labels[key])
 

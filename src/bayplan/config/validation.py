@@ -58,12 +58,12 @@ def problems(config: KubeSchedulerConfiguration) -> Iterator[FieldError]:
     yield from _queue_sort_problems(config.profiles)
     if not 0 <= config.percentage_of_nodes_to_score <= 100:
         yield invalid("percentageOfNodesToScore", config.percentage_of_nodes_to_score, _NOT_A_PERCENTAGE)
-    initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+    initial, max_seconds = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
     if initial <= 0:
         yield invalid("podInitialBackoffSeconds", initial, "must be greater than 0")
-    if longest < initial:
+    if max_seconds < initial:
         detail = "must be greater than or equal to PodInitialBackoffSeconds"
-        yield invalid("podMaxBackoffSeconds", longest, detail)
+        yield invalid("podMaxBackoffSeconds", max_seconds, detail)
     yield from _extender_problems(config.extenders)
 
 

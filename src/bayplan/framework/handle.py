@@ -23,7 +23,7 @@ class WaitingPodView(Protocol):
         """The plugins that have not allowed it yet."""
 
     @property
-    def is_turned_away(self) -> bool:
+    def is_rejected(self) -> bool:
         """Whether it was rejected or preempted or its time is over, although it has not left yet."""
 
     def allow(self, plugin: str) -> None:

@@ -158,15 +158,15 @@ class NodeStatuses:
 
     @property
     def rejecting_plugin(self) -> RejectingPlugins:
-        self._settle()
+        self._resolve()
         return self._rejecting_plugin
 
     @property
     def reason_id(self) -> ReasonIds:
-        self._settle()
+        self._resolve()
         return self._reason_id
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         """Computes the first rejecting plugin of each row. A search that finds a node never needs it."""
         if not self._layers:
             return

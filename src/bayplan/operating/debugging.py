@@ -21,7 +21,7 @@ MAX_NAMED: Final = 100
 _log = logging.getLogger(__name__)
 
 
-def tell_all(scheduler: Scheduler) -> None:
+def log_all(scheduler: Scheduler) -> None:
     """Logs the differences between cache and API server, and the contents of the cache."""
     mismatches = {"nodes": _node_mismatch(scheduler), "pods": _pod_mismatch(scheduler)}
     for what, (missed, redundant) in mismatches.items():

@@ -124,14 +124,17 @@ class Endpoints:
 
     def _access_control(self) -> AccessControl:
         flags = self._settings.flags
-        who = self._reviewer("authentication", flags["authentication-kubeconfig"])
-        if who is None:
+        requester = self._reviewer("authentication", flags["authentication-kubeconfig"])
+        if requester is None:
             log_no_reviews("authentication", "tokens and client certificates of the cluster are ignored")
         whether = self._reviewer("authorization", flags["authorization-kubeconfig"])
         if whether is None:
             log_no_reviews("authorization", "only the paths that are always allowed are open")
         return delegated_access(
-            authentication_settings(flags), authorization_settings(flags), ask_who=who, ask_whether=whether
+            authentication_settings(flags),
+            authorization_settings(flags),
+            authentication_client=requester,
+            authorization_client=whether,
         )
 
     def _reviewer(self, what: str, kubeconfig: str) -> Requests | None:

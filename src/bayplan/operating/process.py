@@ -29,7 +29,7 @@ from bayplan.errors import BayplanError
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
 from bayplan.metrics.process_families import LEADER
 from bayplan.operating.command_line import KUBERNETES
-from bayplan.operating.debugging import tell_all
+from bayplan.operating.debugging import log_all
 from bayplan.operating.endpoints import Endpoints, Shown
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.settings import Settings
@@ -51,7 +51,7 @@ class FinishedError(BayplanError):
     """The process has ended without success."""
 
 
-class _ToldToStopError(Exception):
+class _StoppedError(Exception):
     """A signal arrived: interrupts the current wait."""
 
 
@@ -60,7 +60,7 @@ class Process:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._told_to_stop = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
         self._scheduling: asyncio.Task[None] | None = None
         self._is_synced = False
@@ -81,7 +81,7 @@ class Process:
         cluster = self._make_cluster(connections, election)
         async with cluster:
             scheduler = self._make_scheduler(cluster)
-            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, tell_all, scheduler)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, log_all, scheduler)
             with scheduler.watchdog:
                 async with self._make_endpoints(scheduler, election):
                     await self._live(scheduler, election)
@@ -93,7 +93,7 @@ class Process:
         """Runs until stopped; returns when everything has ended."""
         try:
             await self._work(scheduler, election)
-        except _ToldToStopError:
+        except _StoppedError:
             await self._finish(scheduler, election)
         finally:
             await scheduler.close()
@@ -147,7 +147,7 @@ class Process:
                 metrics=self._metrics,
                 pods=pods,
                 synced=lambda: self._is_synced,
-                stopping=self._told_to_stop.is_set,
+                stopping=self._stopped.is_set,
                 election_problem=None if election is None else election.why_unhealthy,
             ),
         )
@@ -204,11 +204,11 @@ class Process:
     async def _before_stop(self, work: Coroutine[Any, Any, object]) -> None:
         """Waits for the work. Raises _ToldToStopError, or the error of a background task."""
         doing = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self._told_to_stop.wait())
+        stop = asyncio.ensure_future(self._stopped.wait())
         try:
             await first_to_end([doing, *self._background, stop])
             if not doing.done():
-                raise _ToldToStopError
+                raise _StoppedError
         finally:
             await cancel_all([doing, stop])
 
@@ -218,11 +218,11 @@ class Process:
             loop.add_signal_handler(number, self._signalled)
 
     def _signalled(self) -> None:
-        if self._told_to_stop.is_set():
+        if self._stopped.is_set():
             # A second signal ends the process immediately.
             logging.shutdown()
             os._exit(1)
-        self._told_to_stop.set()
+        self._stopped.set()
 
 
 async def _synced(informers: Sequence[Informer[Any]]) -> None:

@@ -9,14 +9,15 @@ from bayplan.api.quantity import (
     value,
 )
 from bayplan.api.requests import (
+    assigned_requests,
     balance_requests,
     fit_requests,
     nonzero_requests,
-    placed_requests,
     scoring_requests,
 )
 
 __all__ = [
+    "assigned_requests",
     "balance_requests",
     "fit_requests",
     "is_extended_resource",
@@ -25,7 +26,6 @@ __all__ = [
     "milli_value",
     "nonzero_requests",
     "parse_quantity",
-    "placed_requests",
     "scoring_requests",
     "value",
 ]

@@ -398,7 +398,7 @@ def _members(handle: Handle, pod: Pod, name: str) -> Collection[Pod]:
 def _is_leaving(handle: Handle, member: Pod) -> bool:
     """Whether it stands on a node but has been turned away: a slow API server can lie in between."""
     waiting = handle.waiting_pod(member.uid)
-    return waiting is not None and waiting.is_turned_away
+    return waiting is not None and waiting.is_rejected
 
 
 def _waits(handle: Handle, member: Pod) -> bool:

@@ -27,7 +27,7 @@ from bayplan.plugin.images import pod_images
 MIB: Final = 1024 * 1024
 LEAST_BYTES: Final = 23 * MIB
 """Less than this is not worth a preference."""
-MOST_BYTES: Final = 1000 * MIB
+MAX_BYTES: Final = 1000 * MIB
 """More than this, for each container, makes no difference any more."""
 
 
@@ -41,7 +41,7 @@ class ImageLocality(Plugin, ScorePlugin):
         here = np.zeros(len(nodes), dtype=np.int64)
         cluster = nodes.cluster
         # Volumes made of images count below, but do not raise the limit.
-        most = MOST_BYTES * (len(pod.spec.init_containers) + len(pod.spec.containers))
+        most = MAX_BYTES * (len(pod.spec.init_containers) + len(pod.spec.containers))
         for name in pod_images(pod):
             image = cluster.nodes.images.get(name)
             if image is not None:

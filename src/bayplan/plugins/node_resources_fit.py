@@ -54,12 +54,12 @@ from bayplan.plugin.args import (
 )
 from bayplan.plugin.columns import Interner, Lookup
 from bayplan.plugin.resources import (
+    assigned_requests,
     fit_requests,
     is_extended_resource,
     is_scalar_resource,
     is_tracked_resource,
     milli_value,
-    placed_requests,
     scoring_requests,
     value,
 )
@@ -126,10 +126,10 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
             return True
         if not new.spec.node_name:
             return False
-        before, after = placed_requests(old), placed_requests(new)
+        before, after = assigned_requests(old), assigned_requests(new)
         return any(
             amount and before.get(resource, 0) > after.get(resource, 0)
-            for resource, amount in placed_requests(pod).items()
+            for resource, amount in assigned_requests(pod).items()
         )
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:

@@ -55,23 +55,23 @@ class DryRun:
 
 def dry_run(cluster: Cluster, priority: int, rows: IdColumn, filter_hypothesis: FilterHypothesis) -> DryRun:
     """The victims on each of these rows for a pod of this priority."""
-    everybody = _lower_priority(cluster, priority, rows)
-    lengths = everybody.starts[1:] - everybody.starts[:-1]
+    candidates = _lower_priority(cluster, priority, rows)
+    lengths = candidates.starts[1:] - candidates.starts[:-1]
     statuses = [NO_VICTIMS]
     status_id = np.zeros(len(rows), dtype=np.int64)
-    helped = inhabited = lengths.nonzero()[0]
-    if len(inhabited):
+    helped = with_candidates = lengths.nonzero()[0]
+    if len(with_candidates):
         node_statuses = filter_hypothesis(
-            everybody if len(inhabited) == len(rows) else everybody.subset(inhabited)
+            candidates if len(with_candidates) == len(rows) else candidates.subset(with_candidates)
         )
         for status, positions in node_statuses.statuses():
-            status_id[inhabited.take(positions)] = len(statuses)
+            status_id[with_candidates.take(positions)] = len(statuses)
             statuses.append(status)
-        helped = inhabited.take(node_statuses.passing.nonzero()[0])
+        helped = with_candidates.take(node_statuses.passing.nonzero()[0])
         status_id[helped] = -1
     if not len(helped):
         return _no_candidates(rows, status_id, statuses)
-    return _summary(everybody, helped, status_id, statuses, filter_hypothesis)
+    return _summary(candidates, helped, status_id, statuses, filter_hypothesis)
 
 
 def _no_candidates(rows: IdColumn, status_id: NDArray[np.int64], statuses: list[Status]) -> DryRun:
@@ -93,15 +93,15 @@ def _no_candidates(rows: IdColumn, status_id: NDArray[np.int64], statuses: list[
 
 
 def _summary(
-    everybody: Hypothesis,
+    candidates: Hypothesis,
     helped: IdColumn,
     status_id: NDArray[np.int64],
     statuses: list[Status],
     filter_hypothesis: FilterHypothesis,
 ) -> DryRun:
-    rows = everybody.rows
+    rows = candidates.rows
     count = len(rows)
-    evicted = everybody.subset(helped)
+    evicted = candidates.subset(helped)
     breaks_budget = violating(evicted)
     _reprieve(evicted, breaks_budget, filter_hypothesis)
     gone = evicted.signs < 0

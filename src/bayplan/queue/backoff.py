@@ -29,27 +29,27 @@ class BackoffQueue:
         windows: round times down to whole seconds. False only without the feature SchedulerPopFromBackoffQ.
     """
 
-    def __init__(self, initial: float = 1.0, longest: float = 10.0, *, windows: bool = True) -> None:
+    def __init__(self, initial: float = 1.0, max_seconds: float = 10.0, *, windows: bool = True) -> None:
         self.rejected = PodHeap("backoff")
-        self.broken = PodHeap("backoff")
+        self.errored = PodHeap("backoff")
         self._initial = round(initial * _NANO)
-        self._longest = round(longest * _NANO)
+        self._max_nanos = round(max_seconds * _NANO)
         self._windows = windows
 
     def __len__(self) -> int:
-        return len(self.rejected) + len(self.broken)
+        return len(self.rejected) + len(self.errored)
 
     def __iter__(self) -> Iterator[QueuedPod]:
         yield from self.rejected
-        yield from self.broken
+        yield from self.errored
 
     def duration(self, failures: int) -> float:
         """The backoff after this number of failures: 1, 2, 4, 8, 10, 10 … seconds by default."""
-        if not failures or not self._longest:
+        if not failures or not self._max_nanos:
             return 0.0
         doublings = failures - 1
-        if self._initial > self._longest >> doublings:
-            return self._longest / _NANO
+        if self._initial > self._max_nanos >> doublings:
+            return self._max_nanos / _NANO
         return (self._initial << doublings) / _NANO
 
     def expiration(self, info: QueuedPod) -> float:
@@ -57,7 +57,7 @@ class BackoffQueue:
         rejections."""
         if info.backoff_expiration is None:
             failures = info.consecutive_errors_count or info.unschedulable_count
-            if not failures or not self._longest:
+            if not failures or not self._max_nanos:
                 return NEVER_BACKS_OFF
             info.backoff_expiration = self._cut(info.timestamp + self.duration(failures))
         return info.backoff_expiration
@@ -71,7 +71,7 @@ class BackoffQueue:
         if info.unschedulable_plugins or info.pending_plugins:
             self.rejected.push(info, (expiration, info.sort_key))
         else:
-            self.broken.push(info, expiration)
+            self.errored.push(info, expiration)
 
     def reorder(self, info: QueuedPod) -> None:
         """The pod's sort key has changed."""
@@ -81,19 +81,19 @@ class BackoffQueue:
 
     def pop_completed(self, now: float) -> Iterator[QueuedPod]:
         """Removes, one by one, the pods whose backoff has ended."""
-        for heap in (self.rejected, self.broken):
+        for heap in (self.rejected, self.errored):
             while (first := heap.first()) is not None and not self.is_backing_off(first, now):
                 heap.remove(first)
                 yield first
 
     def earliest_expiration(self) -> float | None:
         """When the first backoff ends."""
-        rejected, broken = self.rejected.first(), self.broken.first()
+        rejected, errored = self.rejected.first(), self.errored.first()
         if rejected is None:
-            return None if broken is None else self.expiration(broken)
-        if broken is None:
+            return None if errored is None else self.expiration(errored)
+        if errored is None:
             return self.expiration(rejected)
-        return min(self.expiration(rejected), self.expiration(broken))
+        return min(self.expiration(rejected), self.expiration(errored))
 
     def _cut(self, moment: float) -> float:
         return floor(moment) if self._windows else moment

@@ -124,8 +124,8 @@ class QueueingHints:
     def _find_listeners(self, event: ClusterEvent) -> Listeners | None:
         hints: dict[str, dict[str, tuple[Hint | None, ...]]] = {}
         for profile, plugins in self._registered.items():
-            for plugin, wakes in plugins.items():
-                matching = tuple(each.hint for each in wakes if each.event.matches(event))
+            for plugin, registered_events in plugins.items():
+                matching = tuple(each.hint for each in registered_events if each.event.matches(event))
                 if matching:
                     hints.setdefault(profile, {})[plugin] = matching
         if not hints and not event.is_wildcard:
@@ -165,11 +165,11 @@ class QueueingHints:
         """The same for all events since the pod was popped."""
         strategy = _SKIP
         for event, old, new in missed:
-            verdict = self.worth_requeuing(info, event, old, new)
-            if verdict is _IMMEDIATELY:
-                return verdict
-            if verdict is _AFTER_BACKOFF:
-                strategy = verdict
+            answer = self.worth_requeuing(info, event, old, new)
+            if answer is _IMMEDIATELY:
+                return answer
+            if answer is _AFTER_BACKOFF:
+                strategy = answer
                 if not info.pending_plugins:
                     break
         return strategy
@@ -198,17 +198,17 @@ class QueueingHints:
 def registrations(plugin: Plugin) -> tuple[ClusterEventWithHint, ...]:
     """The registrations of a plugin: its own or the default, and taint updates wherever it registers new
     nodes."""
-    wakes = plugin.events_to_register()
-    return _with_node_taints(ANYTHING if wakes is None else wakes)
+    registered_events = plugin.events_to_register()
+    return _with_node_taints(ANYTHING if registered_events is None else registered_events)
 
 
-def _with_node_taints(wakes: Sequence[ClusterEventWithHint]) -> tuple[ClusterEventWithHint, ...]:
+def _with_node_taints(registered_events: Sequence[ClusterEventWithHint]) -> tuple[ClusterEventWithHint, ...]:
     """A plugin that registers new nodes also gets taint updates, because new nodes are often tainted at
     first."""
     actions = Action(0)
-    for each in wakes:
+    for each in registered_events:
         if each.event.resource == Resource.NODE:
             actions |= each.event.action
     if actions & Action.ADD and not actions & Action.UPDATE_NODE_TAINT:
-        return (*wakes, _NODE_TAINTS)
-    return tuple(wakes)
+        return (*registered_events, _NODE_TAINTS)
+    return tuple(registered_events)

@@ -73,7 +73,7 @@ class Nominations:
 
     def __init__(self, columns: NominatedPods, latest: Callable[[Pod], Pod | None], pins: Pins) -> None:
         self._columns = columns
-        self._latest = latest
+        self._pod_lister = latest
         self._pins = pins
         self._nodes: dict[str, str] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
@@ -105,7 +105,7 @@ class Nominations:
         node_name = pod.status.nominated_node_name if nomination is None else nomination.node_name
         if nomination is None and not node_name:
             return
-        latest = self._latest(pod)
+        latest = self._pod_lister(pod)
         if latest is None or latest.spec.node_name:
             return
         self._nodes[uid] = node_name
@@ -175,7 +175,7 @@ class Nominations:
 
     def set_expected_node(self, info: QueuedPod, pod: Pod, node_name: str) -> bool:
         """Whether to write the node of a pod whose binding may take long, so that it is visible to others."""
-        latest = self._latest(pod) or pod
+        latest = self._pod_lister(pod) or pod
         if latest.status.nominated_node_name == node_name:
             return False
         self._sent(info, node_name)
@@ -239,5 +239,5 @@ class Nominations:
             return False
         if preemption.last is None:
             return True
-        last = self._latest(preemption.last)
+        last = self._pod_lister(preemption.last)
         return last is not None and last.uid == preemption.last.uid and not last.is_terminating

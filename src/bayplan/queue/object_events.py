@@ -12,7 +12,7 @@ from bayplan.api.meta import ResourceList
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import parse_quantity
-from bayplan.api.requests import placed_requests
+from bayplan.api.requests import assigned_requests
 from bayplan.framework.events import Action, ClusterEvent, Resource
 
 ASSIGNED_POD_ADD: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
@@ -84,8 +84,8 @@ def _scaled_down(old: Pod, new: Pod) -> bool:
     """Whether the pod requests less of something than before, including what the kubelet reports."""
     if _asks_the_same(old, new):
         return False
-    now = placed_requests(new)
-    return any(name not in now or amount > now[name] for name, amount in placed_requests(old).items())
+    now = assigned_requests(new)
+    return any(name not in now or amount > now[name] for name, amount in assigned_requests(old).items())
 
 
 def _asks_the_same(old: Pod, new: Pod) -> bool:

@@ -71,7 +71,7 @@ class SchedulingQueue:
         *,
         now: Callable[[], float],
         columns: NominatedPods,
-        latest: Callable[[Pod], Pod | None],
+        pod_lister: Callable[[Pod], Pod | None],
         extenders: bool = False,
         settings: QueueSettings | None = None,
         observer: QueueObserver | None = None,
@@ -79,7 +79,7 @@ class SchedulingQueue:
         settings = QueueSettings() if settings is None else settings
         profiles = tuple(profiles)
         early = settings.pop_from_backoff
-        self.nominations = Nominations(columns, latest, self)
+        self.nominations = Nominations(columns, pod_lister, self)
         self.hints = QueueingHints(profiles, extenders=extenders, observer=observer)
         self.scheduling_cycle = 0
         """How many pods have been popped."""
@@ -146,7 +146,7 @@ class SchedulingQueue:
         return self._sub_queues.has_ready
 
     @property
-    def is_anybody_waiting(self) -> bool:
+    def has_waiting_pods(self) -> bool:
         """Whether there is a pod that an event may make schedulable. Usually there is none."""
         return bool(self._sub_queues.unschedulable) or bool(self._in_flight)
 
@@ -226,7 +226,7 @@ class SchedulingQueue:
         precheck: Callable[[Pod], bool] | None = None,
     ) -> None:
         """Requeues the unschedulable pods that an event may make schedulable, if they pass `precheck`."""
-        if not self.is_anybody_waiting:
+        if not self.has_waiting_pods:
             return
         listeners = self.hints.listeners(event)
         if listeners is None:
@@ -289,8 +289,8 @@ class SchedulingQueue:
             timer = self._backoff_ticks.first_after(expiration)
         overdue = queues.unschedulable.earliest_overdue(self._max_stay)
         if overdue is not None:
-            look = self._leftover_ticks.first_after(overdue)
-            timer = look if timer is None else min(timer, look)
+            leftover_flush = self._leftover_ticks.first_after(overdue)
+            timer = leftover_flush if timer is None else min(timer, leftover_flush)
         return timer
 
     def flush(self) -> None:

@@ -68,16 +68,16 @@ class UnschedulablePods:
             found.update(group)
         return list(found.values())
 
-    def earliest_overdue(self, longest: float) -> float | None:
+    def earliest_overdue(self, max_stay: float) -> float | None:
         """A time before which no pod has been here for longer than `max_stay`."""
-        return self._oldest + longest if self._pods else None
+        return self._oldest + max_stay if self._pods else None
 
-    def overdue(self, now: float, longest: float) -> list[QueuedPod]:
+    def overdue(self, now: float, max_stay: float) -> list[QueuedPod]:
         """The pods that have been here for longer than that."""
-        if not self._pods or now - self._oldest <= longest:
+        if not self._pods or now - self._oldest <= max_stay:
             return []
         self._oldest = min(info.waits_since for info in self._pods.values())
-        return [info for info in self._pods.values() if now - info.waits_since > longest]
+        return [info for info in self._pods.values() if now - info.waits_since > max_stay]
 
     def _unfile(self, info: QueuedPod) -> None:
         for rejector in info.filed_under:

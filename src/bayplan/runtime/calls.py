@@ -60,14 +60,14 @@ def _pre_filter_error(plugin: str, text: str) -> AttemptError:
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
     """The number of a plugin's reasons against a single row; 0 where it has none."""
-    why = 0
+    reason_id = 0
     try:
         for reject in step.filter(state, pod, node) or ():
             if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
-                why = reasons.with_reason(why, reject)
+                reason_id = reasons.with_reason(reason_id, reject)
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
-    return why
+    return reason_id
 
 
 def filter_rows(
@@ -85,12 +85,12 @@ def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeC
     if step.affected is None:
         return np.ones(len(nodes), dtype=np.bool_)
     try:
-        minded = np.asarray(step.affected(state, pod, nodes))
-        if minded.shape != (len(nodes),) or minded.dtype != np.bool_:
+        affected = np.asarray(step.affected(state, pod, nodes))
+        if affected.shape != (len(nodes),) or affected.dtype != np.bool_:
             raise ValueError(
-                f"nodes_affected_by_pods gave {minded.dtype} {minded.shape} for {len(nodes)} nodes"
+                f"nodes_affected_by_pods gave {affected.dtype} {affected.shape} for {len(nodes)} nodes"
             )
-        return minded
+        return affected
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
 

@@ -86,7 +86,7 @@ class RejectedError(BayplanError):
         return self.point in _LATE
 
 
-class NobodyBindsError(AttemptError):
+class NoBinderError(AttemptError):
     """All Bind plugins left the pod to somebody else. Nobody broke, and nobody has anything to say."""
 
     def __init__(self) -> None:
@@ -117,4 +117,4 @@ def code_of(error: RejectedError | AttemptError) -> Code:
     """What came of the point at which an attempt ended."""
     if isinstance(error, RejectedError):
         return error.status.code
-    return Code.SKIP if isinstance(error, NobodyBindsError) else Code.ERROR
+    return Code.SKIP if isinstance(error, NoBinderError) else Code.ERROR

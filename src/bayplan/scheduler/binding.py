@@ -23,7 +23,7 @@ from bayplan.runtime.calls import AttemptError, describe
 from bayplan.runtime.timing import timed, timed_wait
 from bayplan.scheduler.attempt import (
     Attempt,
-    NobodyBindsError,
+    NoBinderError,
     RejectedError,
     check,
     code_of,
@@ -266,7 +266,7 @@ class Bindings:
                 continue
             check(step.name, _BIND, answer)
             return
-        raise NobodyBindsError
+        raise NoBinderError
 
     async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
         """False where binding is left to the plugins."""

@@ -40,14 +40,14 @@ class Context:
     cluster: Cluster
     cache: Cache
     queue: SchedulingQueue
-    latest: Callable[[Pod], Pod | None]
+    pod_lister: Callable[[Pod], Pod | None]
     """The pod of this namespace and name as the API server last showed it."""
     recorder: EventRecorder
     metrics: Metrics
     stopwatch: Callable[[], float]
     """Seconds, for durations that are measured only: always 0 where nobody measures."""
     tasks: Tasks
-    labelled: Callable[[str, str, str], Collection[Pod]]
+    pods_with_label: Callable[[str, str, str], Collection[Pod]]
     """All pods of this namespace with this label: key, value."""
     between_cycles: Callable[[Callable[[], None]], None]
     """Has something done now or, if a cycle waits for an extender, when it is through."""
@@ -108,7 +108,7 @@ class SchedulerHandle:
         self.context.wake()
 
     def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
-        return self.context.labelled(namespace, key, value)
+        return self.context.pods_with_label(namespace, key, value)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.context.loop.call_later(seconds, self.context.between_cycles, callback)

@@ -109,7 +109,7 @@ class PodHandler:
     def _assigned(self, pod: Pod) -> None:
         started = self._stopwatch()
         queue = self._context.queue
-        assumed = self._assumed(pod.uid) if queue.is_anybody_waiting else None
+        assumed = self._assumed(pod.uid) if queue.has_waiting_pods else None
         try:
             self._context.cache.add(pod)
         except CacheError as error:

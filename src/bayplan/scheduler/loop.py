@@ -139,7 +139,7 @@ class Scheduler:
             [framework.profile for framework in self._frameworks.values()],
             now=now,
             columns=cluster,
-            latest=self._latest,
+            pod_lister=self._latest,
             extenders=bool(self._extenders),
             settings=QueueSettings(
                 initial_backoff=float(config.pod_initial_backoff_seconds),
@@ -156,7 +156,7 @@ class Scheduler:
             cluster=cluster,
             cache=Cache(cluster),
             queue=queue,
-            latest=self._latest,
+            pod_lister=self._latest,
             recorder=EventRecorder(
                 api.events() if events is None else events,
                 hostname=hostname or socket.gethostname(),
@@ -167,7 +167,7 @@ class Scheduler:
             metrics=metrics,
             stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,
             tasks=Tasks(loop, eager=eager),
-            labelled=lambda namespace, key, value: self.pods.with_label(namespace, key, value),
+            pods_with_label=lambda namespace, key, value: self.pods.with_label(namespace, key, value),
             between_cycles=self._deferrals.run,
             wake=self._work.set,
             rng=random.Random(seed + 2),

@@ -62,7 +62,7 @@ RETRY_SECONDS: Final = 10.0
 RETRY_JITTER: Final = 0.25
 QUIET_SECONDS: Final = 360.0
 """After so long without a repeat an event is forgotten; also how often this is looked at."""
-LOOKS_A_REFRESH: Final = 5
+RESYNCS_PER_REFRESH: Final = 5
 """Every so many looks (30 minutes) all series are written back."""
 MAX_REMEMBERED: Final = 50_000
 """Above that the older half of what was not repeated is forgotten early; upstream has no such limit."""
@@ -389,7 +389,7 @@ class EventRecorder:
                 del self._remembered[key]
             elif quiet:
                 finished.append((key, known))
-            elif known.count > 1 and index % LOOKS_A_REFRESH == 0:
+            elif known.count > 1 and index % RESYNCS_PER_REFRESH == 0:
                 going_on.append(known)
         if finished or going_on:
             self._start_task(self._write_back(finished, going_on))

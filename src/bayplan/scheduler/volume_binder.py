@@ -36,7 +36,7 @@ from bayplan.scheduler.context import Context
 from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.volume_offers import reach
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """Between two looks, and before the first one."""
 
 LATE: Final = "context deadline exceeded"
@@ -92,12 +92,12 @@ class ClusterVolumeBinder:
     ) -> None:
         loop = self._context.loop
         end = loop.time() + timeout_seconds
-        look = loop.time() + LOOK_SECONDS
-        while look < end:
-            await asyncio.sleep(look - loop.time())
+        next_poll = loop.time() + POLL_SECONDS
+        while next_poll < end:
+            await asyncio.sleep(next_poll - loop.time())
             if self._are_bound(pod, node_name, written):
                 return
-            look = max(look + LOOK_SECONDS, loop.time())
+            next_poll = max(next_poll + POLL_SECONDS, loop.time())
         await asyncio.sleep(max(end - loop.time(), 0.0))
         raise NotBoundError(LATE)
 
@@ -108,7 +108,7 @@ class ClusterVolumeBinder:
         node = nodes.node[nodes.row_of[node_name]] if node_name in nodes.row_of else None
         if node is None:
             raise NotBoundError(NO_NODE.format(node=node_name))
-        latest = self._context.latest(pod)
+        latest = self._context.pod_lister(pod)
         if latest is None or latest.uid != pod.uid:
             raise NotBoundError(NO_POD.format(pod=pod.name))
         return all(_is_given(volume, objects, node) for volume in written.volumes) and all(

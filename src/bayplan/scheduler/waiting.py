@@ -42,7 +42,7 @@ class WaitingPod:
         return self._outcome.done()
 
     @property
-    def is_turned_away(self) -> bool:
+    def is_rejected(self) -> bool:
         """Whether it will not be bound. It keeps its place until its binding cycle has heard of it."""
         return self._outcome.done() and not self._outcome.result().is_success
 

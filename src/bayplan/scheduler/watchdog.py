@@ -18,7 +18,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import Plugin
 
 CYCLE_BUDGET_SECONDS: Final = 1.0
-LOOKS_A_BUDGET: Final = 4
+POLLS_PER_BUDGET: Final = 4
 
 _log = logging.getLogger(__name__)
 
@@ -51,11 +51,11 @@ class Watchdog:
     def _watch(self) -> None:
         before: Pod | None = None
         times_seen = 0
-        while not self._stopped.wait(self._seconds / LOOKS_A_BUDGET):
+        while not self._stopped.wait(self._seconds / POLLS_PER_BUDGET):
             pod = self.pod
             times_seen = times_seen + 1 if pod is before else 0
             before = pod
-            if pod is not None and times_seen == LOOKS_A_BUDGET:
+            if pod is not None and times_seen == POLLS_PER_BUDGET:
                 plugin = _plugin_on_stack(sys._current_frames().get(self._watched))
                 _log.warning(
                     "scheduling pod %s takes longer than %g s, now in %s", pod.key, self._seconds, plugin

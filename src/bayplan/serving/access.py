@@ -35,7 +35,7 @@ class AccessControl:
     async def start(self) -> None:
         """Raises APIError if the client CAs cannot be read from the cluster, and that is not tolerated."""
         await self.authorities.look_up()
-        self._looking = asyncio.ensure_future(self.authorities.keep_looking())
+        self._looking = asyncio.ensure_future(self.authorities.poll())
 
     async def close(self) -> None:
         if self._looking is not None:
@@ -66,22 +66,22 @@ def delegated_access(
     authentication: AuthenticationSettings,
     authorization: AuthorizationSettings,
     *,
-    ask_who: Requests | None,
-    ask_whether: Requests | None,
+    authentication_client: Requests | None,
+    authorization_client: Requests | None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AccessControl:
     """Access as the cluster defines it.
 
     Args:
-        ask_who: a client for TokenReviews and for the client CAs; None: tokens are ignored.
-        ask_whether: a client for SubjectAccessReviews; None: only the always-allowed paths are allowed.
+        authentication_client: a client for TokenReviews and for the client CAs; None: tokens are ignored.
+        authorization_client: a client for SubjectAccessReviews; None: only the open paths are allowed.
 
     Raises:
         ConfigError: a CA file is invalid.
     """
-    authorities = ClientAuthorities(authentication, ask_who)
-    tokens = None if ask_who is None else Reviews(ask_who)
-    rights = None if ask_whether is None else Reviews(ask_whether)
+    authorities = ClientAuthorities(authentication, authentication_client)
+    tokens = None if authentication_client is None else Reviews(authentication_client)
+    rights = None if authorization_client is None else Reviews(authorization_client)
     return AccessControl(
         authorities,
         Authentication(authorities, tokens, authentication.token_seconds, clock),

@@ -19,7 +19,7 @@ from bayplan.errors import APIError
 from bayplan.serving.client_authorities import ClientAuthorities
 from bayplan.serving.reviews import Remembered, Reviews, TokenHash
 from bayplan.serving.settings import ProxySettings
-from bayplan.serving.users import NOBODY, User
+from bayplan.serving.users import ANONYMOUS_USER, User
 
 BEARER: Final = "bearer"
 
@@ -62,7 +62,7 @@ class Authentication:
         if problems:
             _log.info("unable to authenticate the request: %s", ", ".join(problems))
             raise UnauthenticatedError
-        return NOBODY
+        return ANONYMOUS_USER
 
     def _by_certificate(
         self, request: web.BaseRequest, certificate: x509.Certificate, problems: list[str]

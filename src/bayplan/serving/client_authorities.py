@@ -24,7 +24,7 @@ from bayplan.serving.settings import AuthenticationSettings, ProxySettings
 from bayplan.tls import Stamp, stamp
 
 CONFIG_MAP: Final = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
-LOOK_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 60.0
 """Interval between reads of the ConfigMap; upstream watches it."""
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class ClientAuthorities:
     def is_proxy(self, certificate: x509.Certificate) -> bool:
         return _is_issued(certificate, self.proxies)
 
-    def follow_files(self) -> None:
+    def reload_files(self) -> None:
         """Reads files again that have changed. An invalid one is ignored until the next time."""
         for which, path in self._files.items():
             if path and (found := stamp(path)) != self._stamps[which]:
@@ -95,12 +95,12 @@ class ClientAuthorities:
             _log.warning("unable to read configmap/extension-apiserver-authentication: %s", error)
             _log.warning("continuing without it: requests may be considered anonymous")
 
-    async def keep_looking(self) -> None:
+    async def poll(self) -> None:
         """Reads it again at each interval, until cancelled."""
         if self._requests is None or not self.asks_cluster:
             return
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             try:
                 await self._look(self._requests)
             except (APIError, ConfigError) as error:

@@ -28,7 +28,7 @@ TRIES: Final = 5
 FIRST_WAIT_SECONDS: Final = 0.5
 WAIT_FACTOR: Final = 1.5
 WAIT_JITTER: Final = 0.2
-MOST_REMEMBERED: Final = 8192
+MAX_REMEMBERED: Final = 8192
 
 _RETRIED: Final = frozenset((429, 500, 504))
 """Status codes after which a retry may help."""
@@ -61,7 +61,7 @@ class Remembered(Generic[T]):
     async def _ask(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> tuple[T, float]:
         answer, seconds = await ask()
         if seconds > 0:
-            if len(self._known) >= MOST_REMEMBERED:
+            if len(self._known) >= MAX_REMEMBERED:
                 self._forget_old()
             self._known[key] = (self._clock() + seconds, answer)
         return answer, seconds
@@ -74,15 +74,15 @@ class Remembered(Generic[T]):
     def _forget_old(self) -> None:
         now = self._clock()
         left = {key: known for key, known in self._known.items() if known[0] > now}
-        self._known = left if len(left) < MOST_REMEMBERED else {}
+        self._known = left if len(left) < MAX_REMEMBERED else {}
 
 
 class Reviews:
     """Reviews by one API server."""
 
-    def __init__(self, requests: Requests, chance: random.Random | None = None) -> None:
+    def __init__(self, requests: Requests, rng: random.Random | None = None) -> None:
         self._requests = requests
-        self._chance = chance or random.Random()
+        self._rng = rng or random.Random()
 
     async def token(self, token: str) -> User | None:
         """The user of a token; None if it is not valid."""
@@ -124,7 +124,7 @@ class Reviews:
                     raise
             except (msgspec.DecodeError, RecursionError) as error:
                 raise APIError(f"the answer to POST {path} makes no sense: {error}") from error
-            await asyncio.sleep(wait * (1 + WAIT_JITTER * self._chance.random()))
+            await asyncio.sleep(wait * (1 + WAIT_JITTER * self._rng.random()))
             wait *= WAIT_FACTOR
         raise AssertionError("the last try returns or raises")
 

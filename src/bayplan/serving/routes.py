@@ -19,7 +19,7 @@ from bayplan.serving.health import CheckCounts, HealthCheck, HealthPage
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-NOT_KEPT: Final = {"Cache-Control": "no-cache, private"}
+NO_STORE: Final = {"Cache-Control": "no-cache, private"}
 """Responses show the current state and must not be cached."""
 
 MAX_VERBOSITY_BYTES: Final = 1024
@@ -101,7 +101,7 @@ class RouteTable:
 
     async def _resources(self, request: web.BaseRequest) -> web.StreamResponse:
         """Written in chunks: in a large cluster it has many megabytes."""
-        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, **NOT_KEPT})
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, **NO_STORE})
         response.enable_compression()
         await response.prepare(request)
         for piece in self._routes.resources():

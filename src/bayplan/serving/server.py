@@ -11,7 +11,7 @@ from aiohttp import web
 from bayplan.errors import BayplanError
 from bayplan.listening import BoundedServer, Limits, Listener
 from bayplan.serving.access import AccessControl
-from bayplan.serving.routes import NOT_KEPT, Routes, RouteTable
+from bayplan.serving.routes import NO_STORE, Routes, RouteTable
 from bayplan.serving.settings import ServingSettings
 from bayplan.serving.tls import ServerTLS
 
@@ -96,5 +96,5 @@ class SecureServer:
             text = f'This request caused the server to panic while it was answering "{request.path}"\n'
             response = web.Response(status=500, text=text)
         if not response.prepared:
-            response.headers.update(NOT_KEPT)
+            response.headers.update(NO_STORE)
         return response

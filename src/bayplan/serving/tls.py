@@ -65,7 +65,7 @@ CURVES: Final = {
     "X25519": "X25519",
 }
 
-LOOK_SECONDS: Final = 24 * 60 * 60.0
+POLL_SECONDS: Final = 24 * 60 * 60.0
 """Interval between checks for expiring certificates."""
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Certificate:
         self.pair = self._read()
         self.names = names or host_names(self.pair.certificate)
 
-    def follow_files(self) -> bool:
+    def reload_files(self) -> bool:
         """Whether there is a new one."""
         stamps = [stamp(path) for path in self._files]
         if stamps == self._stamps:
@@ -124,7 +124,7 @@ class ServerTLS:
         ]
         own = None if self._given is not None else own_pair(settings.cert_dir, settings.bind_address)
         self._own = own
-        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._next_check = time.monotonic() + POLL_SECONDS
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._made_for = -1
         self._make_contexts()
@@ -136,9 +136,9 @@ class ServerTLS:
         return context
 
     def _hello(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
-        changed = [each.follow_files() for each in (self._given, *self._named) if each is not None]
+        changed = [each.reload_files() for each in (self._given, *self._named) if each is not None]
         changed.append(self._heed_expiry())
-        self._authorities.follow_files()
+        self._authorities.reload_files()
         if any(changed) or self._made_for != self._authorities.version:
             try:
                 self._make_contexts()
@@ -149,9 +149,9 @@ class ServerTLS:
     def _heed_expiry(self) -> bool:
         """Once a day: warns of certificates that expire, and replaces a self-signed one in time."""
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return False
-        self._next_look = now + LOOK_SECONDS
+        self._next_check = now + POLL_SECONDS
         for each in (self._given, *self._named):
             if each is not None:
                 warn_of_expiry(each.pair.certificate)

@@ -24,4 +24,4 @@ class User:
         return replace(self, groups=tuple(dict.fromkeys((*self.groups, AUTHENTICATED))))
 
 
-NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
+ANONYMOUS_USER: Final = User(ANONYMOUS, (UNAUTHENTICATED,))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup
-from bayplan.api.requests import placed_requests
+from bayplan.api.requests import assigned_requests
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
@@ -45,7 +45,7 @@ def oversights(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
     """Pods that could run but do not."""
     yield from forgotten(scheduler, store)
     yield from incomplete_groups(scheduler, store)
-    yield from empty_promises(scheduler, store)
+    yield from stale_nominations(scheduler, store)
 
 
 def misplaced(scheduler: Scheduler, pod: Pod, node_name: str) -> Iterator[str]:
@@ -58,7 +58,7 @@ def misplaced(scheduler: Scheduler, pod: Pod, node_name: str) -> Iterator[str]:
         return
     here = [*cluster.pods_on(row), pod]
     room, used = room_of(node), sum_of(here)
-    for name in ("pods", *placed_requests(pod)):
+    for name in ("pods", *assigned_requests(pod)):
         if used[name] > room.get(name, 0):
             names = " ".join(other.name for other in here)
             yield f"pod {pod.key} gets {node_name}: {name} {used[name]} of {room.get(name, 0)} by {names}"
@@ -97,9 +97,9 @@ def knowledge(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
     cluster = scheduler.context.cluster
     placed = {pod.uid: pod for pod in store.list(Pod) if pod.spec.node_name and not pod.is_finished}
     for pod in placed.values():
-        stands = scheduler.context.cache.node_of(pod.uid)
-        if stands != pod.spec.node_name:
-            yield f"pod {pod.key} is on {pod.spec.node_name}, but counted on {stands or 'no node'}"
+        known_node = scheduler.context.cache.node_of(pod.uid)
+        if known_node != pod.spec.node_name:
+            yield f"pod {pod.key} is on {pod.spec.node_name}, but counted on {known_node or 'no node'}"
     if scheduler.context.cache.pod_count != len(placed):
         yield f"{scheduler.context.cache.pod_count} pods are counted, but {len(placed)} are there"
     fresh = fresh_core(scheduler, store)
@@ -183,7 +183,7 @@ def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[Over
             yield oversight(scheduler, f"group {group.name}", text, candidates)
 
 
-def empty_promises(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
+def stale_nominations(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
     """Nominations exist only for pods that wait for victims on their node.
 
     A pod that may not preempt, or is gated, keeps its nomination: upstream's rule.

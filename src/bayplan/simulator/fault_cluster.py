@@ -21,7 +21,7 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import milli_value
-from bayplan.api.requests import placed_requests
+from bayplan.api.requests import assigned_requests
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import NotFoundError, ServerError
@@ -102,7 +102,7 @@ def sum_of(pods: Iterable[Pod]) -> Counter[str]:
     total: Counter[str] = Counter()
     for pod in pods:
         total[POD_COUNT] += 1000
-        for name, amount in placed_requests(pod).items():
+        for name, amount in assigned_requests(pod).items():
             total[name] += amount if name == "cpu" else 1000 * amount
     return total
 
@@ -159,12 +159,12 @@ class WatchedCluster(MemoryCluster):
 class LastingClient(ClusterAPI):
     """A client whose writes, once sent, are executed, whether or not anything waits for the response."""
 
-    def __init__(self, cluster: ClusterAPI, store: MemoryStore, chance: random.Random, rate: float) -> None:
+    def __init__(self, cluster: ClusterAPI, store: MemoryStore, rng: random.Random, rate: float) -> None:
         """`rate` is the share of writes that are sent before the first point at which the scheduler can
         die."""
         self._cluster = cluster
         self._store = store
-        self._chance = chance
+        self._rng = rng
         self._rate = rate
 
     async def list(self, kind: type[ObjectT]) -> tuple[Any, str]:
@@ -204,7 +204,7 @@ class LastingClient(ClusterAPI):
         return self._cluster.events()
 
     async def _send(self, request: Coroutine[Any, Any, T]) -> T:
-        if self._chance.random() >= self._rate:
+        if self._rng.random() >= self._rate:
             return await request
         sent = asyncio.ensure_future(request)
         sent.add_done_callback(_heed)

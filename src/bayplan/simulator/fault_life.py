@@ -24,7 +24,7 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.fault_checks import Oversight, misplaced, oversights, untidiness
 from bayplan.simulator.fault_cluster import LastingClient, Ledger, WatchedCluster
-from bayplan.simulator.fault_plugins import Hazard, SlowExtender, wake_on_anything
+from bayplan.simulator.fault_plugins import Hazard, SlowExtender, requeue_on_any_event
 from bayplan.simulator.fault_workload import World
 from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.spoiled import SPOILED
@@ -41,7 +41,7 @@ FLUSH_SECONDS: Final = 170.0
 """After this time again it has. Hints decide what requeues a pod; they are upstream's and do not cover
 everything. Such pods are late, but not lost."""
 
-LONGEST_SECONDS: Final = 100.0
+MAX_SECONDS: Final = 100.0
 """How long the cluster changes."""
 
 SLOWNESS: Final = (Fault.SLOW_REQUEST, Fault.SLOW_ANSWER, Fault.SLOW_WATCH)
@@ -49,9 +49,9 @@ SLOWNESS: Final = (Fault.SLOW_REQUEST, Fault.SLOW_ANSWER, Fault.SLOW_WATCH)
 SETTLING_SECONDS: Final = 10.0
 """After this time nothing is slow any more."""
 
-MOST_ACTIONS: Final = 60
-MOST_LAST_ACTIONS: Final = 15
-MOST_CRASHES: Final = 8
+MAX_ACTIONS: Final = 60
+MAX_LAST_ACTIONS: Final = 15
+MAX_CRASHES: Final = 8
 """Starting a scheduler takes as long as several decisions."""
 
 
@@ -73,26 +73,26 @@ class Report:
 def play(seed: int) -> Report:
     """Runs one seed."""
     report = Report(seed)
-    complaints = _Complaints(report)
+    logged_errors = _LoggedErrors(report)
     logger = logging.getLogger("bayplan")
     propagates, level = logger.propagate, logger.level
-    logger.addHandler(complaints)
+    logger.addHandler(logged_errors)
     logger.propagate = False
     logger.setLevel(logging.ERROR)
     try:
         run_virtual(
-            _Run(report).main(), limit=2 * (LONGEST_SECONDS + QUIET_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS)
+            _Run(report).main(), limit=2 * (MAX_SECONDS + QUIET_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS)
         )
     except VirtualTimeError as error:
         report.problems.append(f"it never ends: {error}")
     finally:
-        logger.removeHandler(complaints)
+        logger.removeHandler(logged_errors)
         logger.propagate = propagates
         logger.setLevel(level)
     return report
 
 
-class _Complaints(logging.Handler):
+class _LoggedErrors(logging.Handler):
     """Every failed assertion in the scheduler is a violation."""
 
     def __init__(self, report: Report) -> None:
@@ -111,38 +111,38 @@ class _Run:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._chance = random.Random(report.seed)
+        self._rng = random.Random(report.seed)
 
     async def main(self) -> None:
-        chance, loop = self._chance, current_loop()
+        rng, loop = self._rng, current_loop()
         self._loop: VirtualLoop = loop
         self._store = MemoryStore(
             clock=loop.wall_time,
-            seed=chance.getrandbits(32),
-            history=chance.choice((10, 100, 50_000)),
-            kubelet=end_after_grace_period if chance.random() < 0.7 else None,
+            seed=rng.getrandbits(32),
+            history=rng.choice((10, 100, 50_000)),
+            kubelet=end_after_grace_period if rng.random() < 0.7 else None,
         )
         self._ledger = Ledger(self._store)
         self._rates = self._draw_rates()
-        self._delay = chance.choice((0.02, 0.1, 1.0, 5.0))
-        self._hazard = type("Hazard", (Hazard,), {"rate": chance.choice((0.0, 0.02, 0.1))})
-        self._extender_rate = chance.choice((None, None, None, 0.0, 0.1))
-        self._with_hints = chance.random() < 0.5
-        world = World(self._store, random.Random(chance.getrandbits(32)), self._tell)
+        self._delay = rng.choice((0.02, 0.1, 1.0, 5.0))
+        self._hazard = type("Hazard", (Hazard,), {"rate": rng.choice((0.0, 0.02, 0.1))})
+        self._extender_rate = rng.choice((None, None, None, 0.0, 0.1))
+        self._with_hints = rng.random() < 0.5
+        world = World(self._store, random.Random(rng.getrandbits(32)), self._tell)
         self._spoiled = world.spoiled
         world.begin()
         self._ledger.look()
         self._start()
         crashes = asyncio.ensure_future(self._crash_now_and_then())
-        pace = chance.choice((0.05, 0.3, 2.0))
-        for _ in range(chance.randint(5, MOST_ACTIONS)):
-            if loop.time() > LONGEST_SECONDS:
+        pace = rng.choice((0.05, 0.3, 2.0))
+        for _ in range(rng.randint(5, MAX_ACTIONS)):
+            if loop.time() > MAX_SECONDS:
                 break
             await self._act(world, pace)
         await self._stop(crashes)
         await self._end_faults()
         world.mend_for_good()
-        for _ in range(chance.randint(0, MOST_LAST_ACTIONS)):
+        for _ in range(rng.randint(0, MAX_LAST_ACTIONS)):
             await self._act(world, pace)
         world.clear_orphans()
         await asyncio.sleep(SETTLING_SECONDS)
@@ -154,7 +154,7 @@ class _Run:
         if self._running.done():
             self._report.problems.append("the scheduler has ended")
         self._report.problems.extend(untidiness(self._scheduler, self._store))
-        await self._look_for_oversights()
+        await self._check_for_missed_pods()
         self._report.bindings = self._ledger.bindings.total()
         self._report.faults += self._faulty.counts
         await self._stop(self._running)
@@ -163,9 +163,9 @@ class _Run:
         """The cluster changes, and some time passes; often none."""
         world.act()
         self._ledger.look()
-        await asyncio.sleep(self._chance.expovariate(1 / pace) if self._chance.random() < 0.7 else 0)
+        await asyncio.sleep(self._rng.expovariate(1 / pace) if self._rng.random() < 0.7 else 0)
 
-    async def _look_for_oversights(self) -> None:
+    async def _check_for_missed_pods(self) -> None:
         """Pods that could run but do not: for a while, until they are found late, or forever."""
         report = self._report
         waiting = {oversight.subject for oversight in oversights(self._scheduler, self._store)}
@@ -186,32 +186,32 @@ class _Run:
 
     def _draw_rates(self) -> dict[Fault, float]:
         """No faults, a few, all of them, or a slow API server."""
-        chance = self._chance
-        share = chance.choice((0.0, 0.3, 1.0, None))
+        rng = self._rng
+        share = rng.choice((0.0, 0.3, 1.0, None))
         if share is None:
             return dict.fromkeys(SLOWNESS, 1.0)
-        return {fault: chance.choice((0.02, 0.1, 0.3)) for fault in Fault if chance.random() < share}
+        return {fault: rng.choice((0.02, 0.1, 0.3)) for fault in Fault if rng.random() < share}
 
     # The scheduler's lives
 
     def _start(self) -> None:
-        chance = self._chance
+        rng = self._rng
         self._watched = WatchedCluster(self._store, self._ledger, self._spoiled, self._tell)
         self._faulty = FaultyCluster(
             self._watched,
-            seed=chance.getrandbits(32),
+            seed=rng.getrandbits(32),
             rates=self._rates,
             delay_seconds=self._delay,
             bind_late=self._watched.bind_late,
         )
         client = LastingClient(
-            self._faulty, self._store, random.Random(chance.getrandbits(32)), chance.choice((0.0, 0.5))
+            self._faulty, self._store, random.Random(rng.getrandbits(32)), rng.choice((0.0, 0.5))
         )
-        seed, eager, cache = chance.getrandbits(32), chance.random() < 0.7, chance.random() < 0.7
+        seed, eager, cache = rng.getrandbits(32), rng.random() < 0.7, rng.random() < 0.7
         self._extender = None
         if self._extender_rate is not None:
             # There are no sockets in virtual time, so it cannot be in a configuration.
-            self._extender = SlowExtender(random.Random(chance.getrandbits(32)), self._extender_rate)
+            self._extender = SlowExtender(random.Random(rng.getrandbits(32)), self._extender_rate)
         self._scheduler = Scheduler(
             client,
             plugins=[self._hazard, Coscheduling],
@@ -223,7 +223,7 @@ class _Run:
             extenders=self._extender,
         )
         if not self._with_hints:
-            wake_on_anything(self._scheduler)
+            requeue_on_any_event(self._scheduler)
         self._running = asyncio.ensure_future(self._scheduler.run())
 
     async def _end_faults(self) -> None:
@@ -248,11 +248,11 @@ class _Run:
             self._extender.is_slow = False
 
     async def _crash_now_and_then(self) -> None:
-        chance = random.Random(self._chance.getrandbits(32))
-        pause = chance.choice((1.0, 10.0, 50.0, 1000.0))
-        while self._report.crashes < MOST_CRASHES:
-            await asyncio.sleep(chance.expovariate(1 / pause))
-            for _ in range(chance.randint(0, 40)):
+        rng = random.Random(self._rng.getrandbits(32))
+        pause = rng.choice((1.0, 10.0, 50.0, 1000.0))
+        while self._report.crashes < MAX_CRASHES:
+            await asyncio.sleep(rng.expovariate(1 / pause))
+            for _ in range(rng.randint(0, 40)):
                 # The clock does not move, but ready tasks take a step.
                 await asyncio.sleep(0)
             self._tell("the scheduler dies")
@@ -260,7 +260,7 @@ class _Run:
             self._watched.is_dead = True
             await self._stop(self._running)
             self._report.faults += self._faulty.counts
-            await asyncio.sleep(chance.choice((0.0, 0.0, 1.0, 5.0)))
+            await asyncio.sleep(rng.choice((0.0, 0.0, 1.0, 5.0)))
             self._tell("the scheduler starts")
             self._start()
 

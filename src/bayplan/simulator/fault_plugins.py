@@ -1,7 +1,7 @@
 """Plugins that fail, reject and delay pods, and slow extenders.
 
-`wake_on_anything` removes upstream's hints, which do not cover everything, so that every pod must be requeued
-by every event.
+`requeue_on_any_event` removes upstream's hints, which do not cover everything, so that every pod must be
+requeued by every event.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from bayplan.runtime.extender_requests import (
 )
 from bayplan.scheduler.loop import Scheduler
 
-LONGEST_SECONDS: Final = 4.0
+MAX_SECONDS: Final = 4.0
 
 
-class MishapError(Exception):
+class InjectedError(Exception):
     """The exception of the plugin below."""
 
 
@@ -70,7 +70,7 @@ class Hazard(Plugin):
         if self._strikes():
             return self._refuse(pod)
         if self._strikes():
-            raise MishapError("Reserve")
+            raise InjectedError("Reserve")
         return None
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
@@ -80,11 +80,11 @@ class Hazard(Plugin):
         if self._strikes():
             return self._refuse(pod)
         if self._strikes():
-            raise MishapError("Permit")
+            raise InjectedError("Permit")
         if self._strikes(2):
             self._refused[pod.uid] = pod
             self._allow_or_not(pod)
-            return Wait(LONGEST_SECONDS)
+            return Wait(MAX_SECONDS)
         return None
 
     def _allow_or_not(self, pod: Pod) -> None:
@@ -100,24 +100,24 @@ class Hazard(Plugin):
                 else:
                     waiting.reject(self.name, "not today")
 
-        handle.call_later(handle.random.random() * 1.5 * LONGEST_SECONDS, decide)
+        handle.call_later(handle.random.random() * 1.5 * MAX_SECONDS, decide)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         if self._strikes(0.3):
-            raise MishapError("PreBindPreFlight")
+            raise InjectedError("PreBindPreFlight")
         return None if self._strikes(4) else SKIP
 
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         assert self.handle is not None
-        await asyncio.sleep(self.handle.random.random() * LONGEST_SECONDS)
+        await asyncio.sleep(self.handle.random.random() * MAX_SECONDS)
         if self._strikes(3):
             return failure("PreBind")
         if self._strikes(3):
-            raise MishapError("PreBind")
+            raise InjectedError("PreBind")
         return None
 
 
-def wake_on_anything(scheduler: Scheduler) -> None:
+def requeue_on_any_event(scheduler: Scheduler) -> None:
     """Makes every event requeue every unschedulable pod, except those that wait for their group.
 
     Coscheduling has to requeue those itself. The general update of a pod requeues none, either: each failed
@@ -136,20 +136,20 @@ def wake_on_anything(scheduler: Scheduler) -> None:
 class SlowExtender(ExtenderChain):
     """Answers after a delay with everything it was given, or fails."""
 
-    def __init__(self, chance: random.Random, rate: float) -> None:
+    def __init__(self, rng: random.Random, rate: float) -> None:
         super().__init__(())
         self.breaks = True
         self.is_slow = True
-        self._chance = chance
+        self._rng = rng
         self._rate = rate
 
     def __bool__(self) -> bool:
         return True
 
     async def answer(self, request: Request) -> FilterResponse | PrioritizeResponse | PreemptResponse:  # type: ignore[override]
-        breaks = self.breaks and self._chance.random() < self._rate
-        if self.is_slow and self._chance.random() < 0.5:
-            await asyncio.sleep(self._chance.random() * 0.5)
+        breaks = self.breaks and self._rng.random() < self._rate
+        if self.is_slow and self._rng.random() < 0.5:
+            await asyncio.sleep(self._rng.random() * 0.5)
         error = "the extender broke" if breaks else ""
         match request:
             case FilterRequest():

@@ -47,7 +47,7 @@ ZONES: Final = ("a", "b", "c")
 APPS: Final = ("web", "db", "batch")
 DEDICATED: Final = Taint(key="dedicated", value="x", effect="NoSchedule")
 TOLERATES_DEDICATED: Final = Toleration(key="dedicated", operator="Exists")
-MOST_PODS: Final = 60
+MAX_PODS: Final = 60
 """The number of pods at a time: a seed has to run in a fraction of a second."""
 
 
@@ -58,9 +58,9 @@ class World:
         tell: called with everything that was done, for the trace.
     """
 
-    def __init__(self, store: MemoryStore, chance: random.Random, tell: Callable[[str], None]) -> None:
+    def __init__(self, store: MemoryStore, rng: random.Random, tell: Callable[[str], None]) -> None:
         self.store = store
-        self._chance = chance
+        self._rng = rng
         self._tell = tell
         self._names = 0
         self._actions: list[tuple[int, Callable[[], None]]] = [
@@ -97,13 +97,13 @@ class World:
     def begin(self) -> None:
         """The initial cluster."""
         self.store.create(Namespace(metadata=ObjectMeta(name=NAMESPACE)))
-        for _ in range(self._chance.choice((1, 3, 5, 8))):
+        for _ in range(self._rng.choice((1, 3, 5, 8))):
             self.add_node()
 
     def act(self) -> None:
         """Does one thing."""
         weights = [weight for weight, _ in self._actions]
-        ((_, action),) = self._chance.choices(self._actions, weights)
+        ((_, action),) = self._rng.choices(self._actions, weights)
         # The chosen object may be gone, or may not allow the change: then nothing happens.
         with suppress(APIError):
             action()
@@ -116,26 +116,24 @@ class World:
     def create_several(self) -> None:
         make = self._template()
         spec = make()
-        for _ in range(self._chance.randint(2, 6)):
+        for _ in range(self._rng.randint(2, 6)):
             self._create(spec)
 
     def create_group(self) -> None:
         """All members are identical, so that it is clear whether a group fits. They may come before the
         group."""
-        chance, name = self._chance, self._new_name("g")
-        size = chance.randint(1, 5)
-        wanted = chance.randint(1, size) if chance.random() < 0.9 else size + 1
-        seconds = chance.choice((None, 3, 10))
+        rng, name = self._rng, self._new_name("g")
+        size = rng.randint(1, 5)
+        wanted = rng.randint(1, size) if rng.random() < 0.9 else size + 1
+        seconds = rng.choice((None, 3, 10))
         group = PodGroup(
             metadata=ObjectMeta(name=name, namespace=NAMESPACE),
             spec=PodGroupSpec(min_member=wanted, schedule_timeout_seconds=seconds),
         )
-        first = chance.random() < 0.7
+        first = rng.random() < 0.7
         if first:
             self._put(group)
-        pod = self._labelled(
-            _pod(cpu=chance.choice((300, 900, 1500)), priority=chance.choice((0, 0, 5))), name
-        )
+        pod = self._with_label(_pod(cpu=rng.choice((300, 900, 1500)), priority=rng.choice((0, 0, 5))), name)
         for _ in range(size):
             self._create(pod)
         if not first:
@@ -144,11 +142,11 @@ class World:
     def add_to_group(self) -> None:
         groups = self.store.list(PodGroup)
         if groups:
-            name = self._chance.choice(groups).name
-            alike = [pod for pod in self.store.list(Pod) if pod.labels.get(POD_GROUP_LABEL) == name]
-            if alike:
-                fresh = replace(alike[0].spec, node_name="", scheduling_gates=())
-                self._create(Pod(metadata=ObjectMeta(labels=alike[0].labels), spec=fresh))
+            name = self._rng.choice(groups).name
+            identical = [pod for pod in self.store.list(Pod) if pod.labels.get(POD_GROUP_LABEL) == name]
+            if identical:
+                fresh = replace(identical[0].spec, node_name="", scheduling_gates=())
+                self._create(Pod(metadata=ObjectMeta(labels=identical[0].labels), spec=fresh))
 
     def delete_pod(self) -> None:
         pod = self._any_pod()
@@ -158,7 +156,7 @@ class World:
     def finish_pod(self) -> None:
         pod = self._any_pod(lambda pod: bool(pod.spec.node_name))
         if pod is not None:
-            phase = self._chance.choice(("Succeeded", "Failed"))
+            phase = self._rng.choice(("Succeeded", "Failed"))
             self._tell(f"pod {pod.name} ends: {phase}")
             self.store.set_pod_phase(pod.name, pod.namespace, phase)
 
@@ -180,7 +178,7 @@ class World:
     def relabel_pod(self) -> None:
         pod = self._any_pod()
         if pod is not None:
-            labels = {**pod.labels, "app": self._chance.choice(APPS)}
+            labels = {**pod.labels, "app": self._rng.choice(APPS)}
             self._tell(f"pod {pod.name} is relabelled: {labels['app']}")
             self.store.update(replace(pod, metadata=replace(pod.metadata, labels=labels)))
 
@@ -204,7 +202,7 @@ class World:
         pod = self._any_pod(lambda pod: bool(pod.spec.node_name) and pod.status.start_time is None)
         if pod is not None:
             self._tell(f"pod {pod.name} starts")
-            year = self._chance.choice((None, None, 1, 2300, 9999))
+            year = self._rng.choice((None, None, 1, 2300, 9999))
             started = None if year is None else datetime(year, 1, 1, tzinfo=UTC)
             self.store.set_pod_running(pod.name, pod.namespace, started)
 
@@ -232,9 +230,9 @@ class World:
 
     def _template(self) -> Callable[[], Pod]:
         """A kind of pod."""
-        chance = self._chance
-        app = chance.choice(APPS)
-        cpu, priority = chance.choice((100, 500, 1000, 2500)), chance.choice((-5, 0, 0, 0, 5, 10))
+        rng = self._rng
+        app = rng.choice(APPS)
+        cpu, priority = rng.choice((100, 500, 1000, 2500)), rng.choice((-5, 0, 0, 0, 5, 10))
         kinds: list[Callable[[], Pod]] = [
             lambda: _pod(app, cpu, priority),
             lambda: _pod(app, cpu, priority),
@@ -252,13 +250,13 @@ class World:
             lambda: _pod(app, 100, priority, spread=(_spread(app, HOST),)),
             lambda: _pod(app, 2**62, priority),
         ]
-        return chance.choice(kinds)
+        return rng.choice(kinds)
 
-    def _labelled(self, pod: Pod, group: str) -> Pod:
+    def _with_label(self, pod: Pod, group: str) -> Pod:
         return replace(pod, metadata=replace(pod.metadata, labels={**pod.labels, POD_GROUP_LABEL: group}))
 
     def _create(self, pod: Pod) -> None:
-        if len(self.store.list(Pod)) < MOST_PODS:
+        if len(self.store.list(Pod)) < MAX_PODS:
             meta = replace(pod.metadata, name=self._new_name("p"), namespace=NAMESPACE)
             self._put(replace(pod, metadata=meta))
 
@@ -272,19 +270,19 @@ class World:
 
     def _any_pod(self, wanted: Callable[[Pod], bool] = lambda pod: True) -> Pod | None:
         pods = [pod for pod in self.store.list(Pod) if not pod.is_finished and wanted(pod)]
-        return self._chance.choice(pods) if pods else None
+        return self._rng.choice(pods) if pods else None
 
     # Nodes
 
     def add_node(self) -> None:
-        chance = self._chance
+        rng = self._rng
         name = self._new_name("n")
-        labels = {HOST: name, ZONE: chance.choice(ZONES)}
-        taints = (DEDICATED,) if chance.random() < 0.2 else ()
+        labels = {HOST: name, ZONE: rng.choice(ZONES)}
+        taints = (DEDICATED,) if rng.random() < 0.2 else ()
         room: ResourceList = {
-            "cpu": f"{chance.choice((1000, 2000, 4000, 8000))}m",
+            "cpu": f"{rng.choice((1000, 2000, 4000, 8000))}m",
             "memory": "8Gi",
-            "pods": chance.choice((3, 20, 20)),
+            "pods": rng.choice((3, 20, 20)),
         }
         self._put(
             Node(
@@ -300,7 +298,7 @@ class World:
         if node is not None and len(self.store.list(Node)) > 1:
             self._tell(f"node {node.name} goes")
             self.store.delete(Node, node.name)
-            if self._chance.random() < 0.8:
+            if self._rng.random() < 0.8:
                 self.clear_orphans()
 
     def clear_orphans(self) -> None:
@@ -314,7 +312,7 @@ class World:
     def resize_node(self) -> None:
         node = self._any_node()
         if node is not None:
-            room = {**node.status.allocatable, "cpu": f"{self._chance.choice((1000, 2000, 4000, 6000))}m"}
+            room = {**node.status.allocatable, "cpu": f"{self._rng.choice((1000, 2000, 4000, 6000))}m"}
             self._change(
                 node, f"has {room['cpu']}", replace(node, status=replace(node.status, allocatable=room))
             )
@@ -337,7 +335,7 @@ class World:
     def move_node(self) -> None:
         node = self._any_node()
         if node is not None:
-            labels = {**node.labels, ZONE: self._chance.choice(ZONES)}
+            labels = {**node.labels, ZONE: self._rng.choice(ZONES)}
             moved = replace(node, metadata=replace(node.metadata, labels=labels))
             self._change(node, f"is in zone {labels[ZONE]}", moved)
 
@@ -347,12 +345,12 @@ class World:
 
     def _any_node(self) -> Node | None:
         nodes = self.store.list(Node)
-        return self._chance.choice(nodes) if nodes else None
+        return self._rng.choice(nodes) if nodes else None
 
     # The rest
 
     def change_budget(self) -> None:
-        app, allowed = self._chance.choice(APPS), self._chance.randint(0, 2)
+        app, allowed = self._rng.choice(APPS), self._rng.randint(0, 2)
         budgets = {budget.name: budget for budget in self.store.list(PodDisruptionBudget)}
         status = PodDisruptionBudgetStatus(disruptions_allowed=allowed)
         if app in budgets:
@@ -367,15 +365,15 @@ class World:
     def change_group(self) -> None:
         groups = self.store.list(PodGroup)
         if groups:
-            group = self._chance.choice(groups)
-            wanted = max(1, group.spec.min_member + self._chance.choice((-1, 1)))
+            group = self._rng.choice(groups)
+            wanted = max(1, group.spec.min_member + self._rng.choice((-1, 1)))
             self._tell(f"group {group.name} wants {wanted}")
             self.store.update(replace(group, spec=replace(group.spec, min_member=wanted)))
 
     def spoil(self) -> None:
         """Writes something into an object that the scheduler cannot read."""
         item: Pod | Node | None = self._any_node()
-        if self._chance.random() < 0.9:
+        if self._rng.random() < 0.9:
             item = self._any_pod(lambda pod: bool(pod.spec.node_name)) or self._any_pod(lambda pod: True)
         if item is not None and self._spoils:
             self._tell(f"{type(item).__name__} {item.name} is spoiled")

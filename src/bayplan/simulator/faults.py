@@ -41,7 +41,7 @@ class Fault(StrEnum):
     """A watch stops in the middle of a batch and ends. It can be resumed where it ended."""
     EXPIRE_WATCH = "expire watch"
     """The same, but with a 410: the events in between are only available from a new list."""
-    REFUSE_WATCH = "refuse watch"
+    REJECT_WATCH = "refuse watch"
     """A watch is answered with 410 before its first event."""
     FAIL_READ = "fail read"
     """A list, a get or the start of a watch is answered with 500."""
@@ -248,7 +248,7 @@ class _FaultyWatch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):
 
     def _start(self) -> None:
         self._started = True
-        if self._dice.strikes(Fault.REFUSE_WATCH):
+        if self._dice.strikes(Fault.REJECT_WATCH):
             raise GoneError(_INJECTED)
         if self._dice.strikes(Fault.FAIL_READ):
             raise ServerError(_INJECTED)

@@ -31,7 +31,7 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.checksum_extender import ChecksumExtenders
 from bayplan.simulator.virtual_time import VirtualLoop, run_virtual
 
-LONGEST_WAIT_SECONDS: Final = 30.0
+MAX_WAIT_SECONDS: Final = 30.0
 """A pod that is neither bound nor unschedulable after this time counts as lost."""
 
 RECORDED_PORT: Final = "18765"
@@ -115,7 +115,7 @@ class Player:
                 return await self._schedule(step)
             case other:
                 raise DecodeError(f"unknown step {other!r}")
-        await self._settled()
+        await self._wait_quiescent()
         return None
 
     def _update(self, item: Object) -> None:
@@ -147,7 +147,7 @@ class Player:
             condition = next(c for c in pod.status.conditions if c.type == "PodScheduled")
             result["unschedulable"], result["reason"] = condition.message, condition.reason
             self._store.delete(Pod, pod.name, pod.namespace)
-        await self._settled()
+        await self._wait_quiescent()
         left = {other.uid for other in self._store.list(Pod)}
         victims = sorted(key for uid, key in before.items() if uid not in left)
         if victims:
@@ -157,8 +157,8 @@ class Player:
     async def _outcome(self, pod: Pod) -> Pod:
         """Waits until the pod is bound or unschedulable for good."""
         waited, step = 0.0, 0.005
-        while waited < LONGEST_WAIT_SECONDS:
-            await self._settled()
+        while waited < MAX_WAIT_SECONDS:
+            await self._wait_quiescent()
             pod = self._store.get(Pod, pod.name, pod.namespace)
             if pod.spec.node_name:
                 return pod
@@ -169,7 +169,7 @@ class Player:
             waited += step
         raise APIError(f"pod {pod.key} is neither bound nor found unschedulable")
 
-    async def _settled(self) -> None:
+    async def _wait_quiescent(self) -> None:
         """Waits until the scheduler has processed everything that happened."""
         loop = asyncio.get_running_loop()
         if isinstance(loop, VirtualLoop):

@@ -163,7 +163,7 @@ async def quiescent() -> None:
     await current_loop().quiescent()
 
 
-def settle(loop: VirtualLoop) -> None:
+def run_until_quiescent(loop: VirtualLoop) -> None:
     """The same from outside: runs the loop until there is nothing to do at this time."""
     loop.run_until_complete(loop.quiescent())
 

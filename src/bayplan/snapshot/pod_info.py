@@ -15,7 +15,7 @@ import msgspec
 
 from bayplan.api.host_ports import HostPort, host_ports
 from bayplan.api.pod import Pod, Volume
-from bayplan.api.requests import nonzero_requests, placed_requests
+from bayplan.api.requests import assigned_requests, nonzero_requests
 from bayplan.api.saturation import LARGE_REQUEST
 from bayplan.snapshot.label_sets import LabelSet, LabelSets
 from bayplan.snapshot.table import Column
@@ -140,7 +140,7 @@ class PodInfos:
 
     def _make(self, key: bytes, pod: Pod) -> PodInfo:
         cpu_milli, memory_bytes = nonzero_requests(pod)
-        requests = placed_requests(pod)
+        requests = assigned_requests(pod)
         return PodInfo(
             key=key,
             requests=requests,

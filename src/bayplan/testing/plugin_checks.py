@@ -89,7 +89,7 @@ class Answers:
     normalized: dict[str, int]
 
 
-class Asked:
+class PreparedPlugin:
     """A plugin whose PreFilter and PreScore were called for a pod."""
 
     def __init__(self, plugin: Plugin, pod: Pod, cluster: Cluster) -> None:
@@ -143,7 +143,7 @@ class Asked:
 
 def ask(make: MakePlugin, pod: Pod, cluster: Cluster) -> Answers:
     """The results of a plugin that is created for this call alone."""
-    return Asked(make(cluster), pod, cluster).answers()
+    return PreparedPlugin(make(cluster), pod, cluster).answers()
 
 
 def _require(holds: bool, plugin: Plugin, pod: Pod, text: str) -> None:
@@ -179,7 +179,7 @@ def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> No
     before = _fingerprint(cluster)
     for pod in samples.pods:
         encoded = msgspec.msgpack.encode(pod)
-        Asked(plugin, pod, cluster).answers()
+        PreparedPlugin(plugin, pod, cluster).answers()
         _require(_fingerprint(cluster) == before, plugin, pod, "the cluster was changed")
         _require(msgspec.msgpack.encode(pod) == encoded, plugin, pod, "the pod was changed")
 
@@ -188,9 +188,9 @@ def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
     """The same results when called twice, after other pods, and on another cluster with the same objects."""
     cluster = samples.cluster()
     plugin = make(cluster)
-    first = [Asked(plugin, pod, cluster).answers() for pod in samples.pods]
+    first = [PreparedPlugin(plugin, pod, cluster).answers() for pod in samples.pods]
     for pod, answers in reversed(list(zip(samples.pods, first, strict=True))):
-        _same(plugin, pod, answers, Asked(plugin, pod, cluster).answers(), "asked twice")
+        _same(plugin, pod, answers, PreparedPlugin(plugin, pod, cluster).answers(), "asked twice")
         _same(plugin, pod, answers, ask(make, pod, samples.cluster()), "asked on a cluster that is alike")
 
 
@@ -199,15 +199,15 @@ def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods:
-        asked = Asked(plugin, pod, cluster)
-        if not asked.scores:
+        prepared = PreparedPlugin(plugin, pod, cluster)
+        if not prepared.scores:
             continue
         for rows in (cluster.order, cluster.order[:1]):
             view = NodeColumns(cluster, rows)
-            if calls.pre_score(asked.step, asked.state, pod, view).code is Code.SKIP:
+            if calls.pre_score(prepared.step, prepared.state, pod, view).code is Code.SKIP:
                 continue
-            scores = calls.score_rows(asked.step, asked.state, pod, view)
-            calls.normalized(asked.step, asked.state, pod, view, scores)
+            scores = calls.score_rows(prepared.step, prepared.state, pod, view)
+            calls.normalized(prepared.step, prepared.state, pod, view, scores)
 
 
 def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
@@ -217,10 +217,10 @@ def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
     if plugin.depends_on is None or not hasattr(plugin, "normalize"):
         return
     for pod in samples.pods:
-        asked = Asked(plugin, pod, cluster)
-        for score in sorted({0, 7, *asked.raw(asked.there)}) if asked.scores else ():
-            equal = np.full(len(asked.there), score, dtype=np.int64)
-            found = calls.normalized(asked.step, asked.state, pod, asked.there, equal).tolist()
+        prepared = PreparedPlugin(plugin, pod, cluster)
+        for score in sorted({0, 7, *prepared.raw(prepared.there)}) if prepared.scores else ():
+            equal = np.full(len(prepared.there), score, dtype=np.int64)
+            found = calls.normalized(prepared.step, prepared.state, pod, prepared.there, equal).tolist()
             _require(
                 len(set(found)) == 1,
                 plugin,
@@ -234,11 +234,11 @@ def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods if hasattr(plugin, "scores_by_domain") else ():
-        asked = Asked(plugin, pod, cluster)
-        short = asked.scores and calls.scores_by_domain(asked.step, asked.state, pod, asked.there)
+        prepared = PreparedPlugin(plugin, pod, cluster)
+        short = prepared.scores and calls.scores_by_domain(prepared.step, prepared.state, pod, prepared.there)
         if short:
-            expected = list(asked.answers().normalized.values())
-            found = asked.there.by_domain(short.topology_key, short.table).tolist()
+            expected = list(prepared.answers().normalized.values())
+            found = prepared.there.by_domain(short.topology_key, short.table).tolist()
             _same(plugin, pod, expected, found, "scores by domain")
 
 
@@ -247,7 +247,7 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods:
-        before = Asked(plugin, pod, cluster)
+        before = PreparedPlugin(plugin, pod, cluster)
         changes = cluster.changes
         rules = max(changes.objects.changed_at, changes.terms.changed_at)
         if before.pre_filter is not SKIP_FOR_SIGNATURE:
@@ -258,7 +258,7 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
                 msgspec.structs.replace(other, metadata=msgspec.structs.replace(other.metadata, uid=uid)),
                 cluster.nodes.name[int(cluster.order[0])],
             )
-            after = Asked(plugin, pod, cluster).pre_filter
+            after = PreparedPlugin(plugin, pod, cluster).pre_filter
             _require(
                 after is SKIP_FOR_SIGNATURE
                 or rules != max(changes.objects.changed_at, changes.terms.changed_at),
@@ -274,20 +274,24 @@ def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods:
-        asked = Asked(plugin, pod, cluster)
+        prepared = PreparedPlugin(plugin, pod, cluster)
         for rows in _some_rows(cluster.order):
             places = [int(np.flatnonzero(cluster.order == row)[0]) for row in rows]
             view = NodeColumns(cluster, rows)
-            expected = asked.statuses(asked.there)
-            found = asked.statuses(view)
+            expected = prepared.statuses(prepared.there)
+            found = prepared.statuses(view)
             _same(plugin, pod, [expected[place] for place in places], found, "Filter on some rows")
             as_it_is = Hypothesis(
                 cluster, rows, rows[:0], np.zeros(len(rows) + 1, dtype=np.intp), np.zeros(0, dtype=np.int64)
             )
-            _same(plugin, pod, found, asked.statuses(as_it_is), "Filter on a hypothesis that changes nothing")
-            if asked.scores and plugin.depends_on is not None:
-                scores = asked.raw(asked.there)
-                _same(plugin, pod, [scores[place] for place in places], asked.raw(view), "Score on some rows")
+            _same(
+                plugin, pod, found, prepared.statuses(as_it_is), "Filter on a hypothesis that changes nothing"
+            )
+            if prepared.scores and plugin.depends_on is not None:
+                scores = prepared.raw(prepared.there)
+                _same(
+                    plugin, pod, [scores[place] for place in places], prepared.raw(view), "Score on some rows"
+                )
 
 
 def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) -> None:
@@ -296,11 +300,11 @@ def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) ->
     cluster = samples.cluster()
     plugin = make(cluster)
     for pod in samples.pods if hasattr(plugin, "nodes_affected_by_pods") else ():
-        asked = Asked(plugin, pod, cluster)
-        if not asked.filters:
+        prepared = PreparedPlugin(plugin, pod, cluster)
+        if not prepared.filters:
             continue
-        affected = calls.nodes_affected_by_pods(asked.step, asked.state, pod, asked.there)
-        expected = asked.statuses(asked.there)
+        affected = calls.nodes_affected_by_pods(prepared.step, prepared.state, pod, prepared.there)
+        expected = prepared.statuses(prepared.there)
         for place in np.flatnonzero(~affected).tolist():
             row = int(cluster.order[place])
             name, slots = cluster.nodes.name[row], cluster.row_pods[row]
@@ -310,7 +314,7 @@ def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) ->
                     plugin,
                     pod,
                     [expected[place]],
-                    asked.statuses(removed),
+                    prepared.statuses(removed),
                     f"Filter without pods of {name}, which nodes_affected_by_pods leaves out",
                 )
 
@@ -330,18 +334,18 @@ def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) 
     if not plugin.elementwise:
         return
     for pod in samples.pods:
-        asked = Asked(plugin, pod, cluster)
-        statuses = asked.statuses(asked.everything)
-        scores = asked.raw(asked.everything) if asked.scores else []
-        for row in range(len(asked.everything)):
+        prepared = PreparedPlugin(plugin, pod, cluster)
+        statuses = prepared.statuses(prepared.everything)
+        scores = prepared.raw(prepared.everything) if prepared.scores else []
+        for row in range(len(prepared.everything)):
             one = OneNode(cluster, row)
-            if asked.filters:
+            if prepared.filters:
                 reasons = Reasons(plugin.name)
-                bits = calls.filter_one(asked.step, asked.state, pod, one, reasons)
+                bits = calls.filter_one(prepared.step, prepared.state, pod, one, reasons)
                 found = reasons.status(bits) if bits else None
                 _same(plugin, pod, statuses[row], found, "Filter on one node with plain numbers")
-            if asked.scores:
-                found_score: object = asked.step.score(asked.state, pod, one)
+            if prepared.scores:
+                found_score: object = prepared.step.score(prepared.state, pod, one)
                 _require(
                     type(found_score) is int,
                     plugin,
@@ -351,7 +355,7 @@ def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) 
                 _same(plugin, pod, scores[row], found_score, "Score on one node with plain numbers")
 
 
-def check_reads_what_it_says(make: MakePlugin, samples: Samples) -> None:
+def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> None:
     """Cached results depend only on the pod's declared fields, the row, and objects of the declared kinds."""
     cluster = samples.cluster()
     plugin = make(cluster)
@@ -359,17 +363,17 @@ def check_reads_what_it_says(make: MakePlugin, samples: Samples) -> None:
     if depends_on is None:
         return
     signature_of = PodSigner(depends_on.pod)
-    alike: dict[bytes, tuple[Pod, Answers]] = {}
+    identical: dict[bytes, tuple[Pod, Answers]] = {}
     others = _without_what_it_does_not_read(plugin, samples)
     for pod in samples.pods:
-        answers = _kept_part(ask(make, pod, cluster))
-        known, expected = alike.setdefault(signature_of(pod), (pod, answers))
+        answers = _cached_part(ask(make, pod, cluster))
+        known, expected = identical.setdefault(signature_of(pod), (pod, answers))
         _same(plugin, pod, answers, expected, f"differs from {known.key} in nothing that the plugin reads")
         for what, other in others:
-            _same(plugin, pod, answers, _kept_part(ask(make, pod, other.cluster())), f"without {what}")
+            _same(plugin, pod, answers, _cached_part(ask(make, pod, other.cluster())), f"without {what}")
 
 
-def _kept_part(answers: Answers) -> Answers:
+def _cached_part(answers: Answers) -> Answers:
     """Only Filter's results and raw scores of a cached plugin are cached, and PreEnqueue never is."""
     return dataclasses.replace(answers, pre_enqueue=SUCCESS, normalized={})
 
@@ -393,7 +397,7 @@ def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tup
     return found
 
 
-def check_wakes_by_events_that_exist(make: MakePlugin, samples: Samples) -> None:
+def check_registers_events_that_exist(make: MakePlugin, samples: Samples) -> None:
     """A plugin that can reject a pod registers events, and hints return True or False for any such event."""
     plugin = make(samples.cluster())
     registered = plugin.events_to_register()
@@ -454,8 +458,8 @@ PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
     check_answers_few_rows_as_all,
     check_declares_nodes_affected_by_pods,
     check_computes_plain_numbers_as_columns,
-    check_reads_what_it_says,
-    check_wakes_by_events_that_exist,
+    check_depends_on_what_it_declares,
+    check_registers_events_that_exist,
 )
 """All checks, if each should be a test of its own."""
 

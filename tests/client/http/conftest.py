@@ -12,7 +12,7 @@ from bayplan.scheduler import binding, volume_binder
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that try again soon."""
     monkeypatch.setattr(binding, "READ_BACK_SECONDS", 0.02)
-    monkeypatch.setattr(volume_binder, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(volume_binder, "POLL_SECONDS", 0.02)
     for module in (informer, watching):
         monkeypatch.setattr(module, "FIRST_BACKOFF_SECONDS", 0.005)
         monkeypatch.setattr(module, "MAX_BACKOFF_SECONDS", 0.02)

@@ -46,37 +46,37 @@ def visible(store: MemoryStore, kind: type[Object]) -> dict[str, Object]:
     return {item.key: item for item in store.list(kind) if not is_hidden(item)}
 
 
-def live(store: MemoryStore, chance: random.Random) -> None:
+def live(store: MemoryStore, rng: random.Random) -> None:
     """One thing happens in the cluster."""
-    name = f"p{chance.randrange(8)}"
+    name = f"p{rng.randrange(8)}"
     known = {pod.name: pod for pod in store.list(Pod)}
     pod = known.get(name)
-    match chance.randrange(5):
+    match rng.randrange(5):
         case 0 | 1 if pod is None:
-            store.create(make_pod(name, labels={"size": "x" * chance.randrange(3000)}))
+            store.create(make_pod(name, labels={"size": "x" * rng.randrange(3000)}))
         case 2 if pod is not None and not pod.spec.node_name:
             store.bind(name, "default", "n1")
         case 3 if pod is not None:
-            store.set_pod_phase(name, "default", chance.choice(("Running", "Succeeded")))
+            store.set_pod_phase(name, "default", rng.choice(("Running", "Succeeded")))
         case 4 if pod is not None:
             store.delete(Pod, name, "default")
         case _:
             store.send_bookmarks()
-    if chance.random() < 0.05:
+    if rng.random() < 0.05:
         store.compact()
 
 
 class Weather:
     """What goes wrong, as chance has it, until it clears up."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self.is_bad = True
 
     async def interfere(self, asked: Asked) -> web.StreamResponse | str | None:
         if not self.is_bad:
             return None
-        match self.chance.randrange(14):
+        match self.rng.randrange(14):
             case 0:
                 return BREAK
             case 1:
@@ -86,27 +86,27 @@ class Weather:
             case 3:
                 return refused(GoneError("too old"))
             case 4:
-                await asyncio.sleep(self.chance.random() * 0.02)
+                await asyncio.sleep(self.rng.random() * 0.02)
         return None
 
     def cut_after(self) -> int | None:
-        return self.chance.randrange(4000) if self.is_bad and self.chance.random() < 0.7 else None
+        return self.rng.randrange(4000) if self.is_bad and self.rng.random() < 0.7 else None
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "lists"])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_copy_ends_up_right(seed: int, streaming: bool) -> None:
-    chance = random.Random(seed)
-    weather, store, copy = Weather(chance), MemoryStore(history=40), Copy()
+    rng = random.Random(seed)
+    weather, store, copy = Weather(rng), MemoryStore(history=40), Copy()
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         server.cut_after = weather.cut_after
-        informer = Informer(cluster, Pod, copy, rng=chance)
+        informer = Informer(cluster, Pod, copy, rng=rng)
         running = asyncio.ensure_future(informer.run())
         for _ in range(100):
-            live(store, chance)
-            await asyncio.sleep(chance.choice((0, 0, 0.001, 0.003)))
+            live(store, rng)
+            await asyncio.sleep(rng.choice((0, 0, 0.001, 0.003)))
         weather.is_bad = False
         store.create(make_pod("last"))
         await until(lambda: copy.items == visible(store, Pod))
@@ -120,7 +120,7 @@ def test_the_copy_ends_up_right(seed: int, streaming: bool) -> None:
         act,
         streaming=streaming,
         interfere=weather.interfere,
-        options={"rng": chance, "idle_seconds": 1.0},
+        options={"rng": rng, "idle_seconds": 1.0},
     )
 
 

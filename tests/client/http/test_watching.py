@@ -246,11 +246,11 @@ def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_watches_do_not_end_all_at_once() -> None:
-    chance = random.Random(0)
+    rng = random.Random(0)
     seconds = {
         int(part.partition("=")[2])
         for _ in range(200)
-        for part in watch_target(KINDS.of(Node), chance).partition("?")[2].split("&")
+        for part in watch_target(KINDS.of(Node), rng).partition("?")[2].split("&")
         if part.startswith("timeoutSeconds")
     }
     assert len(seconds) > 50

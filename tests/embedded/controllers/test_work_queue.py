@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.embedded.controllers.work_queue import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, WorkQueue
+from bayplan.embedded.controllers.work_queue import FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, WorkQueue
 
 
 def drained(queue: WorkQueue[str], now: float) -> list[str]:
@@ -51,5 +51,5 @@ def test_failures_are_tried_again_ever_more_rarely_until_one_succeeds() -> None:
     delays = [queue.retry("a", 0.0) for _ in range(25)]
     queue.succeeded("a")
     assert delays[:3] == [FIRST_RETRY_SECONDS, 2 * FIRST_RETRY_SECONDS, 4 * FIRST_RETRY_SECONDS]
-    assert delays[-1] == LONGEST_RETRY_SECONDS
+    assert delays[-1] == MAX_RETRY_SECONDS
     assert queue.retry("a", 0.0) == FIRST_RETRY_SECONDS

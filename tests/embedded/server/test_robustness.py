@@ -26,47 +26,47 @@ HARD_TO_HIT = frozenset(
 """Kinds with so many rules that a random object hardly ever keeps them all."""
 
 
-def made(of: Type, chance: random.Random, depth: int = 0) -> Any:
+def made(of: Type, rng: random.Random, depth: int = 0) -> Any:
     """A value of a type, as wild as its type allows."""
     if of.fields is not None:
-        names = [name for name, field in of.fields.items() if field.required or chance.random() < 0.3]
-        return {} if depth > 6 else {name: made(of.fields[name].type, chance, depth + 1) for name in names}
+        names = [name for name, field in of.fields.items() if field.required or rng.random() < 0.3]
+        return {} if depth > 6 else {name: made(of.fields[name].type, rng, depth + 1) for name in names}
     match of.name:
         case "list":
             assert of.items is not None
-            return [made(of.items, chance, depth + 1) for _ in range(chance.randrange(3))]
+            return [made(of.items, rng, depth + 1) for _ in range(rng.randrange(3))]
         case "map":
             assert of.items is not None
-            names = chance.sample(NAMES, chance.randrange(3))
-            return {name: made(of.items, chance, depth + 1) for name in names}
+            names = rng.sample(NAMES, rng.randrange(3))
+            return {name: made(of.items, rng, depth + 1) for name in names}
         case "boolean":
-            return chance.random() < 0.5
+            return rng.random() < 0.5
         case "int32" | "int64":
-            return chance.choice((-1, 0, 1, 80, 70_000, 2**31 - 1))
+            return rng.choice((-1, 0, 1, 80, 70_000, 2**31 - 1))
         case "quantity":
-            return chance.choice(("0", "1", "-1", "100m", "1.5Gi", "0.0001"))
+            return rng.choice(("0", "1", "-1", "100m", "1.5Gi", "0.0001"))
         case "int-or-string":
-            return chance.choice((1, -1, "50%", "x"))
+            return rng.choice((1, -1, "50%", "x"))
         case "number":
             return 1.5
         case "microtime":
-            return chance.choice(("2027-01-15T08:00:00.000000Z", *TEXTS))
+            return rng.choice(("2027-01-15T08:00:00.000000Z", *TEXTS))
         case "any":
-            return chance.choice(({}, [], "x", 1, {"a": {"b": []}}))
-    return chance.choice((*of.choices, *TEXTS))
+            return rng.choice(({}, [], "x", 1, {"a": {"b": []}}))
+    return rng.choice((*of.choices, *TEXTS))
 
 
 @pytest.mark.parametrize("resource", BUILT_IN, ids=lambda resource: resource.full_name)
 def test_any_object_is_taken_or_refused(resource: Resource) -> None:
     """Created, changed, printed and deleted."""
-    chance = random.Random(resource.full_name)
+    rng = random.Random(resource.full_name)
     of = type_of(resource)
     api = open_api(clock=lambda: 1.8e9, seed=1)
     printer = Printer(api.time)
     taken = 0
     for number in range(ROUNDS):
-        content = made(of, chance)
-        if chance.random() < 0.8:
+        content = made(of, rng)
+        if rng.random() < 0.8:
             content["metadata"] = {"name": f"o{number}", "labels": {"a": "b"}}
         try:
             cleaned, _ = clean(content, of)
@@ -80,7 +80,7 @@ def test_any_object_is_taken_or_refused(resource: Resource) -> None:
         kind = KINDS.get(resource.kind)
         if kind is not None and kind.group == resource.group:
             assert document.record(kind.record).name == name, "the scheduler can read it"
-        others = {field: part for field, part in made(of, chance).items() if field != "metadata"}
+        others = {field: part for field, part in made(of, rng).items() if field != "metadata"}
         try:
             changed, _ = clean({**stored, **others}, of)
             api.update(resource, changed, namespace)

@@ -17,7 +17,7 @@ import pytest
 from bayplan.api.documents import Document, parse_documents
 from bayplan.api.node import Node
 from bayplan.api.quantity import milli_value
-from bayplan.api.requests import placed_requests
+from bayplan.api.requests import assigned_requests
 from bayplan.embedded.server.database import DamagedError, StorageError
 from bayplan.embedded.server.kinds import NODES
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
@@ -71,14 +71,14 @@ async def check(running: LocalCluster) -> None:
     working.cancel()
     requested: Counter[str] = Counter()
     for pod in running.pods():
-        requested[pod.spec.node_name] += placed_requests(pod).get("cpu", 0)
+        requested[pod.spec.node_name] += assigned_requests(pod).get("cpu", 0)
     pending = requested.pop("", 0)
     nodes = [document.record(Node) for document in running.server.api.documents(NODES)]
     room = {node.name: milli_value(node.status.allocatable["cpu"]) for node in nodes}
     assert set(requested) <= set(room)
     assert {name: cpu for name, cpu in requested.items() if cpu > room[name]} == {}
     smallest = min(
-        (placed_requests(pod)["cpu"] for pod in running.pods() if not pod.spec.node_name), default=0
+        (assigned_requests(pod)["cpu"] for pod in running.pods() if not pod.spec.node_name), default=0
     )
     assert not pending or all(room[name] - requested[name] < smallest for name in room), "a pod would fit"
 

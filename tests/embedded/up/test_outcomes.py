@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.api.pod import Pod
-from bayplan.embedded.up.outcomes import MAX_KEPT, Outcome, Outcomes, State, why_there
+from bayplan.embedded.up.outcomes import MAX_OUTCOMES, Outcome, Outcomes, State, why_there
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pod
@@ -125,7 +125,7 @@ def test_attempts_are_counted_and_told() -> None:
 
 def test_only_so_many_are_kept() -> None:
     outcomes = Outcomes()
-    for number in range(MAX_KEPT + 2):
+    for number in range(MAX_OUTCOMES + 2):
         outcomes.progressed(BindingProgress(make_pod("p", uid=str(number)), "a", BindingStep.BOUND))
     assert outcomes.get("1") is None
     assert outcomes.get("2") is not None

@@ -135,7 +135,7 @@ class World:
             [make_profile(*plugins)] if profiles is None else profiles,
             now=self.clock,
             columns=self.columns,
-            latest=lambda pod: self.latest.get(pod.key),
+            pod_lister=lambda pod: self.latest.get(pod.key),
             extenders=extenders,
             settings=settings,
             observer=self.counts,

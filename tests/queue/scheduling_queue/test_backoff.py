@@ -28,7 +28,7 @@ def failed(
 
 
 @pytest.mark.parametrize(
-    ("initial", "longest", "expected"),
+    ("initial", "max_seconds", "expected"),
     [
         pytest.param(1, 10, [0, 1, 2, 4, 8, 10, 10], id="doubles from one second and stops at ten"),
         pytest.param(3, 10, [0, 3, 6, 10, 10], id="stops at the limit and not beyond it"),
@@ -40,8 +40,8 @@ def failed(
         pytest.param(1, 0, [0, 0, 0], id="is off where the longest wait is zero"),
     ],
 )
-def test_duration(initial: float, longest: float, expected: list[float]) -> None:
-    queue = BackoffQueue(initial, longest)
+def test_duration(initial: float, max_seconds: float, expected: list[float]) -> None:
+    queue = BackoffQueue(initial, max_seconds)
     assert [queue.duration(failures) for failures in range(len(expected))] == expected
 
 
@@ -103,7 +103,7 @@ def test_broken_pods_are_ordered_by_time_alone() -> None:
         failed("third", at=1.1, errors=1, priority=99, sequence=2),
     ):
         queue.push(info)
-    assert [info.pod.name for info in queue.broken] == ["first", "second", "third"]
+    assert [info.pod.name for info in queue.errored] == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_which_heap(plugins: set[str], pending: set[str], is_rejected: bool) -> 
     queue, info = BackoffQueue(), failed(rejections=1)
     info.unschedulable_plugins, info.pending_plugins = frozenset(plugins), frozenset(pending)
     queue.push(info)
-    assert info.sub_queue is (queue.rejected if is_rejected else queue.broken)
+    assert info.sub_queue is (queue.rejected if is_rejected else queue.errored)
 
 
 @pytest.mark.parametrize(

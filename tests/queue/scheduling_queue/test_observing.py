@@ -63,7 +63,7 @@ def test_entries_are_counted_by_part_and_event() -> None:
 def test_a_queue_that_nobody_observes_works_the_same() -> None:
     pods = busy_world().queue.pending_pods()
     queue = SchedulingQueue(
-        [make_profile(make_filter("Fit"))], now=Clock(), columns=Columns(), latest=lambda pod: pod
+        [make_profile(make_filter("Fit"))], now=Clock(), columns=Columns(), pod_lister=lambda pod: pod
     )
     for pod in pods:
         queue.add(pod)

@@ -44,14 +44,14 @@ profiles:
 class Unreliable(Cluster):
     """Writes of volumes and claims may fail, with or without effect."""
 
-    chance: random.Random | None = None
+    rng: random.Random | None = None
 
     async def update(self, item: Any) -> Any:
-        chance = self.chance
-        if chance is None or not isinstance(item, PersistentVolume | PersistentVolumeClaim):
+        rng = self.rng
+        if rng is None or not isinstance(item, PersistentVolume | PersistentVolumeClaim):
             return await super().update(item)
-        await asyncio.sleep(chance.choice((0, 0, 0.1, 2)))
-        match chance.randrange(8):
+        await asyncio.sleep(rng.choice((0, 0, 0.1, 2)))
+        match rng.randrange(8):
             case 0:
                 raise ConflictError("changed")
             case 1:
@@ -65,13 +65,13 @@ class Unreliable(Cluster):
 class Controllers:
     """What has to happen to claims and volumes besides scheduling."""
 
-    def __init__(self, world: World, chance: random.Random) -> None:
+    def __init__(self, world: World, rng: random.Random) -> None:
         self.world = world
-        self.chance: random.Random | None = chance
+        self.rng: random.Random | None = rng
         self._made = 0
 
     def happens(self, likelihood: float) -> bool:
-        return self.chance is not None and self.chance.random() < likelihood
+        return self.rng is not None and self.rng.random() < likelihood
 
     async def run(self) -> None:
         while True:
@@ -110,7 +110,7 @@ class Controllers:
 @pytest.mark.parametrize("seed", range(15))
 @virtual
 async def test_each_pod_ends_where_its_volumes_are(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     async with running(
         *(make_node(f"n{i}", cpu="100", labels={"zone": ZONES[i % 2]}) for i in range(4)),
         make_storage_class("static", provisioner="kubernetes.io/no-provisioner"),
@@ -125,17 +125,17 @@ async def test_each_pod_ends_where_its_volumes_are(seed: int) -> None:
         kind_of_cluster=Unreliable,
     ) as world:
         assert isinstance(world.cluster, Unreliable)
-        world.cluster.chance = chance
-        controllers = Controllers(world, chance)
+        world.cluster.rng = rng
+        controllers = Controllers(world, rng)
         working = asyncio.ensure_future(controllers.run())
         for i in range(PODS):
-            kinds = chance.choice((("static",), ("made",), ("static", "made")))
+            kinds = rng.choice((("static",), ("made",), ("static", "made")))
             for kind in kinds:
                 world.store.create(make_pvc(f"{kind}-{i}", storage_class=kind, annotations={"kept": "yes"}))
             await world.create(make_pod(f"p{i}", claims=[f"{kind}-{i}" for kind in kinds]))
-            await world.after(chance.random() * 5)
+            await world.after(rng.random() * 5)
         await world.after(TROUBLE_SECONDS)
-        world.cluster.chance = controllers.chance = None
+        world.cluster.rng = controllers.rng = None
         await world.after(LATER_SECONDS)
         working.cancel()
 

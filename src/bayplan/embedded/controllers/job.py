@@ -42,7 +42,7 @@ TRACKING: Final = "batch.kubernetes.io/job-tracking"
 _MADE_AT_ONCE: Final = 100
 """Pods made in one look; the rest follow in the next, so that others get a turn."""
 _BACKOFF_SECONDS: Final = 10.0
-_LONGEST_BACKOFF: Final = 600.0
+_MAX_BACKOFF: Final = 600.0
 
 
 class Jobs(PodOwner):
@@ -238,7 +238,7 @@ class Jobs(PodOwner):
             return None
         failures, last = self._failures.get(key, (0, 0.0))
         if failures:
-            left = last + min(_BACKOFF_SECONDS * 2.0 ** (failures - 1), _LONGEST_BACKOFF) - now
+            left = last + min(_BACKOFF_SECONDS * 2.0 ** (failures - 1), _MAX_BACKOFF) - now
             if left > 0:
                 return left
         missing = min(wanted - busy, _MADE_AT_ONCE)

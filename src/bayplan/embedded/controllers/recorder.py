@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 4096
 """Events that may still be counted, as with client-go's correlator."""
-_LONGEST_NOTE: Final = 1024
+_MAX_NOTE: Final = 1024
 
 _Same = tuple[str, str, str]
 
@@ -40,7 +40,7 @@ class Recorder:
         self._record(about, "Warning", reason, message)
 
     def _record(self, about: Content, kind: str, reason: str, message: str) -> None:
-        message = message[:_LONGEST_NOTE]
+        message = message[:_MAX_NOTE]
         same = (about["metadata"]["uid"], reason, message)
         known = self._known.pop(same, None)
         if known is not None:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 FIRST_RETRY_SECONDS: Final = 0.005
-LONGEST_RETRY_SECONDS: Final = 1000.0
+MAX_RETRY_SECONDS: Final = 1000.0
 """Retries as client-go spaces them: doubled from 5 ms on, up to a quarter of an hour."""
 
 ItemT = TypeVar("ItemT", bound=Hashable)
@@ -42,7 +42,7 @@ class WorkQueue(Generic[ItemT]):
         """After a failure: the more of them in a row, the later. Says in how many seconds."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
-        delay = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30), LONGEST_RETRY_SECONDS)
+        delay = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30), MAX_RETRY_SECONDS)
         self.add_at(item, now + delay)
         return delay
 

@@ -49,7 +49,7 @@ _KILLED: Final = 137
 _PREPARE_AGAIN_SECONDS: Final = 60.0
 """After which a kubelet tries again to prepare the devices of a pod, if nothing changes before."""
 _FIRST_BACKOFF: Final = 10.0
-_LONGEST_BACKOFF: Final = 300.0
+_MAX_BACKOFF: Final = 300.0
 
 
 class PodKubelets(Controller):
@@ -274,7 +274,7 @@ def _is_exit_code(text: str) -> bool:
 
 
 def _backoff(restarts: int) -> float:
-    return 0.0 if not restarts else min(_FIRST_BACKOFF * 2.0 ** (restarts - 1), _LONGEST_BACKOFF)
+    return 0.0 if not restarts else min(_FIRST_BACKOFF * 2.0 ** (restarts - 1), _MAX_BACKOFF)
 
 
 def _seconds(text: str | None, default: float) -> float:

@@ -48,7 +48,7 @@ CONTROL_PLANE: Final = "bayplan"
 """Who changes an object if nobody else is named."""
 _NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """What names are generated from: no vowels, and nothing that looks like something else."""
-_LONGEST_PREFIX: Final = 63 - 5
+_MAX_PREFIX: Final = 63 - 5
 _SERVERS_OWN: Final = (
     "uid",
     "creationTimestamp",
@@ -424,7 +424,7 @@ class ObjectAPI:
         return content
 
     def _generated(self, prefix: str) -> str:
-        return prefix[:_LONGEST_PREFIX] + "".join(self._random.choices(_NAME_SUFFIX, k=5))
+        return prefix[:_MAX_PREFIX] + "".join(self._random.choices(_NAME_SUFFIX, k=5))
 
 
 def _taken_over(resource: Resource, content: Content, subresource: str) -> Content:

@@ -33,8 +33,8 @@ IDLE_SECONDS: Final = 0.5
 """A cluster is idle when nothing was written for so long, and nothing is in progress."""
 STALLED_SECONDS: Final = 5.0
 """A cluster that only repeats failed attempts is idle after so long, on top of the longest backoff."""
-LOOK_SECONDS: Final = 0.1
-DISK_LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.1
+DISK_POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class LocalCluster:
     async def _watch_the_disk(self) -> None:
         """Breaks when what is written can no longer be kept: better no cluster than one that forgets."""
         while self.server.api.store.failure is None:
-            await asyncio.sleep(DISK_LOOK_SECONDS)
+            await asyncio.sleep(DISK_POLL_SECONDS)
         raise self.server.api.store.failure
 
     async def failure(self) -> None:
@@ -197,7 +197,7 @@ class LocalCluster:
         version, written = store.version, loop.time()
         census, changed = self.census(), loop.time()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             before, census = census, self.census()
             if census != before or self._is_starting_something(census):
                 changed = loop.time()
@@ -208,8 +208,8 @@ class LocalCluster:
 
     @property
     def _stalled_seconds(self) -> float:
-        longest = 0 if self.scheduler is None else self.scheduler.config.pod_max_backoff_seconds
-        return longest + STALLED_SECONDS
+        max_backoff = 0 if self.scheduler is None else self.scheduler.config.pod_max_backoff_seconds
+        return max_backoff + STALLED_SECONDS
 
     def _is_starting_something(self, census: Census) -> bool:
         """Whether a change is to be expected, other than from repeating what failed before."""

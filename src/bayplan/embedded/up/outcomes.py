@@ -16,7 +16,7 @@ from bayplan.api.pod import Pod
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.cycle import Decision
 
-MAX_KEPT: Final = 20_000
+MAX_OUTCOMES: Final = 20_000
 """Pods whose latest outcome is kept; of more, the oldest are forgotten."""
 MAX_NAMED: Final = 3
 """Victims of a preemption that are named."""
@@ -112,7 +112,7 @@ class Outcomes:
         before = self._latest.pop(pod.uid, None)
         if before is not None:
             failures += before.failures
-        elif len(self._latest) >= MAX_KEPT:
+        elif len(self._latest) >= MAX_OUTCOMES:
             del self._latest[next(iter(self._latest))]
         outcome = Outcome(pod.key, pod.uid, state, node, reason, self._clock(), failures)
         self._latest[pod.uid] = outcome

@@ -141,12 +141,12 @@ class InterPodAffinity(
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that the pod's terms mean, or whose terms mean the pod."""
         demands: FilterState = state.read(self.name)
-        minded = np.zeros(len(nodes), dtype=np.bool_)
+        affected = np.zeros(len(nodes), dtype=np.bool_)
         for near in (*demands.affinity, *demands.anti_affinity):
-            minded |= nodes.of(near.count.column) != 0
+            affected |= nodes.of(near.count.column) != 0
         for carriers in self._carried(state, pod, nodes.cluster)[TermKind.REQUIRED_ANTI_AFFINITY]:
-            minded |= nodes.of(carriers.column) != 0
-        return minded
+            affected |= nodes.of(carriers.column) != 0
+        return affected
 
     def _too_far(self, demands: FilterState, nodes: NodeColumns) -> BoolColumn:
         """Rows without a pod that satisfies all terms in each term's domain, or without the label itself."""

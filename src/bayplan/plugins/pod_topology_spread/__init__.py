@@ -140,10 +140,10 @@ class PodTopologySpread(
 
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that are counted."""
-        minded = np.zeros(len(nodes), dtype=np.bool_)
+        affected = np.zeros(len(nodes), dtype=np.bool_)
         for limit in state.read(self.name):
-            minded |= nodes.of(nodes.cluster.count(limit.change).column) != 0
-        return minded
+            affected |= nodes.of(nodes.cluster.count(limit.change).column) != 0
+        return affected
 
     def _broken(self, limit: Limit, nodes: NodeColumns) -> tuple[BoolColumn | None, BoolColumn]:
         """Rows without the label (None where every node has it), and rows that would have too many."""

@@ -106,7 +106,7 @@ FORMS = ("application/json", "application/json;as=Table;v=v1;g=meta.k8s.io", "ap
 
 def test_every_request_is_answered() -> None:
     """With a code that says whose mistake it was."""
-    chance = random.Random(7)
+    rng = random.Random(7)
 
     async def scenario(call: Caller) -> Counter[int]:
         codes: Counter[int] = Counter()
@@ -114,16 +114,16 @@ def test_every_request_is_answered() -> None:
             for kind, content in ((PODS, pod()), (CONFIG_MAPS, config_map("web"))):
                 with suppress(APIError):  # it may be there already
                     call.server.api.create(kind, content, "default")
-            resource = chance.choice((PODS, CONFIG_MAPS, DEPLOYMENTS, chance.choice(BUILT_IN)))
+            resource = rng.choice((PODS, CONFIG_MAPS, DEPLOYMENTS, rng.choice(BUILT_IN)))
             path = f"{resource.root}{'/namespaces/default' if resource.namespaced else ''}/{resource.plural}"
-            depth = chance.random()
+            depth = rng.random()
             if depth < 0.7:
-                path += chance.choice(("/web", "/default", "/zz"))
+                path += rng.choice(("/web", "/default", "/zz"))
             if depth < 0.2:
-                path += f"/{chance.choice(PARTS)}"
-            query = {name: chance.choice(VALUES) for name in chance.sample(PARAMETERS, chance.randrange(4))}
-            method, body = chance.choice(METHODS), chance.choice(BODIES)
-            form, content_type = chance.choice(FORMS), chance.choice(TYPES)
+                path += f"/{rng.choice(PARTS)}"
+            query = {name: rng.choice(VALUES) for name in rng.sample(PARAMETERS, rng.randrange(4))}
+            method, body = rng.choice(METHODS), rng.choice(BODIES)
+            form, content_type = rng.choice(FORMS), rng.choice(TYPES)
             reply = await call(method, f"{path}?{urlencode(query)}", body, content_type, Accept=form)
             codes[reply.status] += 1
             reason = reply.body.get("reason") if isinstance(reply.body, dict) else ""

@@ -31,7 +31,7 @@ BOOKMARK_SECONDS: Final = 30.0
 """How often a watcher to which nothing happens is told how far it is."""
 PATIENCE_SECONDS: Final = 30.0
 """A watcher that takes nothing for so long is cut off."""
-_LONGEST_SECONDS: Final = 1800
+_MAX_SECONDS: Final = 1800
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 _encode = msgspec.json.Encoder().encode
@@ -55,7 +55,7 @@ class Watcher:
         initial, cursor, version = await self._start(request, resource, selection)
         stream = _Stream(request, self._patience_seconds)
         show = self._shower(resource, form)
-        seconds = min(integer(request, "timeoutSeconds") or _LONGEST_SECONDS, _LONGEST_SECONDS)
+        seconds = min(integer(request, "timeoutSeconds") or _MAX_SECONDS, _MAX_SECONDS)
         bookmarks = flag(request, "allowWatchBookmarks")
         await self._api.store.durable(version)
         await stream.open()

@@ -22,7 +22,7 @@ from bayplan.embedded.server.tables.rows import (
     selector_text,
 )
 
-_MOST_SHOWN: Final = 3
+_MAX_SHOWN: Final = 3
 """Addresses and ports in a cell; of more it says how many."""
 
 
@@ -35,8 +35,8 @@ def _part(content: Content, *path: str) -> Any:
 
 def _shortened(texts: Iterable[str], empty: str = UNSET) -> str:
     found = list(texts)
-    shown = ",".join(found[:_MOST_SHOWN]) or empty
-    return f"{shown} + {len(found) - _MOST_SHOWN} more..." if len(found) > _MOST_SHOWN else shown
+    shown = ",".join(found[:_MAX_SHOWN]) or empty
+    return f"{shown} + {len(found) - _MAX_SHOWN} more..." if len(found) > _MAX_SHOWN else shown
 
 
 def _created_at(content: Content, now: float) -> Row:

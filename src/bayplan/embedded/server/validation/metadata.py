@@ -29,7 +29,7 @@ Content = dict[str, Any]
 
 _STANDARD_FINALIZERS: Final = ("foregroundDeletion", "kubernetes", "orphan")
 _RBAC: Final = "rbac.authorization.k8s.io"
-_MOST_ANNOTATIONS: Final = 256 * 1024
+_MAX_ANNOTATIONS: Final = 256 * 1024
 _CONDITION_STATUSES: Final = ("False", "True", "Unknown")
 _MAX_REASON: Final = 1024
 _MAX_MESSAGE: Final = 32 * 1024
@@ -87,8 +87,8 @@ def annotation_problems(annotations: dict[str, str] | None, path: str) -> list[F
     for key, text in (annotations or {}).items():
         problems += [invalid_field(path, key, why) for why in label_key_problems(key.lower())]
         size += len(key) + len(text)
-    if size > _MOST_ANNOTATIONS:
-        problems.append(too_long(path, _MOST_ANNOTATIONS))
+    if size > _MAX_ANNOTATIONS:
+        problems.append(too_long(path, _MAX_ANNOTATIONS))
     return problems
 
 
