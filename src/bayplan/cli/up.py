@@ -23,6 +23,7 @@ from bayplan.cli.options import plugin_option
 from bayplan.config import KubeSchedulerConfiguration, load_config
 from bayplan.embedded.kubelets import DEFAULT_STOP_SECONDS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.kubeconfig import KubeconfigFile
 from bayplan.embedded.up.manifests import read_manifests
 from bayplan.embedded.up.outcomes import Outcomes
@@ -98,6 +99,14 @@ PRINT_SECONDS: Final = 0.1
     is_flag=True,
     help="If the data directory is damaged, keep the objects that are whole and set the damaged files aside.",
 )
+@click.option(
+    "--devices",
+    "device_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Devices of the nodes, which simulated DRA drivers publish as ResourceSlices (docs/devices.md). "
+    "The file is read again when it changes.",
+)
 @click.option("--no-scheduler", is_flag=True, help="Do not start a scheduler; run your own.")
 @click.option(
     "--exit-when-idle",
@@ -119,6 +128,7 @@ def up(
     data_dir: Path | None,
     stop_seconds: float,
     salvage: bool,
+    device_file: Path | None,
     no_scheduler: bool,
     exit_when_idle: str,
 ) -> None:
@@ -138,6 +148,7 @@ def up(
         plugins=plugins,
         schedules=not no_scheduler,
         stop_seconds=stop_seconds,
+        devices=None if device_file is None else WatchedDevices(device_file),
     )
     manifests = read_manifests(files)
     access = KubeconfigFile(kubeconfig, name, use_context=use_context)

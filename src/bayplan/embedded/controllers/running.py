@@ -40,6 +40,7 @@ class Loop:
     def __init__(self, cluster: Cluster, controllers: Sequence[Controller]) -> None:
         self._cluster = cluster
         self._queue: WorkQueue[Work] = WorkQueue()
+        self._wake = asyncio.Event()
         self._failing: dict[Work, str] = {}
         """What failed at the last look, and how."""
         for controller in controllers:
@@ -55,6 +56,11 @@ class Loop:
 
         return notice
 
+    def add(self, controller: Controller, key: str) -> None:
+        """Has a controller look at something for a reason that is not a change of an object."""
+        self._add(Work(controller, key))
+        self._wake.set()
+
     def _add(self, work: Work) -> None:
         if work.controller.settles_for:
             now = asyncio.get_running_loop().time()
@@ -65,7 +71,7 @@ class Loop:
     async def run(self) -> None:
         """Goes on until it is cancelled."""
         loop = asyncio.get_running_loop()
-        wake = asyncio.Event()
+        wake = self._wake
         unfollow = self._cluster.follow(wake.set)
         try:
             while True:

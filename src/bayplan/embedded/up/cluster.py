@@ -19,9 +19,11 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.embedded import controllers, kubelets
+from bayplan.embedded.drivers import DeviceDrivers
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
 from bayplan.embedded.server.kinds import NODES, PODS
+from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.manifests import apply, is_definition, is_node
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.framework.plugin_api import Plugin
@@ -54,6 +56,8 @@ class LocalSettings:
     schedules: bool = True
     stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS
     """How long containers take to stop, if their pod does not say otherwise."""
+    devices: WatchedDevices | None = None
+    """Devices that simulated drivers publish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class LocalCluster:
             apply(self.server.api, self._definitions)
             self._start(self._watch_the_disk(), "disk")
             self._start_machines()
+            self._start_drivers()
             self._make_nodes()
             if self._settings.schedules:
                 stack.enter_context(self._start_scheduler().watchdog)
@@ -106,6 +111,13 @@ class LocalCluster:
         api = self.server.api
         self._start(controllers.run_all(api), "controllers")
         self._start(kubelets.run(api, stop_seconds=self._settings.stop_seconds), "kubelets")
+
+    def _start_drivers(self) -> None:
+        watched = self._settings.devices
+        if watched is not None:
+            drivers = DeviceDrivers(self.server.api, watched.devices)
+            self._start(drivers.run(), "device drivers")
+            self._start(watched.watch(drivers), "device file")
 
     def _make_nodes(self) -> None:
         """As many as are missing: a cluster that was kept has its nodes already."""

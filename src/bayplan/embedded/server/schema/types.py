@@ -244,7 +244,7 @@ def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: C
         if isinstance(content, bool):
             return content
     elif name == "quantity":
-        return _clean_quantity(content)
+        return _clean_quantity(content, path)
     elif name == "int-or-string":
         if isinstance(content, str | int) and not isinstance(content, bool):
             return content
@@ -253,7 +253,7 @@ def _clean(content: Any, of: Type, path: str, struct: str, dotted: str, found: C
             return content
     elif name in ("time", "microtime"):
         if isinstance(content, str):
-            return _clean_time(content, micro=name == "microtime")
+            return _clean_time(content, path, micro=name == "microtime")
     elif name == "bytes":
         if isinstance(content, str):
             return content
@@ -296,20 +296,20 @@ def _null_in_map(items: Type) -> Any:
     return {"string": "", "quantity": "0", "bytes": "", "boolean": False}.get(items.name, {})
 
 
-def _clean_time(content: str, *, micro: bool) -> str | None:
+def _clean_time(content: str, path: str, *, micro: bool) -> str | None:
     try:
         return canonical_time(content, micro=micro)
     except GoValueError as error:
-        raise TypeMismatchError(str(error)) from error
+        raise TypeMismatchError(str(error), path) from error
 
 
-def _clean_quantity(content: Any) -> str:
+def _clean_quantity(content: Any, path: str) -> str:
     if not isinstance(content, str | int | float) or isinstance(content, bool):
-        raise TypeMismatchError(_QUANTITY_RULE)
+        raise TypeMismatchError(_QUANTITY_RULE, path)
     try:
         return canonical_quantity(content)
     except QuantityError as error:
-        raise TypeMismatchError(_QUANTITY_RULE) from error
+        raise TypeMismatchError(_QUANTITY_RULE, path) from error
 
 
 _QUANTITY_RULE: Final = (

@@ -1,0 +1,40 @@
+"""Simulated DRA drivers: they publish the devices of a file as ResourceSlices, node by node.
+
+    drivers = DeviceDrivers(api, read_devices(Path("gpus.yaml")))
+    await drivers.run()                  # until cancelled
+    drivers.replace(read_devices(path))  # the file has changed
+
+`device_file.py` is the file, `pools.py` what a pool of devices consists of, `publishing.py` how it is
+written, `binding.py` how binding conditions come true.
+"""
+
+from __future__ import annotations
+
+from bayplan.embedded.controllers import running
+from bayplan.embedded.controllers.cluster import Cluster
+from bayplan.embedded.drivers.binding import BindingConditions
+from bayplan.embedded.drivers.device_file import DeviceFile, read_devices
+from bayplan.embedded.drivers.publishing import Publisher
+from bayplan.embedded.server.objects import ObjectAPI
+
+__all__ = ["DeviceDrivers", "DeviceFile", "read_devices"]
+
+
+class DeviceDrivers:
+    """The drivers of one file."""
+
+    def __init__(self, api: ObjectAPI, devices: DeviceFile) -> None:
+        self._cluster = Cluster(api)
+        self._publisher = Publisher(self._cluster, devices)
+        self._binding = BindingConditions(self._cluster, devices)
+        self._loop = running.Loop(self._cluster, [self._publisher, self._binding])
+
+    async def run(self) -> None:
+        """Publishes devices until cancelled."""
+        await self._loop.run()
+
+    def replace(self, devices: DeviceFile) -> None:
+        """The file says something else now."""
+        self._binding.devices = devices
+        for key in self._publisher.replace(devices):
+            self._loop.add(self._publisher, key)

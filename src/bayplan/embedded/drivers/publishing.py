@@ -1,0 +1,138 @@
+"""Writes pools as ResourceSlices, in the way of Kubernetes' helper for drivers.
+
+A change of one slice is written in place. Any other change gives the pool a new generation: slices that are
+no longer needed are deleted, then the others updated, then new ones created. A scheduler that looks in
+between sees an incomplete pool, and waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Final
+
+from bayplan.embedded.controllers.cluster import Cluster, Seen
+from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.drivers.device_file import DeviceFile
+from bayplan.embedded.drivers.pools import pool_slices, with_taint_times
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import NODES, RESOURCE_SLICES, Resource
+
+NETWORK_POOL: Final = "network"
+"""The pool of devices that all nodes can use."""
+
+
+class Publisher(Controller):
+    """Publishes the devices of a file. A key is `<driver> <pool>`."""
+
+    name: ClassVar = "device-driver"
+
+    def __init__(self, cluster: Cluster, devices: DeviceFile) -> None:
+        super().__init__(cluster)
+        self.devices = devices
+        self._slices: dict[str, set[str]] = {}
+        """The published slices of each pool."""
+
+    def watches(self) -> dict[Resource, Concerns]:
+        return {NODES: self._node, RESOURCE_SLICES: self._slice}
+
+    def _node(self, seen: Seen) -> Iterable[str]:
+        if seen.before is not None and seen.after is not None:
+            labels = [document.parse()["metadata"].get("labels") for document in (seen.before, seen.after)]
+            if labels[0] == labels[1]:
+                return ()
+        return self._keys_of([seen.key])
+
+    def _slice(self, seen: Seen) -> Iterable[str]:
+        """Somebody else changed or deleted a slice of ours, or left one behind."""
+        document = seen.after or seen.before
+        assert document is not None
+        spec = document.parse()["spec"]  # driver and pool of a slice never change
+        key = f"{spec['driver']} {spec['pool']['name']}"
+        slices = self._slices.setdefault(key, set())
+        if seen.after is not None:
+            slices.add(seen.key)
+        else:
+            slices.discard(seen.key)
+        if not slices:
+            del self._slices[key]
+        return () if self.devices.driver(spec["driver"]) is None else (key,)
+
+    def replace(self, devices: DeviceFile) -> list[str]:
+        """Takes another file. Returns what has to be looked at."""
+        ours = {driver.name for driver in (*self.devices.drivers, *devices.drivers)}
+        self.devices = devices
+        keys = set(self._keys_of(document.key for document in self.api.documents(NODES)))
+        keys |= {key for key in self._slices if key.partition(" ")[0] in ours}
+        return sorted(keys)
+
+    def _keys_of(self, nodes: Iterable[str]) -> list[str]:
+        nodes = list(nodes)
+        keys = []
+        for driver in self.devices.drivers:
+            pools = [NETWORK_POOL] if driver.all_nodes else nodes
+            keys += [f"{driver.name} {pool}" for pool in pools]
+        return keys
+
+    # One look
+
+    def reconcile(self, key: str) -> float | None:
+        driver, _, pool = key.partition(" ")
+        owner, wanted = self._wanted(driver, pool)
+        found = (self.cluster.find(RESOURCE_SLICES, name) for name in sorted(self._slices.get(key, ())))
+        self._publish([each for each in found if each is not None], wanted, pool, owner)
+        return None
+
+    def _wanted(self, name: str, pool: str) -> tuple[Content | None, list[Content]]:
+        """The node that a pool belongs to, and the specs of its slices."""
+        driver = self.devices.driver(name)
+        if driver is None:
+            return None, []
+        if driver.all_nodes:
+            return None, pool_slices(driver, "") if pool == NETWORK_POOL else []
+        node = self.cluster.find(NODES, pool)
+        if node is None or not driver.is_on(node["metadata"].get("labels") or {}):
+            return None, []
+        return node, pool_slices(driver, pool)
+
+    def _publish(self, known: list[Content], wanted: list[Content], pool: str, owner: Content | None) -> None:
+        generation = max((each["spec"]["pool"]["generation"] for each in known), default=1)
+        pairs = list(zip(known, wanted, strict=False))
+        specs = [
+            _spec(with_taint_times(spec, old["spec"]), pool, generation, len(wanted)) for old, spec in pairs
+        ]
+        changed = [i for i, (old, _) in enumerate(pairs) if not self._is_same(old, specs[i])]
+        if len(known) != len(wanted) or len(changed) > 1:
+            generation += 1 if known else 0
+            for old in known[len(wanted) :]:
+                self.api.delete(RESOURCE_SLICES, old["metadata"]["name"])
+            changed = list(range(len(pairs)))
+        for i in changed:
+            old, spec = pairs[i]
+            new = _spec(with_taint_times(spec, old["spec"]), pool, generation, len(wanted))
+            self.api.update(RESOURCE_SLICES, {**old, "spec": new})
+        for i in range(len(known), len(wanted)):
+            self._create(i, _spec(wanted[i], pool, generation, len(wanted)), owner)
+
+    def _is_same(self, old: Content, spec: Content) -> bool:
+        """Whether an update would change nothing: the API server knows what two forms of a value mean."""
+        updated = self.api.update(RESOURCE_SLICES, {**old, "spec": spec}, dry_run=True)
+        return bool(updated["spec"] == old["spec"])
+
+    def _create(self, index: int, spec: Content, owner: Content | None) -> None:
+        driver, pool = spec["driver"], spec["pool"]["name"]
+        meta: Content = {"generateName": f"{index:05x}-{driver.lower()}-{pool}-"}
+        if owner is not None:
+            meta["ownerReferences"] = [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "name": owner["metadata"]["name"],
+                    "uid": owner["metadata"]["uid"],
+                    "controller": True,
+                }
+            ]
+        self.api.create(RESOURCE_SLICES, {"metadata": meta, "spec": spec})
+
+
+def _spec(spec: Content, pool: str, generation: int, count: int) -> Content:
+    return {**spec, "pool": {"name": pool, "generation": generation, "resourceSliceCount": count}}
