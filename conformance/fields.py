@@ -58,7 +58,7 @@ class GoField:
     """What a Go struct says about a field."""
 
     number: str = ""
-    """The path of numbers that leads to it in protobuf; empty where it has none."""
+    """The path of numbers that leads to it in protobuf; empty if it has none."""
     is_pointer: bool = False
     merges: bool = False
     merge_key: str = ""

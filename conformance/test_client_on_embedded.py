@@ -1,7 +1,7 @@
 """What bayplan's client does on the real API server it does on the embedded one: the same tests again.
 
 Left out are those about roles (the embedded server has one user), those about a server that is killed and
-started anew (`tests/embedded/server/http/test_crash.py` has them), and two that show differences, which
+restarted (`tests/embedded/server/http/test_crash.py` has them), and two that show differences, which
 docs/embedded.md lists.
 """
 

@@ -1,4 +1,4 @@
-"""The manifests of deploy/, shown to the real API server: it would take every one of them as it stands."""
+"""The manifests of deploy/, shown to the real API server: it would take every one of them unchanged."""
 
 from __future__ import annotations
 

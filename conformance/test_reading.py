@@ -200,7 +200,7 @@ def test_a_quiet_watch_has_a_bookmark_each_minute(
 
 
 def test_a_version_that_is_too_old_is_gone(plane: ControlPlane) -> None:
-    """A server that starts anew knows only what is, and not how it came to be."""
+    """A server that starts again knows only what is, and not how it came to be."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> None:
         first = await admin.create(node("old"))

@@ -42,7 +42,7 @@ def replica(plane: ControlPlane, name: str) -> Iterator[Process]:
 
 
 def holder(plane: ControlPlane) -> str:
-    """Who leads; empty where nobody does."""
+    """Who leads; empty if nobody does."""
     path = "jsonpath={.spec.holderIdentity}"
     return plane.kubectl(
         "-n", "kube-system", "get", "lease", "kube-scheduler", "--ignore-not-found", "-o", path

@@ -197,7 +197,8 @@ async def do_everything(plane: ControlPlane, scheduler_name: str) -> None:
         await admin.create(ours("important", cpu="1500m", priority=1000))
         await until("important", lambda found: found["spec"].get("nodeName"))
 
-        # One that fits nowhere, tried again in vain whenever somebody leaves: equal events are a series.
+        # One that fits nowhere, tried again without success whenever somebody leaves: equal events are a
+        # series.
         await admin.create(ours("large", cpu="100"))
         await until("large", lambda found: (condition(found, "PodScheduled") or {}).get("status") == "False")
         for number in range(60):

@@ -151,7 +151,7 @@ async def complete(admin: Admin, claim_name: str, volume_name: str) -> None:
 
 
 async def all_is_bound(admin: Admin) -> Raw:
-    """The way it should go. Returns what was written on it, without what differs by chance."""
+    """The way it should go. Returns what was written on it, without what differs at random."""
     given = await when(admin, "PersistentVolume", "there", lambda item: "claimRef" in item["spec"])
     wanted = await when(admin, "PersistentVolumeClaim", "made", is_selected, "default")
     pod = await admin.get("Pod", "p", "default")

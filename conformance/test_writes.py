@@ -262,7 +262,7 @@ def test_an_event_and_its_series(plane: ControlPlane) -> None:
 
 
 def test_an_event_that_is_gone_is_told(plane: ControlPlane) -> None:
-    """The recorder then writes it anew."""
+    """The recorder then writes it again."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> None:
         series = EventSeries(count=2, last_observed_time=EVENT.event_time)

@@ -1,7 +1,7 @@
 """`cases.json`, `devices.json`: requests with kube-apiserver's answers; and where ours differs, why.
 
 The requests of a file build on each other: all are sent to one server, to a namespace of their own.
-`make test` sends them to the embedded server, `make conformance` to the real one. Recording anew after
+`make test` sends them to the embedded server, `make conformance` to the real one. Recording again after
 changing requests:
 
     python -m conformance.api.cases https://127.0.0.1:6443 TOKEN

@@ -1,6 +1,6 @@
 """Nodes of a scenario, and terms that select some of them.
 
-No node has images: how many nodes have one is counted differently on purpose (`docs/differences.md`).
+No node has images: how many nodes have one is counted differently deliberately (`docs/differences.md`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one who fills a cluster and looks into it: plain JSON in and out, over bayplan's own connections.
 
-Objects are dictionaries here, on purpose: what is read back is what the server has, with all fields, and not
-what our records understand of it.
+Objects are dictionaries here, deliberately: what is read back is what the server has, with all fields, and
+not what our records understand of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bayplan.errors import NotFoundError
 Raw = dict[str, Any]
 
 AT_ONCE = 16
-"""Requests under way at a time when much is created or deleted."""
+"""Requests in progress at a time when much is created or deleted."""
 
 
 class Admin:
@@ -61,7 +61,7 @@ class Admin:
         return await self.send("GET", KINDS[kind].item(name, namespace))
 
     async def find(self, kind: str, name: str, namespace: str = "") -> Raw | None:
-        """An object, or None where there is none."""
+        """An object, or None if there is none."""
         try:
             return await self.get(kind, name, namespace)
         except NotFoundError:

@@ -1,6 +1,6 @@
 """etcd and kube-apiserver on loopback: a cluster without nodes, kubelets or controllers.
 
-What a controller would do is left out on purpose: pods stay Pending after they are bound, nothing taints a
+What a controller would do is left out deliberately: pods stay Pending after they are bound, nothing taints a
 node. Users are tokens in a file; RBAC is on, with the bootstrap roles that the API server makes itself.
 """
 

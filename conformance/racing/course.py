@@ -58,7 +58,7 @@ class Course:
 
 
 def put_back(plane: ControlPlane, kept: Path) -> None:
-    """The cluster as it was laid out, in a control plane that is started anew."""
+    """The cluster as it was laid out, in a control plane that is restarted."""
     plane.stop()
     shutil.rmtree(plane.store, ignore_errors=True)
     shutil.copytree(kept, plane.store)

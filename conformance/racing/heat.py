@@ -26,7 +26,7 @@ from conformance.racing.course import Course
 QPS: Final = 5000
 """Of both: with their own 50 a second they would only show that they keep to it."""
 STUCK_SECONDS: Final = 120.0
-"""A heat on which nothing happens for so long is given up."""
+"""A heat on which nothing happens for this time is given up."""
 WAITING: Final = "/api/v1/pods?" + urlencode({"fieldSelector": "spec.nodeName="})
 _LEFT: Final = b'{"type":"DELETED"'
 """What a watch of pods without a node says of one that has got a node."""

@@ -1,4 +1,4 @@
-"""Everything bayplan raises on purpose, in one tree.
+"""Everything bayplan raises deliberately, in one tree.
 
     BayplanError
     ├── InputError            what the user handed us is wrong: where it stands, and what is wrong with it

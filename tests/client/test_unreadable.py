@@ -191,7 +191,7 @@ def test_what_is_gone_is_no_longer_counted() -> None:
 
 @pytest.mark.parametrize("seen", [True, False], ids=["known to be unreadable", "unreadable only at the end"])
 def test_a_pod_that_is_gone_is_taken_off_its_node(seen: bool) -> None:
-    """The handler is told of the pod as it knows it: the last version may not say where it was."""
+    """The handler is notified of the pod as it knows it: the last version may not say where it was."""
     follower, copy = informer()
     follower.replace([item(1, {**CPU, "nodeName": "n"})], "1")
     if seen:

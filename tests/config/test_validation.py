@@ -1,4 +1,4 @@
-"""Values that make no sense are refused with upstream's sentences; the rows are what it says."""
+"""Values that are invalid are refused with upstream's sentences; the rows are what it says."""
 
 from __future__ import annotations
 

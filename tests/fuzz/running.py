@@ -25,9 +25,9 @@ from tests.fuzz.oracle import MAX_CPU_SECONDS, FindingError, judged
 from tests.fuzz.targets import TARGETS, Target
 
 SLICE_SECONDS: Final = 20.0
-"""A worker runs one target for so long; then another target has its turn."""
+"""A worker runs one target for this time; then another target has its turn."""
 HANG_SECONDS: Final = 120.0
-"""After so long with one input a worker is killed."""
+"""After this time with one input a worker is killed."""
 MEMORY_BYTES: Final = 4 << 30
 """Of address space: an input that needs more is a finding."""
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ class Finding(msgspec.Struct, frozen=True):
     signature: str
     message: str
     input: Any = None
-    """As JSON. None where the worker could not say: then the seed makes it."""
+    """As JSON. None if the worker could not say: then the seed makes it."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Tally:
     """How often each finding was made, by target and signature."""
 
     def add(self, finding: Finding) -> bool:
-        """False where another finding has the same signature."""
+        """False if another finding has the same signature."""
         key = (finding.target, finding.signature)
         self.repeated[key] += 1
         if self.repeated[key] > 1:
@@ -82,7 +82,7 @@ def run_input(target: Target, given: Any, *, max_cpu: float | None) -> None:
 
 
 def work(target: Target, first: int, seconds: float) -> None:
-    """Runs seeds for so long, and tells about each on standard output."""
+    """Runs seeds for this time, and tells about each on standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     # What is fuzzed may print; only the parent reads this.
     output = os.fdopen(os.dup(1), "wb", buffering=0)

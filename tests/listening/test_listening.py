@@ -111,7 +111,7 @@ def test_a_connection_that_never_speaks_ends() -> None:
     ],
 )
 def test_idle_connections_end(sent: bytes) -> None:
-    """Else a thousand of them would stay open for ever."""
+    """Else a thousand of them would stay open forever."""
     answer = run(lambda endpoint: exchange(endpoint.port, sent), replace(PATIENT, idle_seconds=0.1))
     assert answer == b"" if sent != GET else answer.startswith(b"HTTP/1.1 200 OK")
 

@@ -32,7 +32,7 @@ def cluster() -> MemoryStore:
 
 
 def holder(store: MemoryStore, name: str = "kube-scheduler") -> str | None:
-    """Who holds the lease; None where there is none."""
+    """Who holds the lease; None if there is none."""
     try:
         return store.get(Lease, name, "kube-system").spec.holder_identity
     except NotFoundError:

@@ -86,7 +86,7 @@ class Asked:
         return getattr(self.plugin, method)(self.state, self.pod, self.nodes)
 
     def statuses(self, view: NodeColumns | None = None) -> list[Status | None]:
-        """What Filter says about each row of a view, None where it says nothing."""
+        """What Filter says about each row of a view, None if it says nothing."""
         view = self.nodes if view is None else view
         if isinstance(self.pre_filter, Status) and self.pre_filter.code is Code.SKIP:
             return [None] * len(view)

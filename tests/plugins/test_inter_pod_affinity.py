@@ -746,7 +746,7 @@ class PlainAffinity:
         return None
 
     def scores(self, feasible: list[Node], hard_weight: int) -> list[int] | None:
-        """Normalised scores of the nodes that fit; None where there is nothing to score."""
+        """Normalised scores of the nodes that fit; None if there is nothing to score."""
         worth: dict[Pair, int] = {}
         for other, node in self.world.everybody():
             for term, weight in self._pulls(other, hard_weight):

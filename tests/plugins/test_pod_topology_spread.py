@@ -70,7 +70,7 @@ def webs(count: int, prefix: str, *, namespace: str = "default", terminating: bo
 
 
 def hosts(*counts: int) -> Cluster:
-    """A node for each count, with so many pods."""
+    """A node for each count, with this many pods."""
     nodes = [zoned(f"n{number}") for number in range(len(counts))]
     return make_cluster(
         nodes, {f"n{number}": webs(count, f"n{number}") for number, count in enumerate(counts)}

@@ -1,4 +1,4 @@
-"""Generated clusters with storage of every kind, small enough that names meet by chance."""
+"""Generated clusters with storage of every kind, small enough that names meet at random."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Storage:
-    """Makes objects by chance. Every choice comes from `rng`, so that it can be repeated."""
+    """Makes objects at random. Every choice comes from `rng`, so that it can be repeated."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng

@@ -242,7 +242,7 @@ def test_where_all_violate_budgets_only_as_many_as_wanted_are_remembered() -> No
 
 
 class TestKept:
-    """For pods that are alike only rows that changed are judged again."""
+    """For pods that are identical only rows that changed are judged again."""
 
     def judged_rows(self, cluster: Cluster, found: FilterOutcome, pod: Pod) -> int:
         """How many rows were judged for the pod, at least once."""

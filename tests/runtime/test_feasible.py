@@ -75,7 +75,7 @@ SHAPES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 class Twins:
-    """Two cores on equal clusters: one keeps what it can, the other computes everything anew."""
+    """Two cores on equal clusters: one keeps what it can, the other computes everything again."""
 
     def __init__(self, seed: int) -> None:
         self.kept, self.anew = SchedulingCore(cache=True), SchedulingCore(cache=False)

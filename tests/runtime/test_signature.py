@@ -1,4 +1,4 @@
-"""Which pods are alike to plugins that declare what they read."""
+"""Which pods are identical to plugins that declare what they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that are kept for pods that are alike: when they are used again, and when they must not be."""
+"""Results that are kept for pods that are identical: when they are used again, and when they must not be."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class ScoresByServicesOnceThereAreAny(ScoresByServices):
 
 
 def pods() -> Iterator[Pod]:
-    """Pods that are alike."""
+    """Pods that are identical."""
     number = 0
     while True:
         yield make_pod(f"p{number}", cpu="100m")
@@ -436,7 +436,7 @@ def test_the_heaviest_weights_do_not_confuse_the_choice() -> None:
 
 @pytest.mark.parametrize("plugins", [(FITS,), (FITS, NodePorts), (TaintToleration, FITS)])
 def test_the_best_node_is_the_best_after_every_placement(plugins: Iterable[type[Plugin]]) -> None:
-    """The kept ranking picks the same node as scoring everything anew, over a long run of equal pods."""
+    """The kept ranking picks the same node as scoring everything again, over a long run of equal pods."""
     kept, anew = (
         make_framework(*(plugin() for plugin in plugins), nodes=9, cache=cache) for cache in (True, False)
     )

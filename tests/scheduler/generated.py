@@ -1,8 +1,8 @@
 """Generated cluster lives: pools of nodes, pods and other objects, and events that are drawn from them.
 
 The pools are made once, from a seed, so that drawing an event is cheap and a failing sequence shrinks to a
-few events of simple pods (the simplest come first in every pool). Everything is small on purpose: few names,
-few labels and tight nodes make pods meet.
+few events of simple pods (the simplest come first in every pool). Everything is small deliberately: few
+names, few labels and tight nodes make pods meet.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def _plain_shapes() -> tuple[Shape, ...]:
         {"image": "big", "spread": [soft]},
         {"claims": ["bound"], "spread": [soft]},
         {"labels": {"app": "db"}},
-        # More than a column can hold: one for ever without a node, others that fit the largest nodes.
+        # More than a column can hold: one forever without a node, others that fit the largest nodes.
         {"memory": "7Ei"},
         {"memory": "40Pi"},
         {"requests": {GPU: 2**55}},

@@ -68,7 +68,7 @@ class Life:
         self._count = 0
 
     def play(self, event: Event) -> list[dict[str, Any]]:
-        """What each core decided; nothing where there was nothing to decide."""
+        """What each core decided; nothing if there was nothing to decide."""
         match event:
             case Schedule():
                 return self._schedule(event)

@@ -1,6 +1,6 @@
 """Things that are kept and must not be: each once went stale, or could have.
 
-Every scenario is played on a core that keeps and on one that computes everything anew; both must agree after
+Every scenario is played on a core that keeps and on one that computes everything again; both must agree after
 every step, and the last decision is spelt out where it tells something.
 """
 
@@ -140,7 +140,7 @@ def evicts(both: Both, pod: Pod) -> list[str]:
 
 
 def full(*nodes: str) -> Both:
-    """Nodes of 4 cpus, each with two pods that nobody minds."""
+    """Nodes of 4 cpus, each with two pods that it does not matter."""
     both = Both(*(zoned(name, f"z{name}", cpu=4) for name in nodes))
     for name in nodes:
         for which in "12":

@@ -133,7 +133,7 @@ def test_a_preemption_that_begins_before_the_last_one_was_answered() -> None:
 
 
 def test_a_preemptor_whose_last_victim_goes_before_the_others() -> None:
-    """It was kept out while the others were evicted, and nothing was left that could have woken it."""
+    """It was kept out while the others were evicted, and nothing was left that could have requeued it."""
 
     async def main() -> None:
         small = [make_pod(f"small-{i}", cpu="1", node="n", priority=0) for i in range(2)]
@@ -184,7 +184,7 @@ class SlowPreBind(Plugin):
 
 
 def test_a_pod_that_is_preempted_before_its_pre_bind_has_begun() -> None:
-    """It was neither bound nor brought back, and kept its place for ever.
+    """It was neither bound nor brought back, and kept its place forever.
 
     The preemptor waits for a node. It backs off when one comes, so that the other pod is tried before it.
     """

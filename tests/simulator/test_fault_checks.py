@@ -60,7 +60,7 @@ def bind_again_without_looking(patch: pytest.MonkeyPatch) -> None:
 
 
 def say_nothing_of_room(patch: pytest.MonkeyPatch) -> None:
-    """Pods are woken by their own changes and by new nodes, but by no pod that goes."""
+    """Pods are requeued by their own changes and by new nodes, but by no pod that goes."""
     move_to_active_or_backoff = SchedulingQueue.move_to_active_or_backoff
 
     def silent(self: SchedulingQueue, event: Any, *rest: Any, **more: Any) -> None:

@@ -72,7 +72,7 @@ def test_a_node_that_changes_its_zone_goes_to_the_end_of_the_new_one() -> None:
 
 
 class TestOfACluster:
-    """The list is made anew only when a node enters or leaves."""
+    """The list is created again only when a node enters or leaves."""
 
     def cluster(self, *nodes: str) -> Cluster:
         cluster = Cluster()
@@ -112,7 +112,7 @@ class TestOfACluster:
         assert self.order(cluster) == ["a2", "a3", "a1"]
 
     def test_rows_are_right_even_where_names_stay(self) -> None:
-        """A node that came back may stand in another row."""
+        """A node that came back may are in another row."""
         cluster = self.cluster("a1", "a2")
         assert cluster.order.tolist() == [0, 1]
         cluster.remove_node("a1")

@@ -84,7 +84,7 @@ def test_columns(read: Any, expected: list[Any]) -> None:
 
 
 def test_positions() -> None:
-    """Where rows of the table stand in a view, and who uses a port."""
+    """Where rows of the table are in a view, and who uses a port."""
     cluster = cluster_of()
     few = NodeColumns(cluster, np.array([4, 1], dtype=np.intp))
     assert few.positions_of([1, 0]).tolist() == [1]

@@ -51,7 +51,7 @@ class Measured:
     watched: int = 0
     """Events that watchers have read."""
     relists: int = 0
-    """Watches that ended, and were begun anew after a list."""
+    """Watches that ended, and were begun again after a list."""
     restarts: list[float] = field(default_factory=list)
     """How long each start took."""
     latencies: list[float] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Measured:
 
 
 def percentiles(values: Iterable[float]) -> dict[str, float]:
-    """Milliseconds; empty where nothing was measured."""
+    """Milliseconds; empty if nothing was measured."""
     ordered = sorted(values)
     if not ordered:
         return {}
@@ -116,7 +116,7 @@ def errors_in(log: str) -> list[str]:
 
 
 def judge(measured: Measured, log: str) -> list[str]:
-    """What is wrong; nothing where the soak was passed."""
+    """What is wrong; nothing if the soak was passed."""
     problems = list(measured.problems)
     problems += [f"log: {line}" for line in errors_in(log)[:10]]
     window = settled(measured.memory)

@@ -40,7 +40,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def percentile(ordered: Sequence[int], percent: float) -> float:
-    """Nearest-rank percentile of values in ascending order, 0 where there are none."""
+    """Nearest-rank percentile of values in ascending order, 0 if there are none."""
     if not ordered:
         return 0.0
     rank = max(1, -(-len(ordered) * percent // 100))

@@ -100,7 +100,7 @@ def format_string(text: str, args: tuple[Value, ...]) -> str:
 
 
 def _clauses(text: str) -> Iterator[tuple[str, str | None, int]]:
-    """Literal text followed by a clause and its precision; the clause is None where there is none."""
+    """Literal text followed by a clause and its precision; the clause is None if there is none."""
     position = 0
     for found in _CLAUSE.finditer(text):
         literal = text[position : found.start()]

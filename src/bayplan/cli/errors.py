@@ -5,7 +5,7 @@
     2    invalid input, or the command failed: the line says what is wrong and where
     130  Ctrl-C
 
-Tracebacks are for bugs. The messages of errors that bayplan raises on purpose (`bayplan.errors`) and of
+Tracebacks are for bugs. The messages of errors that bayplan raises deliberately (`bayplan.errors`) and of
 operating system errors about a file are complete by themselves.
 """
 

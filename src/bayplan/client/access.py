@@ -1,6 +1,6 @@
-"""Where an API server is and as whom we speak to it: plain values, wherever they were read from.
+"""The address of an API server and the credentials for it: plain values.
 
-`kubeconfig.py` reads them; `tls.py`, `credentials.py` and `requests.py` act on them.
+`kubeconfig.py` reads them; `tls.py`, `credentials.py` and `requests.py` use them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TLSSettings:
-    """Whom to trust and what to show. Where there is data it beats the file, which is then not read."""
+    """Trusted CAs and client certificate. Data takes precedence over a file, which is then not read."""
 
     ca_file: str = ""
     ca_data: bytes = b""
     insecure: bool = False
-    """Trust whoever answers."""
+    """Do not verify the server."""
     server_name: str = ""
-    """The name to ask for and to expect, where it is not the one in the URL."""
+    """The server name to request and expect, if it differs from the one in the URL."""
     cert_file: str = ""
     cert_data: bytes = b""
     key_file: str = ""
@@ -28,7 +28,7 @@ class TLSSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
-    """A program that is asked for credentials (client.authentication.k8s.io)."""
+    """A program that provides credentials (client.authentication.k8s.io)."""
 
     command: str
     api_version: str
@@ -37,15 +37,15 @@ class ExecPlugin:
     install_hint: str = ""
     needs_terminal: bool = False
     cluster: Mapping[str, Any] | None = None
-    """What the program is told about the cluster, where it wants to know."""
+    """The cluster information that is passed to the program, if it asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """All it takes to speak to an API server.
+    """Everything needed to connect to an API server.
 
-    Of token file, token, user name and program the first that is given is used. Over plain HTTP nothing is
-    shown to the server, as upstream: whoever listens could use it.
+    Of token file, token, user name and program the first that is given is used. Over plain HTTP no
+    credentials are sent, as upstream: anyone who listens could use them.
     """
 
     server: str
@@ -53,14 +53,14 @@ class Access:
     tls: TLSSettings = TLSSettings()
     token: str = field(default="", repr=False)
     token_file: str = ""
-    """Read again every minute: tokens of service accounts live for an hour or less."""
+    """Read again every minute: service account tokens live for an hour or less."""
     username: str = ""
     password: str = field(default="", repr=False)
     exec_plugin: ExecPlugin | None = None
     impersonate: tuple[tuple[str, str], ...] = ()
-    """Headers that ask to be treated as somebody else."""
+    """Impersonation headers."""
     proxy: str = field(default="", repr=False)
-    """Not shown: there may be a password in it."""
+    """Not part of the repr: it may contain a password."""
 
     @property
     def uses_tls(self) -> bool:

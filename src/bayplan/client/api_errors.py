@@ -1,7 +1,7 @@
-"""What the API server says when it refuses, turned into our errors.
+"""The API server's error responses as exceptions.
 
-It answers with a Status object; what stands between us and it (a load balancer, a proxy) answers with
-anything. The words for the latter are client-go's, which people know.
+The server responds with a Status object; anything in between (a load balancer, a proxy) may respond with
+anything. The texts for the latter are client-go's, which people know.
 """
 
 from __future__ import annotations
@@ -78,20 +78,20 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class NotServedError(APIError):
-    """The server does not know the kind of object that was asked for."""
+    """The server does not know the requested kind."""
 
     code = 404
 
 
 class TooLargeError(ServerError):
-    """The resourceVersion that was asked for lies in the future of this server."""
+    """The requested resourceVersion is in the future of this server."""
 
 
 _STATUS: Final = msgspec.json.Decoder(Status)
 
 
 def refusal(code: int, body: bytes, what: str) -> APIError:
-    """The error that an answer stands for; `what` says what was asked (`get pods`)."""
+    """The error of a response; `what` describes the request (`get pods`)."""
     try:
         status = _STATUS.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -102,7 +102,7 @@ def refusal(code: int, body: bytes, what: str) -> APIError:
 
 
 def error_of(status: Status) -> APIError:
-    """The error that a Status stands for."""
+    """The error of a Status."""
     code = status.code or 500
     message = status.message or status.reason or f"status {code}"
     found = _BY_REASON.get(status.reason or "") or _BY_CODE.get(code)

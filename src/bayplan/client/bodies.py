@@ -1,7 +1,7 @@
-"""What is sent with writes: small documents and differences, made without I/O.
+"""The bodies of write requests: small documents and patches, created without I/O.
 
-Our records know only the fields that scheduling reads. So an object that others own is never written back
-whole: what changed is sent as a patch, and everything we do not know stays as it is.
+Our records have only the fields that scheduling reads. So an object that others own is never written whole:
+changes are sent as a patch, and all other fields stay unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cluster_api import PodStatusPatch
 
 DELETE_OPTIONS: Final = b'{"kind":"DeleteOptions","apiVersion":"v1"}'
-"""Empty ones: no precondition, and the pod's own grace period."""
+"""Empty: no precondition, and the pod's own grace period."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -31,7 +31,7 @@ _WHOLE_SECOND: Final = re.compile(
 _OURS_NOT: Final = frozenset(
     ("resourceVersion", "uid", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
 )
-"""Metadata that is the server's to write, or says which object is meant."""
+"""Metadata that the server sets, or that identifies the object."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -53,14 +53,14 @@ class _Binding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def binding(pod: Pod, node_name: str) -> bytes:
-    """Assigns a pod, and no other of the same name."""
+    """Binds a pod, and no other of the same name."""
     meta = pod.metadata
     named = _Named(meta.name, meta.namespace, meta.uid)
     return _encode(_Binding(metadata=named, target=_Target(name=node_name)))
 
 
 def whole(item: Object) -> bytes:
-    """An object, with what it is."""
+    """An object, with kind and apiVersion."""
     kind = type(item)
     head = _encode({"apiVersion": KINDS.of(kind).api_version, "kind": kind.__name__})
     fields = _encode(item)
@@ -71,7 +71,7 @@ def whole(item: Object) -> bytes:
 
 
 def pod_status(pod: Pod, patch: PodStatusPatch, now: Callable[[], float]) -> bytes | None:
-    """The strategic merge patch that makes of the pod's status what is wanted; None where it is that."""
+    """The strategic merge patch that changes the pod's status as wanted; None if nothing changes."""
     status: dict[str, Any] = {}
     if patch.condition is not None:
         status = _conditions(pod, patch.condition, now)
@@ -81,7 +81,7 @@ def pod_status(pod: Pod, patch: PodStatusPatch, now: Callable[[], float]) -> byt
         status["extendedResourceClaimStatus"] = msgspec.to_builtins(patch.extended_resource_claim)
     if not status:
         return None
-    # The uid says which pod is meant: one made anew under this name has to be left alone.
+    # The uid identifies the pod: a new one of the same name must not be changed.
     return _encode({"metadata": {"uid": pod.uid}, "status": status} if pod.uid else {"status": status})
 
 
@@ -108,7 +108,7 @@ def _conditions(pod: Pod, wanted: Condition, now: Callable[[], float]) -> dict[s
 
 
 def _condition_change(known: Condition, wanted: Condition, now: Callable[[], float]) -> dict[str, Any]:
-    """The fields of a condition that change. A new observedGeneration alone is no news."""
+    """The fields of a condition that change. A new observedGeneration alone is no change."""
     since: datetime | None
     if known.status != wanted.status:
         since = wanted.last_transition_time or _seconds(now)
@@ -142,7 +142,7 @@ def released_claim(claim: ResourceClaim, uid: str) -> bytes:
 
 
 def written_by_us(item: Object, paths: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """A merge patch with these parts of an object as they are, for no other version of it than it names."""
+    """A merge patch with these parts of an object, valid only for its resourceVersion."""
     raw = msgspec.to_builtins(item)
     patch: dict[str, Any] = {}
     for outer, inner in paths:
@@ -151,10 +151,10 @@ def written_by_us(item: Object, paths: tuple[tuple[str, str], ...]) -> dict[str,
 
 
 def changes(old: Object, new: Object) -> dict[str, Any]:
-    """The merge patch from one version of an object to another; empty where they are alike.
+    """The merge patch from one version of an object to another; empty if they are equal.
 
-    A list that differs is replaced, so that what we do not know of its entries is lost. The status is left
-    alone: it has a way of its own.
+    A list that differs is replaced, so that unknown fields of its entries are lost. The status is not
+    included: it is written separately.
     """
     before, after = _ours(old), _ours(new)
     patch: dict[str, Any] = difference(before, after)
@@ -162,7 +162,7 @@ def changes(old: Object, new: Object) -> dict[str, Any]:
 
 
 def encode(patch: Mapping[str, Any]) -> bytes:
-    """As JSON. Times that Kubernetes keeps in microseconds need all six digits, even if all are 0."""
+    """As JSON. MicroTime values need all six digits, even if all are 0."""
     return _with_micros(_encode(patch))
 
 

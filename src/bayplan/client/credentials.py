@@ -1,8 +1,8 @@
-"""Who we are, for each request: headers that may change while we run.
+"""Credentials of each request: headers that may change at run time.
 
 A token file is read again every 50 seconds (upstream's minute less ten seconds of leeway), a program is run
-again when what it gave expires; and both at once when the server says 401. A request that was refused with
-old credentials is then sent again with the new ones: once.
+again when its credentials expire; and both at once after a 401. A request that was rejected with old
+credentials is then sent again with the new ones, once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 class Credentials:
-    """Who we are: the same `Headers` as long as nothing has changed.
+    """The current credentials: the same `Headers` as long as nothing has changed.
 
     Args:
-        access: what was configured.
-        tls: where a certificate that a program gives us is shown.
-        now: seconds since the epoch, which expiries are given in.
-        when_shown: called when another certificate is shown from now on.
+        access: the configuration.
+        tls: where a client certificate from a program is set.
+        now: seconds since the epoch, in which expiries are given.
+        when_shown: called when another certificate is used from now on.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Credentials:
         self._token = ""
         has_certificate = bool(access.tls.cert_file or access.tls.cert_data)
         has_other = bool(access.token or access.token_file or access.username or has_certificate)
-        # As upstream: what is configured directly makes the program superfluous.
+        # As upstream: credentials that are configured directly make the program superfluous.
         self._plugin = None if has_other or tls is None else access.exec_plugin
         self._token_file = access.token_file if tls is not None else ""
         if self._plugin is None and not self._token_file:
@@ -63,17 +63,17 @@ class Credentials:
             self._fresh_until = _FOREVER
 
     async def identity(self) -> Headers:
-        """Who to be in a request that is sent now.
+        """The headers for a request that is sent now.
 
         Raises:
-            APIError: there are no credentials to be had.
+            APIError: there are no credentials.
         """
         if self._now() >= self._fresh_until:
             await self._renew()
         return self._identity
 
     async def refused(self, identity: Headers) -> bool:
-        """The server did not accept this one. True where there is another now, worth another try."""
+        """The server rejected these. True if there are others now, so that a retry may help."""
         if self._plugin is None and not self._token_file:
             return False
         if identity is self._identity:
@@ -81,7 +81,7 @@ class Credentials:
         return self._identity is not identity
 
     async def _renew(self) -> None:
-        """All who find the credentials stale at the same time wait for the same renewal."""
+        """Concurrent requests that find the credentials stale wait for the same renewal."""
         if self._renewing is None:
             renewal = self._read_file() if self._plugin is None else self._run(self._plugin)
             self._renewing = asyncio.ensure_future(renewal)
@@ -91,7 +91,7 @@ class Credentials:
     def _renewed(self, renewing: asyncio.Task[None]) -> None:
         self._renewing = None
         if not renewing.cancelled():
-            renewing.exception()  # those who wait for it hear of it
+            renewing.exception()  # marks it as retrieved: waiters get it
 
     async def _read_file(self) -> None:
         path = self._token_file

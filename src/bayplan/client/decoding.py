@@ -1,8 +1,8 @@
-"""From the API server's JSON to records, without dictionaries in between.
+"""Decodes the API server's JSON into records, without dictionaries in between.
 
-Lists and watches are decoded in one go. What does not fit (mostly a null that means "absent") is taken apart
-and decoded object by object (`api/reading.py`): an object that can be read only in part is given as
-`Unreadable`, and never takes others with it.
+Lists and watches are decoded at once. What does not fit (usually a null that means "absent") is split and
+decoded object by object (`api/reading.py`): an object that can be read only in part becomes `Unreadable`, and
+does not affect others.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class _Frame(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Page(NamedTuple, Generic[ObjectT]):
-    """What one request for a list brought."""
+    """The result of one list request."""
 
     items: list[ObjectT]
     resource_version: str
     continue_: str
-    """Where the list goes on; empty where it does not."""
+    """Where the list continues; empty at its end."""
 
 
 BROKEN: Final = (msgspec.DecodeError, RecursionError)
-"""What decoders raise for an answer that is not JSON, or nested so deeply that it cannot be read."""
+"""What decoders raise for a response that is not JSON, or nested too deeply."""
 
 
 class Frames(NamedTuple, Generic[ObjectT]):
-    """What a piece of a watch says: events, and then perhaps why it ends."""
+    """A chunk of a watch: events, and then perhaps the error that ends it."""
 
     events: list[WatchEvent[ObjectT]]
     error: APIError | None
@@ -72,7 +72,7 @@ def decode_page(kind: type[ObjectT], data: bytes | bytearray) -> Page[ObjectT]:
     """One page of a list.
 
     Raises:
-        APIError: it is no list.
+        APIError: it is not a list.
     """
     try:
         page = _decoder(cast(Any, _List)[kind]).decode(data)
@@ -87,7 +87,7 @@ def decode_page(kind: type[ObjectT], data: bytes | bytearray) -> Page[ObjectT]:
     except msgspec.ValidationError as error:
         raise APIError(f"the answer is no list of {kind.__name__}: {error}") from error
     except msgspec.DecodeError as error:
-        # The first decoder stops at the first value that does not fit; broken JSON may follow it.
+        # The first decoder stops at the first value that does not fit; invalid JSON may follow it.
         raise _not_json(error) from error
     items = [item for part in raw.items or () if (item := _read(kind, part)) is not None]
     return Page(items, raw.metadata.resource_version, raw.metadata.continue_)
@@ -97,7 +97,7 @@ def decode_object(kind: type[ObjectT], data: bytes) -> ObjectT:
     """One object.
 
     Raises:
-        APIError: it is none of this kind.
+        APIError: it is not an object of this kind.
     """
     try:
         item = read_object(kind, data)
@@ -111,7 +111,7 @@ def decode_object(kind: type[ObjectT], data: bytes) -> ObjectT:
 
 
 def decode_frames(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
-    """Whole lines of a watch. After an error nothing follows; what came before it counts."""
+    """Whole lines of a watch. Nothing follows an error; the events before it are valid."""
     try:
         frames = _decoder(cast(Any, _Frame)[kind]).decode_lines(lines)
     except BROKEN:
@@ -146,7 +146,7 @@ def _one_by_one(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
             if event is None:
                 continue
             if not event.resource_version:
-                # Whoever went on from there would go on from anywhere.
+                # Continuing from there would be wrong.
                 _log.error("watch of %s: %s without resourceVersion is left out", kind.__name__, frame.type)
                 continue
             events.append(event)
@@ -156,7 +156,7 @@ def _one_by_one(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
 
 
 def _event(kind: type[ObjectT], change: Change, raw: msgspec.Raw) -> WatchEvent[ObjectT] | None:
-    """None for what is left out."""
+    """None for what is omitted."""
     item = _read(kind, raw, is_named=change is not Change.BOOKMARK)
     if item is None:
         return None
@@ -164,9 +164,9 @@ def _event(kind: type[ObjectT], change: Change, raw: msgspec.Raw) -> WatchEvent[
 
 
 def _read(kind: type[ObjectT], raw: msgspec.Raw, *, is_named: bool = True) -> ObjectT | None:
-    """The object, or an `Unreadable` in its place; None for what is no object at all, which is logged.
+    """The object, or an `Unreadable` in its place; None for what is not an object, which is logged.
 
-    What has no name is no object of the cluster: no pod could be bound to such a node.
+    Without a name it is not an object of the cluster: no pod could be bound to such a node.
     """
     try:
         item = read_object(kind, raw)

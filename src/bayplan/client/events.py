@@ -1,8 +1,8 @@
-"""Writing events, in the form that the API server knows.
+"""Writes events, in an API version that the server supports.
 
-events.k8s.io/v1 if it serves that when the first event is written, else core/v1 for the life of the process.
-They have a client of their own (a bucket and a User-Agent), as upstream: a backlog of events must not hold up
-bindings. `create_event` and `patch_event` are what `bayplan.scheduler.recorder` writes through.
+events.k8s.io/v1 if the server has it when the first event is written, else core/v1 for the life of the
+process. They have a client of their own (a rate limit and a User-Agent), as upstream: a backlog of events
+must not delay bindings. `bayplan.scheduler.recorder` writes through `create_event` and `patch_event`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EventWriter:
 
     async def create_event(self, event: Event) -> None:
         if await self._is_served():
-            # Twice does no harm: the name is taken then.
+            # Repeating it is safe: the name exists then.
             await self._requests.send(
                 "POST", KINDS.of(Event).collection(event.namespace), bodies.whole(event)
             )
@@ -42,13 +42,13 @@ class EventWriter:
             await self.create_core_event(event)
 
     async def create_core_event(self, event: Event) -> None:
-        """In the old form, whatever is served: events about leases have always had it."""
+        """In core/v1, whatever the server supports: events about leases have always used it."""
         await self._requests.send(
             "POST", _CORE_EVENTS.collection(event.namespace), bodies.encode(_core_event(event))
         )
 
     async def patch_event(self, event: Event) -> None:
-        """Writes the event's series, and nothing else of it."""
+        """Writes only the event's series."""
         series = event.series
         assert series is not None, "an event that was not repeated is created"
         if await self._is_served():
@@ -61,7 +61,7 @@ class EventWriter:
         await self._requests.send("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
 
     async def _is_served(self) -> bool:
-        """Whether the newer form is known. Asked once; all first writers wait for the same answer."""
+        """Whether the newer version is supported. Requested once; all first writers share the response."""
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask())
         if self._asking.done():

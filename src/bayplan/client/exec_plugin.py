@@ -1,7 +1,7 @@
-"""Credentials from a program (client.authentication.k8s.io): run it, read what it prints.
+"""Credentials from a program (client.authentication.k8s.io): runs it and reads its output.
 
-The program is told through its environment that nobody sits at a terminal, and about the cluster if it wants
-to know. `credentials.py` decides when to run it.
+The environment tells the program that there is no terminal, and about the cluster if it asks for it.
+`credentials.py` decides when to run it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX: Final = "getting credentials: "
 
 
 class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What the program gave us. Without an expiry it is good until it is refused."""
+    """The program's credentials. Without an expiry they are valid until they are rejected."""
 
     token: str | None = None
     client_certificate_data: str | None = None

@@ -1,11 +1,11 @@
-"""Keeping a copy of all objects of a kind, and telling somebody about every change.
+"""Keeps a copy of all objects of a kind, and calls a handler for every change.
 
-List, then watch from there. A watch that ends is taken up where it was; one that is too old to be continued,
-or that breaks, is followed by a new list, whose differences to the copy are reported as if they had been
-watched. So whatever is lost on the way, the copy ends up right, and nothing is reported twice.
+It lists, then watches from there. A watch that ends is resumed; after one that is too old, or that fails,
+there is a new list, whose differences to the copy are reported as if they had been watched. So whatever is
+lost, the copy becomes correct, and nothing is reported twice.
 
-An object that cannot be read is quarantined: it is logged once and counted, and its last version that could
-be read stays in the copy; where there is none, what `api/stand_in.py` makes of it.
+An object that cannot be read is quarantined: it is logged once and counted, and its last readable version
+stays in the copy; if there is none, the substitute of `api/stand_in.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Handler(Protocol[ObjectT_contra]):
-    """Told about every change, in order."""
+    """Called for every change, in order."""
 
     def added(self, item: ObjectT_contra) -> None: ...
     def updated(self, old: ObjectT_contra, new: ObjectT_contra) -> None: ...
@@ -46,9 +46,9 @@ class Handler(Protocol[ObjectT_contra]):
 
 
 class Informer(Generic[ObjectT]):
-    """One kind of objects. `run` goes on until it is cancelled.
+    """One kind of objects. `run` continues until it is cancelled.
 
-    With `optional` a server that does not know the kind has no objects of it, for as long as that lasts;
+    With `optional`, if the server does not know the kind there are no objects of it, as long as that lasts;
     otherwise `synced` waits for it.
     """
 
@@ -64,19 +64,19 @@ class Informer(Generic[ObjectT]):
         self.kind = kind
         self.synced = asyncio.Event()
         self.problem = ""
-        """Why the last list or watch failed, and what to do about it; empty while all is well."""
+        """Why the last list or watch failed, and what to do about it; empty if it succeeded."""
         self.resource_version = ""
-        """Everything up to here has been handled."""
+        """Everything up to this resourceVersion has been handled."""
         self._api = api
         self._handler = handler
         self._rng = rng or random.Random(0)
         self._optional = optional
         self._problems = OnceLogger(_log, logging.WARNING)
         self.unreadable: dict[tuple[str, str], Unreadable] = {}
-        """Objects that cannot be read as they are now."""
+        """Objects that are unreadable in their current version."""
         self._objects: dict[tuple[str, str], ObjectT] = {}
         self._indexes: dict[str, dict[tuple[str, str], dict[str, ObjectT]]] = {}
-        """By label key, for keys that were asked for; then by namespace and value, and by name."""
+        """By label key, for keys that were queried; then by namespace and value, and by name."""
         self._backoff = FIRST_BACKOFF_SECONDS
         self._failed_at = float("-inf")
 
@@ -92,7 +92,7 @@ class Informer(Generic[ObjectT]):
         return theirs is None or (ours is not None and ours >= theirs)
 
     def with_label(self, namespace: str, key: str, value: str) -> Collection[ObjectT]:
-        """All objects with this label. The first question about a key makes an index of it."""
+        """All objects with this label. The first query for a key creates an index."""
         index = self._indexes.get(key)
         if index is None:
             index = self._indexes[key] = {}
@@ -126,7 +126,7 @@ class Informer(Generic[ObjectT]):
             self._problems.log(f"cannot list or watch {self.kind.__name__}, trying again: {self.problem}")
 
     async def _follow(self) -> None:
-        """Watches, and takes the watch up again as long as it ends without an error."""
+        """Watches, and resumes the watch as long as it ends without an error."""
         while True:
             started = asyncio.get_running_loop().time()
             heard = False
@@ -148,9 +148,10 @@ class Informer(Generic[ObjectT]):
         await asyncio.sleep(seconds)
 
     def replace(self, items: Sequence[ObjectT], version: str) -> None:
-        """Takes over a new list; what is missing in it has been deleted.
+        """Replaces the copy by a new list; objects missing in it have been deleted.
 
-        The handler is told when all of it is known: whoever looks at several objects sees them together.
+        The handler is called when the copy is complete: handlers that read several objects see a consistent
+        state.
         """
         gone = dict(self._objects)
         read = []
@@ -196,7 +197,7 @@ class Informer(Generic[ObjectT]):
             self._remove(known)
 
     def _read(self, told: ObjectT, known: ObjectT | None) -> ObjectT | None:
-        """What is taken in for an object: itself, or what is used in its place. None: nothing is."""
+        """The object that is added to the copy: itself, or its substitute. None: nothing is."""
         item = with_readable_quantities(told)
         key = (item.metadata.namespace, item.metadata.name)
         if type(item) is not Unreadable:
@@ -220,7 +221,7 @@ class Informer(Generic[ObjectT]):
         return cast(ObjectT | None, stand_in(item))
 
     def _take_in(self, old: ObjectT | None, item: ObjectT) -> None:
-        """Puts an object into the copy, in place of what was there."""
+        """Adds an object to the copy, or replaces it."""
         self._objects[item.metadata.namespace, item.metadata.name] = item
         if self._indexes:
             if old is not None:
@@ -233,14 +234,14 @@ class Informer(Generic[ObjectT]):
             return
         was, now = old.metadata, item.metadata
         if was.uid != now.uid:
-            # Deleted and made anew under the same name, and we heard only of the end of it.
+            # Deleted and created again under the same name, and only the end was seen.
             self._handler.deleted(old)
             self._handler.added(item)
         elif was.resource_version != now.resource_version or not now.uid:
             self._handler.updated(old, item)
 
     def _remove(self, item: ObjectT) -> None:
-        # The copy is what the handler knows; the event's object may be newer than anything it was told.
+        # The copy is what the handler knows; the event's object may be newer.
         key = (item.metadata.namespace, item.metadata.name)
         was_unreadable = self.unreadable.pop(key, None) is not None
         known = self._objects.pop(key, None)
@@ -265,7 +266,7 @@ class Informer(Generic[ObjectT]):
     def _places(
         self, item: ObjectT
     ) -> Iterator[tuple[dict[tuple[str, str], dict[str, ObjectT]], tuple[str, str]]]:
-        """The indexes that an object stands in, and where there."""
+        """The indexes that contain an object, with its key there."""
         labels = item.labels
         for key, index in self._indexes.items():
             if key in labels:
@@ -283,7 +284,7 @@ def _consequence(item: Unreadable, *, is_known: bool) -> str:
 
 
 def _is_past(told: Object, known: Object) -> bool:
-    """Whether an event is about a past that the copy has left behind, be it of a namesake."""
+    """Whether an event is older than the copy, or about an earlier object of the same name."""
     theirs, ours = told.metadata.resource_version, known.metadata.resource_version
     if theirs == ours:
         return False
@@ -292,5 +293,5 @@ def _is_past(told: Object, known: Object) -> bool:
 
 
 def _number(version: str) -> int | None:
-    """A resourceVersion as a number; None where it is none, or longer than any (64 bits have 20 digits)."""
+    """A resourceVersion as a number; None if it is invalid, or too long (64 bits have 20 digits)."""
     return int(version) if version.isdecimal() and len(version) <= 20 else None

@@ -1,7 +1,7 @@
-"""What one candidate knows about the lease: who holds it, and since when nothing has changed about it.
+"""What one candidate knows about the lease: its holder, and when it last changed.
 
-The times in a lease are of its holder's clock and are not looked at. A lease that changes has a holder who
-lives; one that has not changed for as long as it says is free.
+The times in a lease are by its holder's clock and are ignored. A lease that changes has a live holder; one
+that has not changed for its duration is free.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 
 
 class KnownLease:
-    """The lease as it was last read or written. `clock` is in seconds that never go back."""
+    """The lease as it was last read or written. `clock` is monotonic, in seconds."""
 
     def __init__(self, name: str, namespace: str, clock: Callable[[], float]) -> None:
         self.lease = Lease(metadata=LeaseMeta(name=name, namespace=namespace))
-        """With the version that a write has to name."""
+        """With the resourceVersion for the next write."""
         self.record = LeaseSpec()
-        """What it says."""
+        """Its contents."""
         self.observed_at = float("-inf")
-        """When that last changed, by our clock."""
+        """When they last changed, by our clock."""
         self._read: tuple[object, ...] = ()
-        """What it said when it was last read, to the second."""
+        """Its contents when it was last read, to the second."""
         self._clock = clock
 
     @property
     def holder(self) -> str:
-        """Empty where nobody holds it, or nothing is known yet."""
+        """Empty if it has no holder, or is not known yet."""
         return self.record.holder_identity or ""
 
     @property

@@ -1,12 +1,12 @@
-"""Reading where the API server is from a kubeconfig file, or from the pod that we run in.
+"""Reads the address of the API server and the credentials from a kubeconfig file, or from the pod's service
+account.
 
-This is a small loader of our own. kubernetes-asyncio has one, but it reads token files once, forgets the
-expiry of certificates from programs, tells programs nothing about the cluster, leaves keys in files of
-`/tmp`, says other things than upstream when something is missing, and brings 48 MB of generated classes with
-it, which take half a second to import: as much as listing a large cluster.
+This is a small loader of our own. kubernetes-asyncio has one, but it reads token files once, ignores the
+expiry of certificates from programs, passes programs nothing about the cluster, leaves keys in files of
+`/tmp`, has other messages than upstream if something is missing, and brings 48 MB of generated classes, which
+take half a second to import: as long as listing a large cluster.
 
-As kube-scheduler does, this looks only at what it is told: neither `$KUBECONFIG` nor `~/.kube/config` are
-read.
+As kube-scheduler does, this reads only the given file: neither `$KUBECONFIG` nor `~/.kube/config`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def load_access(
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """How to reach the API server: by the kubeconfig file, else as the pod that we are.
+    """How to reach the API server: by the kubeconfig file, else by the pod's service account.
 
     `master` overrides the address in the file, `context` its current context.
 
     Raises:
-        ConfigError: the file is missing or makes no sense, or there is nothing to go by.
+        ConfigError: the file is missing or invalid, or there is neither.
     """
     environ = os.environ if environ is None else environ
     if not kubeconfig and not master:
@@ -85,10 +85,10 @@ def load_access(
 def in_cluster_access(
     *, environ: Mapping[str, str] | None = None, service_account: Path = SERVICE_ACCOUNT
 ) -> Access:
-    """How the pod that we are reaches the API server.
+    """How a pod reaches the API server.
 
     Raises:
-        ConfigError: we are none, or have no service account.
+        ConfigError: this process does not run in a pod, or has no service account.
     """
     environ = os.environ if environ is None else environ
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
@@ -114,7 +114,7 @@ def in_cluster_access(
 
 
 def _access(config: Config, base: Path, master: str, environ: Mapping[str, str]) -> Access:
-    """What the current context of a kubeconfig means; paths in it are relative to where it stands."""
+    """The current context of a kubeconfig; paths in it are relative to the file."""
     contexts = {named.name: named.context for named in config.contexts}
     context = contexts.get(config.current_context, ContextEntry())
     user = {named.name: named.user for named in config.users}.get(context.user, UserEntry())
@@ -210,7 +210,7 @@ def _impersonation(user: UserEntry) -> Iterable[tuple[str, str]]:
 
 
 def _resolved(record: EntryT, base: Path, fields: tuple[str, ...]) -> EntryT:
-    """Paths are relative to the file they stand in."""
+    """Paths are relative to the file they are in."""
     paths = {name: str(base / path) for name in fields if (path := getattr(record, name))}
     return msgspec.structs.replace(record, **paths)
 

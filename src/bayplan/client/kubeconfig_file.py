@@ -1,4 +1,4 @@
-"""What a kubeconfig file says, and what can be wrong with it; what it means is told by `kubeconfig.py`.
+"""The contents of a kubeconfig file, and its errors; `kubeconfig.py` interprets it.
 
 Unknown fields are ignored. The texts are client-go's where it has some: people search for them.
 """
@@ -23,7 +23,7 @@ NO_SERVER: Final = "cluster has no server defined"
 
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Base of what a kubeconfig is made of."""
+    """Base class of the parts of a kubeconfig."""
 
 
 class _Named(_Wire, frozen=True):

@@ -1,4 +1,4 @@
-"""Leader election: of several schedulers one works, and the Lease says which.
+"""Leader election: one of several schedulers is active, and the Lease says which.
 
     acquire ─► attempt ── fails: again in 2 to 4.4 s ──┐      attempt, as long as it is ours and valid:
                   ▲ └─────────────────────────────────┘        1. PUT what we wrote last (its version guards)
@@ -8,11 +8,11 @@
                   ▼                                            4. PUT
     lost: released if it can be, LeadershipLostError
 
-Clocks of different machines are never compared. Whether the lease of another is valid goes by how long *we*
-have seen it unchanged. Whether ours is goes by when we began to write it (`may_write`): others cannot have
-seen it earlier than that, so they wait at least as long as we do.
+Clocks of different machines are never compared. The lease of another is valid if *we* have seen a change
+recently. Ours is valid by the time when we began to write it (`may_write`): others cannot have seen it
+earlier, so they wait at least as long.
 
-`known_lease.py` is what is known of the lease; `requests.py` asks `may_write` right before each write.
+`known_lease.py` has the known state of the lease; `requests.py` checks `may_write` right before each write.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from bayplan.errors import APIError, BayplanError, ConfigError, ConflictError, N
 from bayplan.metrics.instruments import Gauge
 
 JITTER: Final = 1.2
-"""How much longer than retryPeriod a standby may wait, as a part of it; keeps standbys apart."""
+"""How much longer than retryPeriod a standby may wait, as a fraction; spreads standbys."""
 TOLERATED_SECONDS: Final = 20.0
-"""How long after its lease has run out a leader is unhealthy that neither renews it nor gives up."""
+"""How long after its lease has expired a leader that neither renews it nor stops is unhealthy."""
 LOST: Final = "Leaderelection lost"
 
 _log = logging.getLogger(__name__)
@@ -56,9 +56,9 @@ class LeadershipLostError(BayplanError):
 
 
 class Leases(Protocol):
-    """Where the lease is kept: the part of a `ClusterAPI` that this takes.
+    """Where the lease is stored: the part of a `ClusterAPI` that is used here.
 
-    Over HTTP it is a client of its own (`lease_client`), so that nothing else holds up a renewal.
+    Over HTTP it is a client of its own (`lease_client`), so that nothing else delays a renewal.
     """
 
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT: ...
@@ -78,7 +78,7 @@ class ElectionSettings:
 
     @property
     def request_seconds(self) -> float:
-        """How long the answer to a request about the lease may take, so that there is time for another."""
+        """Timeout of a request about the lease, so that there is time for another."""
         return max(1.0, self.renew_deadline / 2)
 
     def check(self) -> None:
@@ -101,14 +101,14 @@ class ElectionSettings:
 
 
 def make_identity() -> str:
-    """Who we are among those who want to lead: no other process ever has the same."""
+    """The identity of a candidate: unique to this process."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 def lease_client(connections: Connections, settings: ElectionSettings) -> KubernetesCluster:
-    """A client for nothing but the lease: connections and User-Agent of its own, and no rate limit.
+    """A client only for the lease: connections and User-Agent of its own, and no rate limit.
 
-    However many writes wait for their turn, a renewal does not wait with them.
+    However many writes are queued, a renewal does not wait for them.
     """
     return KubernetesCluster(
         connections, qps=-1, component="leader-election", request_seconds=settings.request_seconds
@@ -116,18 +116,19 @@ def lease_client(connections: Connections, settings: ElectionSettings) -> Kubern
 
 
 class LeaderElection:
-    """One who wants to lead.
+    """A candidate.
 
     Args:
-        leases: where the lease is.
+        leases: where the lease is stored.
         settings: `leaderElection` of the configuration.
-        identity: who we are (`make_identity`).
-        component: whom events say they are from; the first profile's name.
-        events: where to tell that we became leader; None for nowhere.
+        identity: of this candidate (`make_identity`).
+        component: the reporting component of events; the first profile's name.
+        events: where to report that we became leader; None: nowhere.
         status: set to 1 while we lead (leader_election_master_status).
         now: seconds since the epoch, for the times in the lease.
-        clock: seconds that never go back, for how long something takes. Not the loop's own: with some loops
-            that one stands still as long as a step takes, and a pause may come in the middle of it.
+        clock: monotonic seconds, for durations. Not the loop's own: with some loops that one stands still
+        during a step, and a
+            pause may come in the middle of it.
         rng: for how long a standby waits.
     """
 
@@ -158,42 +159,42 @@ class LeaderElection:
         self._name = f"{settings.namespace}/{settings.name}"
         self._known = KnownLease(settings.name, settings.namespace, clock)
         self._written_at = (float("-inf"), float("-inf"))
-        """When we began to write the lease that is valid now, by both clocks."""
+        """When we began to write the currently valid lease, by both clocks."""
         self._telling: set[asyncio.Task[None]] = set()
         self._status.set(0)
 
-    # Who leads
+    # The leader
 
     @property
     def leader(self) -> str:
-        """The identity of the one who leads, or led when we last looked; empty where nobody does."""
+        """The identity of the leader as last known; empty if there is none."""
         return self._known.holder
 
     @property
     def is_leader(self) -> bool:
-        """Whether the lease is ours, as far as we know. Whether it still counts: `may_write`."""
+        """Whether the lease is ours, as far as we know. Whether it is still valid: `may_write`."""
         return self.leader == self.identity
 
     def may_write(self) -> bool:
-        """Whether nobody else can have become leader meanwhile.
+        """Whether no other candidate can have become leader meanwhile.
 
-        By both clocks: while a machine is suspended the steady one may stand still.
+        By both clocks: while a machine is suspended the monotonic one may stand still.
         """
         clock, wall = self._written_at
         seconds = self._seconds
         return self.is_leader and self._clock() - clock < seconds and self._now() - wall < seconds
 
     def why_unhealthy(self, tolerated_seconds: float = TOLERATED_SECONDS) -> str | None:
-        """What is wrong with a leader whose lease ran out a while ago and who has not noticed; else None."""
+        """The problem of a leader whose lease expired a while ago without being noticed; else None."""
         late = self._clock() - self._known.observed_at > self.settings.lease_duration + tolerated_seconds
         if not (self.is_leader and late):
             return None
         return f"failed election to renew leadership on lease {self.settings.name}"
 
-    # Becoming leader, and staying it
+    # Becoming and staying leader
 
     async def acquire(self) -> None:
-        """Waits until we lead. Being cancelled leaves the lease alone."""
+        """Waits until we lead. Cancelling does not change the lease."""
         _log.info("attempting to acquire leader lease %s...", self._name)
         told = ""
         while not await self._attempt():
@@ -206,10 +207,10 @@ class LeaderElection:
         self._tell("became leader")
 
     async def hold(self) -> None:
-        """Renews the lease until it is lost. To be cancelled when the work is done, and then `release`d.
+        """Renews the lease until it is lost. Cancel it when the work is done, and then call `release`.
 
         Raises:
-            LeadershipLostError: we lead no more; the lease has been released if that was possible.
+            LeadershipLostError: we no longer lead; the lease has been released if that was possible.
         """
         while await self._renew():
             await asyncio.sleep(self.settings.retry_period)
@@ -219,9 +220,9 @@ class LeaderElection:
         raise LeadershipLostError(LOST)
 
     async def release(self) -> bool:
-        """Gives the lease back, so that another can have it at once. False where that did not work.
+        """Releases the lease, so that another candidate can acquire it at once. False if that failed.
 
-        `may_write` says no from the beginning. Nothing is done where we do not lead.
+        `may_write` is False from the beginning. Does nothing if we do not lead.
         """
         self._status.set(0)
         self._written_at = (float("-inf"), float("-inf"))
@@ -232,7 +233,7 @@ class LeaderElection:
                 try:
                     await self._give_back()
                 except ConflictError:
-                    await self._give_back()  # a renewal that we gave up has come through nevertheless
+                    await self._give_back()  # an abandoned renewal has taken effect nevertheless
         except (APIError, TimeoutError) as error:
             _log.warning("cannot release lease %s: %s", self._name, error or "no answer in time")
             return False
@@ -241,7 +242,7 @@ class LeaderElection:
     async def _give_back(self) -> None:
         lease = await self._get()
         if lease.spec.holder_identity != self.identity:
-            # Upstream goes by what it saw last, and may so throw out the new leader.
+            # Upstream uses what it saw last, and may thereby remove the new leader.
             self._known.was_read(lease)
             return
         moment = self._moment()
@@ -256,7 +257,7 @@ class LeaderElection:
         _log.info("released lease %s", self._name)
 
     async def _renew(self) -> bool:
-        """Tries at once and then every retryPeriod, until it works or renewDeadline has passed."""
+        """Tries at once and then every retryPeriod, until it succeeds or renewDeadline has passed."""
         loop, period = asyncio.get_running_loop(), self.settings.retry_period
         next_try = loop.time() + period
         try:
@@ -269,7 +270,7 @@ class LeaderElection:
         return True
 
     async def _attempt(self) -> bool:
-        """Tries once to become leader, or to stay it."""
+        """Tries once to become or stay leader."""
         began = (self._clock(), self._now())
         moment = self._moment()
         record = LeaseSpec(
@@ -307,7 +308,7 @@ class LeaderElection:
         return self._succeeded(began)
 
     def _continued(self, record: LeaseSpec) -> LeaseSpec:
-        """The same lease, renewed: since when we lead stays."""
+        """The same lease, renewed: acquireTime stays."""
         known = self._known.record
         return replace(record, acquire_time=known.acquire_time, lease_transitions=known.lease_transitions)
 
@@ -318,7 +319,7 @@ class LeaderElection:
 
     @property
     def _seconds(self) -> int:
-        """leaseDuration as others are told it: whole seconds."""
+        """leaseDuration as written: whole seconds."""
         return int(self.settings.lease_duration)
 
     def _moment(self) -> datetime:
@@ -341,8 +342,8 @@ class LeaderElection:
         self._known.was_written(record, answer)
 
     def _tell(self, what: str) -> None:
-        """An event about the lease, in the background. That we stopped is not told: as upstream, who would
-        have left before it is written."""
+        """An event about the lease, in the background. As upstream, stopping is not reported: the process
+        would have ended before it is written."""
         if self._events is None:
             return
         event = lease_event(self._known.lease, f"{self.identity} {what}", self._component, self._now())

@@ -1,4 +1,4 @@
-"""Telling people who became leader: an event about the lease, in the form that those have always had."""
+"""Events about leases: who became leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseEvents(Protocol):
-    """Where it is told (`EventWriter`)."""
+    """Where it is written (`EventWriter`)."""
 
     async def create_core_event(self, event: Event) -> None: ...
 
@@ -40,7 +40,7 @@ def lease_event(lease: Lease, note: str, component: str, now: float) -> Event:
 
 
 async def write_event(events: LeaseEvents, event: Event) -> None:
-    """Nobody waits for it, so what goes wrong is only logged."""
+    """Nothing waits for it, so errors are only logged."""
     try:
         await events.create_core_event(event)
     except APIError as error:

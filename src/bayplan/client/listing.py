@@ -1,7 +1,7 @@
-"""Lists: all objects of a kind, and from where to watch them.
+"""Lists: all objects of a kind, and the resourceVersion to watch from.
 
-First as a stream: a watch that begins with all that is there, ends that with a bookmark and simply goes on.
-It costs the server least. A server that does not know it refuses; then it is a plain list, in pages.
+First as a stream: a watch that begins with all objects, then has a bookmark and continues. It is the cheapest
+for the server. A server that does not support it rejects it; then it is a plain list, in pages.
 
     stream ── bookmark ──► done, and the stream is the watch that follows
       ├─ 410, or a version of the future: once more, without a version
@@ -30,15 +30,15 @@ from bayplan.errors import APIError, GoneError, NotFoundError, ServerError
 
 PAGE_SIZE: Final = 500
 STREAM_TRIES: Final = 3
-"""A stream that breaks before its bookmark is begun again so often."""
+"""How often a stream that breaks before its bookmark is started again."""
 LIST_SECONDS: Final = 70.0
-"""For the first piece of a list, and between two of them. A server that has much to do gives up after 60."""
+"""Timeout for the first chunk of a list, and between two chunks. A busy server gives up after 60."""
 
 _log = logging.getLogger(__name__)
 
 
 class Listed(NamedTuple, Generic[ObjectT]):
-    """A list, and the watch that follows it where it was a stream."""
+    """A list, and the watch that follows it if it was a stream."""
 
     items: Sequence[ObjectT]
     resource_version: str
@@ -60,10 +60,10 @@ async def list_all(
     rng: random.Random,
     idle_seconds: float = IDLE_SECONDS,
 ) -> Listed[ObjectT]:
-    """All objects of a kind, not older than the version that is known already (empty: none is).
+    """All objects of a kind, not older than the known version (empty: none is known).
 
     Raises:
-        APIError: there is no list to be had.
+        APIError: it cannot be listed.
     """
     for version in dict.fromkeys((known_version, "")):
         try:
@@ -110,7 +110,7 @@ async def _stream(
 
 
 async def _collect(watch: WatchStream[ObjectT]) -> Listed[ObjectT]:
-    """Everything up to the bookmark. What came with it belongs to the watch."""
+    """Everything up to the bookmark. The rest of its chunk belongs to the watch."""
     items: dict[tuple[str, str], ObjectT] = {}
     while events := await watch.next():
         for index, event in enumerate(events):

@@ -15,7 +15,7 @@ from bayplan.errors import ConfigError
 
 
 def proxy_problem(proxy: str) -> str:
-    """Why this is no URL of a proxy; empty where it is one."""
+    """Why this is not a valid proxy URL; empty if it is one."""
     try:
         parts = urlsplit(proxy)
         if parts.scheme not in ("http", "https"):
@@ -26,10 +26,10 @@ def proxy_problem(proxy: str) -> str:
 
 
 def environment_proxy(server: str, environ: Mapping[str, str]) -> str:
-    """The URL of the proxy for this server; empty where it is reached directly.
+    """The URL of the proxy for this server; empty if it is reached directly.
 
     Raises:
-        ConfigError: the proxy is of a kind that we cannot use.
+        ConfigError: the proxy has an unsupported scheme.
     """
     parts = urlsplit(server)
     name = "HTTPS_PROXY" if parts.scheme == "https" else "HTTP_PROXY"

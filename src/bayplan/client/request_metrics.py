@@ -36,7 +36,7 @@ class RequestMetrics:
         self._requests[NO_ANSWER if code is None else str(code), method, self._host].inc()
 
     def held_back(self, method: str, seconds: float) -> None:
-        """The rate limit let it pass after so long."""
+        """The rate limit let it pass after this time."""
         self._held_back[method, self._host].observe(seconds)
 
     def took(self, method: str, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 A watch ends with its connection, when the server says so (each is asked for some minutes only) or when
 nothing was heard for too long. A server sends bookmarks every minute or so, though with an old etcd not for
-kinds that never change; it costs little to ask such a server anew, and may be that nobody is there. Whatever
+kinds that never change; it costs little to ask such a server again, and may be that nobody is there. Whatever
 the end, nothing is lost: the next watch goes on from the last event that came whole.
 """
 
@@ -45,7 +45,7 @@ class LineCutter:
         self._pieces: list[bytes] = []
 
     def feed(self, piece: bytes) -> bytes:
-        """All lines that are complete by now; empty where there is none."""
+        """All lines that are complete by now; empty if there is none."""
         end = piece.rfind(b"\n") + 1
         if not end:
             self._pieces.append(piece)

@@ -32,7 +32,7 @@ class ProfilePlan:
 
     scheduler_name: str
     percentage_of_nodes_to_score: int
-    """The profile's own, or else that of the configuration; 0 where nobody says anything."""
+    """The profile's own, or else that of the configuration; 0 if nobody says anything."""
     plugins: dict[Point, tuple[str, ...]]
     """For every point the names of its plugins, in the order in which they run."""
     weights: dict[str, int]
@@ -49,7 +49,7 @@ def build_profiles(
     """What every profile of the configuration runs.
 
     Raises:
-        ConfigError: the configuration makes no sense, or a profile cannot be built from it.
+        ConfigError: the configuration is invalid, or a profile cannot be built from it.
     """
     validate(config)
     config = apply_extenders(config)

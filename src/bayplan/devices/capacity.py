@@ -53,7 +53,7 @@ def capacity_requests(requests: Mapping[str, Quantity]) -> CapacityRequests:
 
 
 def consumption(capacities: Mapping[str, Capacity], requests: CapacityRequests) -> Consumption | None:
-    """What an allocation takes of each capacity; None where a policy forbids it or a capacity is missing."""
+    """What an allocation takes of each capacity; None if a policy forbids it or a capacity is missing."""
     requested = dict(requests)
     if not requested.keys() <= capacities.keys():
         return None

@@ -34,7 +34,7 @@ class NodeChanges:
             self._complete_since = self._log.popleft()[0]
 
     def since(self, version: int) -> set[str] | None:
-        """The nodes that changed after this version; None where all may have."""
+        """The nodes that changed after this version; None if all may have."""
         if version < self._complete_since:
             return None
         changed: set[str] = set()

@@ -105,7 +105,7 @@ class DistinctAttribute(_Attribute):
 
 
 def make_constraint(constraint: DeviceConstraint) -> Constraint | None:
-    """The constraint, to be used in one search; None where it says nothing that is known."""
+    """The constraint, to be used in one search; None if it says nothing that is known."""
     if constraint.match_attribute is not None:
         return MatchAttribute(constraint.match_attribute, constraint.requests)
     if constraint.distinct_attribute is not None:

@@ -60,7 +60,7 @@ class Inventory:
         return (device for one in self._by_pool.get(key, {}).values() for device in one.devices)
 
     def nodes_of(self, key: PoolKey) -> set[str] | None:
-        """The nodes that may use devices of the pool; None where it is not limited to nodes by name."""
+        """The nodes that may use devices of the pool; None if it is not limited to nodes by name."""
         found = self._by_pool.get(key, {}).values()
         if any(not one.of.spec.node_name for one in found):
             return None

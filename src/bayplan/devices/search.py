@@ -4,8 +4,8 @@ The order of everything is kube-scheduler's, so that the same devices are chosen
 alternatives in order, within a request only combinations in the order of the devices, and the last choice is
 changed first.
 
-A long search skips devices that cannot make a difference: where a device was tried in vain, so would be
-another one that all requests and constraints see alike (`_likeness`).
+A long search skips devices that cannot make a difference: where a device was tried without success, so would
+be another one that all requests and constraints see alike (`_likeness`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from bayplan.cel.device import DeviceSelector
 from bayplan.devices.capacity import Capacity, CapacityRequests, Consumption, consumption, parse_capacity
 
 _MAX_RESULTS: Final = 256
-"""Selector sets whose results a content remembers; beyond, it begins anew."""
+"""Selector sets whose results a content remembers; beyond, it begins again."""
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -109,7 +109,7 @@ class DeviceContent:
         return found
 
     def consumption(self, requests: CapacityRequests) -> Consumption | None:
-        """What an allocation with these requests takes of each capacity; None where the device refuses it."""
+        """What an allocation with these requests takes of each capacity; None if the device refuses it."""
         try:
             return self._consumptions[requests]
         except KeyError:

@@ -31,7 +31,7 @@ class DeviceState:
         return self.changes.version
 
     def changed_nodes(self, since: int) -> set[str] | None:
-        """The nodes whose devices, or their use, changed after this version; None where all may have."""
+        """The nodes whose devices, or their use, changed after this version; None if all may have."""
         return self.changes.since(since)
 
     def put_slice(self, item: ResourceSlice) -> None:

@@ -101,7 +101,7 @@ class MemoryStore:
         return str(self._version)
 
     def last_version(self, kind: type[Object]) -> str:
-        """The version of the last change of a kind; empty where there was none."""
+        """The version of the last change of a kind; empty if there was none."""
         last = self._table(kind).history.last
         return "" if last is None else last.resource_version
 

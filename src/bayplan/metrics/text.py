@@ -1,4 +1,4 @@
-"""Numbers and label values as they stand in a scrape."""
+"""Numbers and label values as they are in a scrape."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def go_float(value: float) -> str:
 
 
 def escaped(label_value: str) -> str:
-    """A label value as it stands between quotes."""
+    """A label value unchanged between quotes."""
     return label_value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

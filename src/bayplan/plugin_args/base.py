@@ -35,7 +35,7 @@ class ArgsRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of some arguments: frozen, camelCase in the file."""
 
     def to_wire(self) -> dict[str, object]:
-        """As it stands in a file that spells out every default: only what is empty is left out."""
+        """As it is in a file that spells out every default: only what is empty is left out."""
         values = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
         wire = {key: _to_wire(getattr(self, name)) for key, name in values}
         return {key: value for key, value in wire.items() if value is not None and value != []}

@@ -1,8 +1,7 @@
-"""DefaultBinder: tells the API server which node the pod goes to.
+"""DefaultBinder: writes the binding of a pod to the API server.
 
-The one place where a decision becomes a fact. How that is done (a POST to the pod's `binding` subresource,
-with the pod's uid so that a namesake is never bound) is known to the scheduler around the plugins: all that
-is needed here is `Handle.bind`.
+The scheduler around the plugins knows how (a POST to the pod's `binding` subresource, with the pod's uid so
+that another pod of the same name is never bound): this plugin only calls `Handle.bind`.
 
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/binding-v1/
 """
@@ -24,6 +23,6 @@ class DefaultBinder(Plugin, BindPlugin):
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         if self.handle is None:
             return failure(NO_HANDLE)
-        # What goes wrong is the scheduler's to judge: it knows when a pod may have been bound all the same.
+        # The scheduler handles errors: it knows when a pod may have been bound nevertheless.
         await self.handle.bind(pod, node_name)
         return None

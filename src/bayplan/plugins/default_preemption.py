@@ -1,8 +1,7 @@
-"""DefaultPreemption: a pod that fits nowhere may take the place of pods with lower priority.
+"""DefaultPreemption: a pod that fits on no node may preempt pods of lower priority.
 
-PostFilter looks for the node where evicting costs least (`bayplan.preemption`), nominates the pod to it and
-says who has to go. Carrying that out is the scheduler's business; while it is under way PreEnqueue keeps the
-pod out of the queue.
+PostFilter chooses the node where evicting costs least (`bayplan.preemption`), nominates the pod to it and
+returns the victims. The scheduler evicts them; meanwhile PreEnqueue keeps the pod out of the queue.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
@@ -39,7 +38,7 @@ UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
 
 
 class DefaultPreemption(Plugin, PreEnqueuePlugin, PostFilterPlugin):
-    """Makes room by evicting pods of lower priority."""
+    """Preempts pods of lower priority."""
 
     args_type: ClassVar = DefaultPreemptionArgs
     preempts: ClassVar = True
@@ -48,7 +47,7 @@ class DefaultPreemption(Plugin, PreEnqueuePlugin, PostFilterPlugin):
         super().__init__(args or DefaultPreemptionArgs(), handle)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # Whether a deleted pod makes room is for the plugin to say that rejected the pod.
+        # Whether a deleted pod helps is decided by the plugin that rejected the pod.
         return (event_with_hint(Resource.POD, Action.DELETE, lambda pod, old, new: False),)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
@@ -75,7 +74,7 @@ class DefaultPreemption(Plugin, PreEnqueuePlugin, PostFilterPlugin):
         return PostFilterResult(unschedulable(PREFIX + why_not(evaluation, outcome)), Nomination(""))
 
     def _sampling(self) -> Sampling | None:
-        """None, and so all candidates, unless the configuration says how many are enough."""
+        """None, and so all candidates, unless the configuration limits their number."""
         args = self.args
         if args.evaluates_all_candidates:
             return None

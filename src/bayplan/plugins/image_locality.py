@@ -1,7 +1,7 @@
-"""ImageLocality: a node that already has the pod's images starts it sooner.
+"""ImageLocality: prefers nodes that already have the pod's images.
 
-The more bytes of its images a node has, the better. An image that few nodes have counts for less, so that a
-new image does not draw all pods to the one node that pulled it first.
+The more bytes of its images a node has, the higher its score. An image that few nodes have counts less, so
+that a new image does not attract all pods to the first node that pulled it.
 
 https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 """
@@ -26,9 +26,9 @@ from bayplan.plugin.images import pod_images
 
 MIB: Final = 1024 * 1024
 LEAST_BYTES: Final = 23 * MIB
-"""Less than this is not worth a preference."""
+"""Less than this gives no preference."""
 MAX_BYTES: Final = 1000 * MIB
-"""More than this, for each container, makes no difference any more."""
+"""More than this, for each container, makes no difference."""
 
 
 class ImageLocality(Plugin, ScorePlugin):
@@ -40,7 +40,7 @@ class ImageLocality(Plugin, ScorePlugin):
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         here = np.zeros(len(nodes), dtype=np.int64)
         cluster = nodes.cluster
-        # Volumes made of images count below, but do not raise the limit.
+        # Image volumes count below, but do not raise the limit.
         most = MAX_BYTES * (len(pod.spec.init_containers) + len(pod.spec.containers))
         for name in pod_images(pod):
             image = cluster.nodes.images.get(name)

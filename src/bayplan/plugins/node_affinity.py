@@ -1,8 +1,8 @@
-"""NodeAffinity: a pod goes only to nodes whose labels (or name) it asks for, and rather to those it prefers.
+"""NodeAffinity: a pod runs only on nodes whose labels (or name) it requires, and prefers some of them.
 
-What it asks for stands in nodeSelector and in the required node affinity; a profile can add an affinity of
-its own to every pod (`addedAffinity`). A term of a pod that does not parse matches no node but spoils nothing
-else; in the profile's own terms, and among preferences, it is an error.
+Requirements are in nodeSelector and in the required node affinity; a profile can add an affinity to every pod
+(`addedAffinity`). A term of a pod that does not parse matches no node and has no other effect; in the
+profile's own terms, and among preferences, it is an error.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
 """
@@ -66,7 +66,7 @@ PREFERRED: Final = ("NodeAffinity", "preferred")
 
 
 class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
-    """Rejects nodes that the pod, or the profile, does not ask for; scores by preferences."""
+    """Rejects nodes that the pod, or the profile, does not select; scores by preferences."""
 
     name: ClassVar = "NodeAffinity"
     args_type: ClassVar = NodeAffinityArgs
@@ -79,7 +79,7 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
 
     @cached_property
     def _added_terms(self) -> tuple[CompiledTerm, ...] | None:
-        """What the profile requires, or None where it requires nothing."""
+        """The requirements of the profile, or None."""
         added = self.args.added_affinity
         if added is None or added.required is None:
             return None
@@ -94,7 +94,7 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
         return [event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, self.node_change_helps)]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
-        """A node came that matches, or one that did not match the pod does now."""
+        """A matching node was added, or one that did not match the pod does now."""
         if self._added_terms is not None and not terms_match(self._added_terms, new.labels, new.name):
             return False
         required = required_node_affinity(pod)
@@ -117,7 +117,7 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         matching = rows_matching(nodes, state.read(REQUIRED))
-        # Evicting pods never labels a node.
+        # Evicting pods does not change the labels of a node.
         if self._added_terms is None:
             yield Reject(~matching, REASON_POD, unresolvable=True)
         else:
@@ -146,9 +146,9 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
 
 
 def _names_asked_for(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
-    """The nodes that the terms ask for by name, or None where a node of another name may do.
+    """The nodes that the terms select by name, or None if a node of another name may match.
 
-    The terms are read as they are written: one that does not parse can still narrow the search.
+    The terms are used as written: one that does not parse can still narrow the search.
     """
     if not terms:
         return None
@@ -166,7 +166,7 @@ def _names_asked_for(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None
 
 
 def _is_undecided(required: RequiredNodeAffinity, node: Node) -> bool:
-    """Whether a node that matches no term was never asked about some of them, as they do not parse."""
+    """Whether a node that matches no term was not compared with some of them, because they do not parse."""
     if required.selector is not None and not required.selector.matches(node.labels):
         return False
     return any(term.error is not None for term in required.terms or ())

@@ -1,7 +1,7 @@
-"""NodeDeclaredFeatures: a pod that needs a feature of the kubelet goes where the kubelet has it.
+"""NodeDeclaredFeatures: a pod that needs a feature of the kubelet runs only where the kubelet has it.
 
-While a cluster is being upgraded its nodes run different versions. Nodes declare what their kubelet can do
-beyond what every supported version can, and a pod needs what its fields make use of.
+While a cluster is being upgraded its nodes run different versions. Nodes declare what their kubelet supports
+beyond what every supported version does, and a pod requires the features that its fields use.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-declared-features/
 """
@@ -36,7 +36,7 @@ USER_NAMESPACES_ON_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
 
 
 class NodeDeclaredFeatures(Plugin, PreFilterPlugin, FilterPlugin):
-    """Rejects nodes that lack a feature which the pod makes use of."""
+    """Rejects nodes that lack a feature which the pod uses."""
 
     name: ClassVar = "NodeDeclaredFeatures"
     depends_on: ClassVar = Dependencies.of("host", "restart_rules")
@@ -65,12 +65,12 @@ class NodeDeclaredFeatures(Plugin, PreFilterPlugin, FilterPlugin):
         return None
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        # Evicting pods never upgrades a kubelet.
+        # Evicting pods does not upgrade a kubelet.
         yield Reject(nodes.features(state.read(self.name)) == 0, REASON, unresolvable=True)
 
 
 def required_features(pod: Pod) -> frozenset[str]:
-    """The features that the pod's fields make use of."""
+    """The features that the pod's fields use."""
     spec = pod.spec
     required = set()
     if any(

@@ -1,7 +1,7 @@
-"""NodeName: a pod that names its node goes there or nowhere.
+"""NodeName: a pod with spec.nodeName runs only on that node.
 
-Such a pod is usually bound already and never comes here. It does where an extender or a what-if question asks
-about a pod that names a node.
+Such a pod is usually bound already and not scheduled. It is evaluated here if an extender or a hypothesis
+concerns a pod with a node name.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename
 """

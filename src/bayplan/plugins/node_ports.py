@@ -1,7 +1,7 @@
-"""NodePorts: two pods cannot have the same port of one node.
+"""NodePorts: two pods cannot use the same port of one node.
 
-A port is taken for an address; 0.0.0.0 stands for all of them, so it clashes with every address. Few nodes
-use any one port, so only those are looked at.
+A port is used on an address; 0.0.0.0 means all of them, so it conflicts with every address. Few nodes use any
+given port, so only those are compared.
 
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#ports
 """
@@ -35,7 +35,7 @@ REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
 class NodePorts(Plugin, PreFilterPlugin, FilterPlugin):
-    """Rejects nodes where a port that the pod wants is taken."""
+    """Rejects nodes where a port that the pod needs is in use."""
 
     name: ClassVar = "NodePorts"
     depends_on: ClassVar = Dependencies.of("ports", usage=True)
@@ -47,7 +47,7 @@ class NodePorts(Plugin, PreFilterPlugin, FilterPlugin):
         ]
 
     def deleted_pod_helps(self, pod: Pod, old: Pod, new: None) -> bool:
-        """A pod went that had, or was promised, a node and used one of the ports."""
+        """A pod was removed that had a node, or was nominated to one, and used one of the ports."""
         if not old.spec.node_name and not old.status.nominated_node_name:
             return False
         return conflicts(host_ports(pod), host_ports(old))

@@ -1,7 +1,7 @@
 """NodeUnschedulable: a cordoned node takes no new pods.
 
-Except pods that tolerate the cordon. DaemonSet pods carry that toleration, so draining a node for repair does
-not also strip it of its agents.
+Except pods that tolerate the cordon. DaemonSet pods have that toleration, so draining a node does not remove
+its agents.
 
 https://kubernetes.io/docs/concepts/architecture/nodes/#manual-node-administration
 """
@@ -45,7 +45,7 @@ class NodeUnschedulable(Plugin, FilterPlugin):
         ]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
-        """A node came that is not cordoned, or a cordon was lifted."""
+        """A node was added that is not cordoned, or a cordon was removed."""
         return not new.spec.unschedulable and (old is None or old.spec.unschedulable)
 
     def toleration_helps(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
@@ -53,5 +53,5 @@ class NodeUnschedulable(Plugin, FilterPlugin):
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         if not any_tolerates(pod.spec.tolerations, CORDON):
-            # Evicting pods never uncordons a node, so preemption is no help here.
+            # Evicting pods does not uncordon a node, so preemption does not help.
             yield Reject(nodes.unschedulable, REASON, unresolvable=True)

@@ -1,8 +1,8 @@
-"""NodeVolumeLimits: a CSI driver attaches only so many volumes to a node.
+"""NodeVolumeLimits: a CSI driver attaches a limited number of volumes to a node.
 
-How many, the node's CSINode says, for each driver. A volume counts once however many pods use it, and as long
-as it is attached even if none does any more. One that is yet to be made for a claim counts as well, and so do
-volumes in the words of in-tree plugins, as their CSI drivers' (`snapshot/volumes.py`).
+The node's CSINode has the limit for each driver. A volume counts once however many pods use it, and as long
+as it is attached even if no pod uses it any more. A volume to be provisioned for a claim counts as well, and
+so do in-tree volumes, as their CSI drivers' (`snapshot/volumes.py`).
 
 https://kubernetes.io/docs/concepts/storage/storage-limits/
 """
@@ -85,17 +85,17 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
         ]
 
     def csi_node_change_helps(self, pod: Pod, old: CSINode, new: CSINode) -> bool:
-        """A driver takes more volumes than before."""
+        """The limit of a driver increased."""
         before = _limits(old)
         return any(limit > before.get(driver, 0) for driver, limit in _limits(new).items())
 
     def deleted_pod_helps(self, pod: Pod, old: Pod, new: None) -> bool:
-        """A pod went that had, or was promised, a node and used a volume."""
+        """A pod was removed that had a node, or was nominated to one, and used a volume."""
         has_node = bool(old.spec.node_name or old.status.nominated_node_name)
         return has_node and bool(limited_volumes(old))
 
     def added_claim_helps(self, pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
-        """It is one of the pod's."""
+        """It is one of the pod's claims."""
         names = (pod.claim_name(volume) for volume in pod.spec.volumes)
         return new.namespace == pod.namespace and new.name in names
 
@@ -168,7 +168,7 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
 
 
 def _exceeds(limit: int | None, there: NodeVolumes, driver: str, volumes: list[VolumeId]) -> bool:
-    """Whether a node that has all this can take no more of the driver's volumes."""
+    """Whether a node with these volumes can take no more of the driver's."""
     further = sum(volume not in there.used for volume in volumes)
     return limit is not None and further > 0 and there.counts.get(driver, 0) + further > limit
 
@@ -181,13 +181,13 @@ def _by_driver(volumes: frozenset[VolumeId]) -> dict[str, list[VolumeId]]:
 
 
 def _broken(mask: BoolColumn, problem: VolumeProblem) -> Reject:
-    # A claim that is missing may yet come; all else is somebody's mistake.
+    # A missing claim may be created later; everything else is a configuration error.
     missing = problem.is_missing_claim
     return Reject(mask, problem.text, unresolvable=missing, error=not missing)
 
 
 def _limits(csi_node: CSINode) -> dict[str, int]:
-    """How many volumes each driver takes; 0 where it does not say."""
+    """The number of volumes that each driver attaches; 0 if it has no limit."""
     return {
         driver.name: (driver.allocatable.count or 0) if driver.allocatable is not None else 0
         for driver in csi_node.spec.drivers

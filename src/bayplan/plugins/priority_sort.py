@@ -1,7 +1,8 @@
-"""PrioritySort: pods with a higher priority are tried first, among equals the one that waits longest.
+"""PrioritySort: pods with a higher priority are scheduled first, among equals the one that has waited
+longest.
 
-It waits since it entered the queue, not since it was created: a pod that comes back from a failed attempt
-stands behind those that have not been tried yet.
+The time in the queue counts, not the age: a pod that comes back from a failed attempt is behind those that
+have not been tried yet.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """

@@ -1,8 +1,8 @@
 """TaintToleration: a tainted node takes only pods that tolerate its taints.
 
-Taints with the effects NoSchedule and NoExecute keep a pod away; each PreferNoSchedule taint that it does not
-tolerate makes a node less attractive. Nodes share few distinct lists of taints, so tolerations are compared
-once for each list.
+Taints with the effects NoSchedule and NoExecute exclude a pod; each PreferNoSchedule taint that it does not
+tolerate lowers a node's score. Nodes share few distinct lists of taints, so tolerations are compared once for
+each list.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 """
@@ -42,7 +42,7 @@ UNLIKED: Final = ("TaintToleration", "unliked")
 
 
 class TaintToleration(Plugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
-    """Rejects nodes with taints that the pod does not tolerate, and prefers those it has nothing against."""
+    """Rejects nodes with taints that the pod does not tolerate, and prefers those without."""
 
     name: ClassVar = "TaintToleration"
     depends_on: ClassVar = Dependencies.of("tolerations")
@@ -54,7 +54,7 @@ class TaintToleration(Plugin, FilterPlugin, PreScorePlugin, ScorePlugin, Normali
         ]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:
-        """A node came that the pod tolerates, or one stopped keeping it away."""
+        """A node was added that the pod tolerates, or one that excluded it no longer does."""
         tolerations = pod.spec.tolerations
         if untolerated_taint(new.spec.taints, tolerations) is not None:
             return False
@@ -68,7 +68,7 @@ class TaintToleration(Plugin, FilterPlugin, PreScorePlugin, ScorePlugin, Normali
             return untolerated_taint(taints, pod.spec.tolerations) is not None
 
         lookup = state.memo(KEEPS_AWAY, lambda: nodes.taint_lookup(keeps_away))
-        # Evicting pods never takes a taint away.
+        # Evicting pods does not remove a taint.
         yield Reject(nodes.taints(lookup) != 0, REASON, unresolvable=True)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:

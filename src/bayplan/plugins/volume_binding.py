@@ -1,12 +1,12 @@
-"""VolumeBinding: a pod goes where its claims have their volumes, or can get them.
+"""VolumeBinding: a pod runs where its claims have their volumes, or can get them.
 
-A claim that is bound ties the pod to the nodes its volume reaches. A claim whose class waits for its first
+A bound claim restricts the pod to the nodes that its volume reaches. A claim whose class waits for its first
 consumer gets a volume when the pod gets a node: the smallest free one that reaches the node or, if there is
-none, one that is provisioned there, where the class allows it and the driver has room. Any other claim has to
-be bound before its pod is scheduled.
+none, one that is provisioned there, if the class allows it and the driver has capacity. Any other claim has
+to be bound before its pod is scheduled.
 
-When the node is chosen (Reserve), those decisions are noted, so that no other pod is promised the same
-volume (`snapshot/assumed.py`). PreBind has them written to the API server and waits until they are true.
+When the node is chosen (Reserve), those decisions are assumed, so that no other pod gets the same volume
+(`snapshot/assumed.py`). PreBind writes them to the API server and waits until they have happened.
 
 https://kubernetes.io/docs/concepts/storage/storage-classes/#volume-binding-mode
 """
@@ -141,7 +141,7 @@ class VolumeBinding(
     def __init__(self, args: VolumeBindingArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or VolumeBindingArgs(), handle)
 
-    # What may help
+    # Queueing hints
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         added_or_updated = Action.ADD | Action.UPDATE
@@ -156,30 +156,30 @@ class VolumeBinding(
         ]
 
     def class_change_helps(self, pod: Pod, old: StorageClass | None, new: StorageClass) -> bool:
-        """A class came, or allows volumes elsewhere."""
+        """A class was added, or allows volumes in more places."""
         return old is None or old.allowed_topologies != new.allowed_topologies
 
     def claim_change_helps(
         self, pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
     ) -> bool:
-        """It is one of the pod's."""
+        """It is one of the pod's claims."""
         names = (pod.claim_name(volume) for volume in pod.spec.volumes)
         return new.namespace == pod.namespace and new.name in names
 
     def csi_node_change_helps(self, pod: Pod, old: CSINode | None, new: CSINode) -> bool:
-        """A CSINode came, or a plugin has moved to CSI there."""
+        """A CSINode was added, or a plugin has migrated to CSI there."""
         key = MIGRATED_PLUGINS_ANNOTATION
         return old is None or old.annotations.get(key, "") != new.annotations.get(key, "")
 
     def driver_change_helps(self, pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
-        """One of the pod's own drivers no longer wants its free room to be checked."""
+        """One of the pod's own drivers no longer requires a check of its capacity."""
         drivers = {volume.csi.driver for volume in pod.spec.volumes if volume.csi is not None}
         return new.name in drivers and bool(old.spec.storage_capacity) and not new.spec.storage_capacity
 
     def capacity_change_helps(
         self, pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity
     ) -> bool:
-        """There is room, or more of it than there was."""
+        """There is capacity, or more of it than before."""
         if old is None:
             return True
         before, now = volume_limit(old), volume_limit(new)
@@ -196,12 +196,12 @@ class VolumeBinding(
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         claims: PodClaims = state.read(self.name)
-        # Evicting pods frees no volume and no storage, so nothing here can be resolved.
+        # Evicting pods frees no volume and no storage, so preemption does not help.
         yield from _out_of_reach(claims.bound, nodes)
         if claims.delayed:
             yield from _without_volumes(claims.delayed, nodes)
 
-    # Scoring: by free capacity, which the gate StorageCapacityScoring would turn on
+    # Scoring: by free capacity, which the gate StorageCapacityScoring would enable
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
         return SKIP
@@ -250,7 +250,7 @@ class VolumeBinding(
         return await handle.volumes.bind(pod, node_name, plan, float(self.args.bind_timeout_seconds))
 
     def _plan(self, pod: Pod, node_name: str) -> VolumePlan | Status:
-        """What has to be written for the pod to run on this node."""
+        """What has to be written so that the pod can run on this node."""
         assert self.handle is not None
         cluster = self.handle.cluster
         claims = _claims_of(cluster.objects, pod)
@@ -275,7 +275,7 @@ class VolumeBinding(
 
 
 def _claims_of(objects: Objects, pod: Pod) -> PodClaims | Status:
-    """The pod's claims; SKIP where it has none; or why it cannot be scheduled now."""
+    """The pod's claims; SKIP if it has none; or why it cannot be scheduled now."""
     names = []
     for volume in pod.spec.volumes:
         name = pod.claim_name(volume)
@@ -339,7 +339,7 @@ def _out_of_reach(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns) -
 
 
 def _moved_to_csi(volume: PersistentVolume, nodes: NodeColumns) -> BoolColumn | None:
-    """Rows for which the volume's in-tree plugin has moved to CSI; None where it is of no such plugin."""
+    """Rows where the volume's in-tree plugin has migrated to CSI; None if it is not of such a plugin."""
     plugin = in_tree_plugin(volume.spec)
     if plugin is None:
         return None
@@ -365,7 +365,7 @@ def _without_volumes(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns
     except SelectorError as error:
         yield Reject(here, _bad_selector(error), error=True)
         return
-    # Each claim with the rows where a volume would have to be made for it. The first that fails decides.
+    # Each claim with the rows where a volume would have to be provisioned. The first failure decides.
     to_provision = [(claim, here) for claim in claims if _selected_node(claim) is not None]
     to_provision += [(claim, here & matches.missing(place)) for place, claim in enumerate(unselected)]
     undecided = here
@@ -381,7 +381,7 @@ def _without_volumes(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns
 
 
 def _allowed(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
-    """Rows where the claim's class lets volumes be made."""
+    """Rows where the claim's class allows provisioning."""
     storage_class = _class_of(claim, nodes)
     if storage_class.provisioner in ("", NO_PROVISIONER):
         return np.zeros(len(nodes), dtype=np.bool_)
@@ -400,7 +400,7 @@ def _allowed(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
 
 
 def _has_room(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
-    """Rows where the driver has room for the claim; all of them for drivers that do not keep count."""
+    """Rows where the driver has capacity for the claim; all of them for drivers that do not report it."""
     storage_class = _class_of(claim, nodes)
     driver = nodes.cluster.objects.of(CSIDriver).get(storage_class.provisioner)
     wanted = claim.spec.resources.requests.get(STORAGE)
@@ -416,7 +416,7 @@ def _class_of(claim: PersistentVolumeClaim, nodes: NodeColumns) -> StorageClass:
 
 
 def _selected_node(claim: PersistentVolumeClaim) -> str | None:
-    """The node where a volume is being made for the claim already."""
+    """The node where a volume is already being provisioned for the claim."""
     return claim.annotations.get(SELECTED_NODE_ANNOTATION)
 
 
@@ -425,7 +425,8 @@ def _bad_selector(error: SelectorError) -> str:
 
 
 def _given_to(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolume:
-    """The volume, bound to the claim. Unless a user did that already, it says that we did."""
+    """The volume, bound to the claim. Unless a user did that before, it is marked as bound by the
+    controller."""
     annotations = volume.annotations
     if not volume.is_for(claim):
         annotations = {BOUND_BY_CONTROLLER_ANNOTATION: "yes", **annotations}

@@ -1,8 +1,8 @@
-"""VolumeRestrictions: what only one pod can have is not given to two.
+"""VolumeRestrictions: exclusive disks and claims are not given to two pods.
 
-That is a disk which pods name themselves, on one node (unless all of them only read it), and a claim with
-access mode ReadWriteOncePod, anywhere in the cluster. A pod that waits for such a claim is refused by every
-node; evicting the pod that has it would help.
+That is a disk in pod specs, on one node (unless all pods only read it), and a claim with access mode
+ReadWriteOncePod, anywhere in the cluster. A pod that waits for such a claim is rejected by every node;
+evicting the pod that has it would help.
 
 https://kubernetes.io/docs/concepts/storage/persistent-volumes/#access-modes
 """
@@ -57,7 +57,7 @@ REASON_CLAIM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What a pod brings along, as its template says."""
+    """The disks and claims of a pod, by its signature."""
 
     disks: tuple[Disk, ...]
     claims: tuple[str, ...]
@@ -65,7 +65,7 @@ class Wants:
 
 @dataclass(slots=True)
 class Exclusive:
-    """The pod's claims that no other pod may use, and how often others do."""
+    """The pod's exclusive claims, and how many other pods use them."""
 
     claims: frozenset[str]
     uses: int
@@ -75,7 +75,7 @@ class Exclusive:
 
 
 class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlugin):
-    """Rejects nodes where a disk is taken, and all nodes while a claim is."""
+    """Rejects nodes where a disk is in use, and all nodes while a claim is."""
 
     name: ClassVar = "VolumeRestrictions"
 
@@ -87,7 +87,7 @@ class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlug
         ]
 
     def deleted_pod_helps(self, pod: Pod, old: Pod, new: None) -> bool:
-        """A pod went that had one of the disks, or a claim of the same name."""
+        """A pod was removed that had one of the disks, or a claim of the same name."""
         if old.namespace != pod.namespace:
             return False
         return disks_clash(disks_of(pod), disks_of(old)) or not set(_claims_of(pod)).isdisjoint(
@@ -95,7 +95,7 @@ class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlug
         )
 
     def added_claim_helps(self, pod: Pod, old: None, new: PersistentVolumeClaim) -> bool:
-        """It is one of the pod's."""
+        """It is one of the pod's claims."""
         return new.namespace == pod.namespace and new.name in _claims_of(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
@@ -137,7 +137,7 @@ def _wants(pod: Pod) -> Wants | None:
 
 
 def _claims_of(pod: Pod) -> list[str]:
-    """Claims that the pod names. Those of ephemeral volumes are its own anyway."""
+    """Claims that the pod names. Those of ephemeral volumes are its own."""
     return [
         volume.persistent_volume_claim.claim_name
         for volume in pod.spec.volumes
@@ -146,7 +146,7 @@ def _claims_of(pod: Pod) -> list[str]:
 
 
 def _is_used(cluster: Cluster, claim: str) -> bool:
-    """Whether a pod on a known node uses the claim. What runs on nodes that are gone does not count."""
+    """Whether a pod on a known node uses the claim. Pods of deleted nodes do not count."""
     uses = cluster.claim_uses.get(claim, 0)
     if uses and len(cluster.nodes.row_of) > cluster.node_count:
         for row in cluster.nodes.row_of.values():

@@ -1,8 +1,8 @@
-"""VolumeZone: a pod goes where its volumes are.
+"""VolumeZone: a pod runs in the zone of its volumes.
 
-A volume of a cloud is in a zone, which its labels name, and can be attached only there. Nowadays volumes say
-so by node affinity (see VolumeBinding), but the labels still count. A node without any such label is taken to
-be in a cluster of one zone, where everything fits.
+A cloud volume is in a zone, which its labels name, and can be attached only there. Today volumes use node
+affinity (see VolumeBinding), but the labels still count. A node without any such label is assumed to be in a
+cluster of one zone.
 
 https://kubernetes.io/docs/reference/labels-annotations-taints/#topologykubernetesiozone
 """
@@ -57,7 +57,7 @@ TODAYS_LABEL: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
 class Place(NamedTuple):
-    """Where a volume is: the values of a label of which its node must have one."""
+    """The location of a volume: the values of a label of which its node must have one."""
 
     label: str
     values: frozenset[str]
@@ -88,11 +88,11 @@ class VolumeZone(Plugin, PreFilterPlugin, FilterPlugin):
     def claim_change_helps(
         self, pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim
     ) -> bool:
-        """It is one of the pod's."""
+        """It is one of the pod's claims."""
         return new.namespace == pod.namespace and new.name in _claim_names(pod)
 
     def volume_change_helps(self, pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
-        """A volume came, or is somewhere else now."""
+        """A volume was added, or has another location now."""
         return old is None or places_of(old) != places_of(new)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
@@ -117,12 +117,12 @@ class VolumeZone(Plugin, PreFilterPlugin, FilterPlugin):
         has_labels = np.zeros(len(nodes), dtype=np.bool_)
         for label in LABELS:
             has_labels |= nodes.label(label).exists()
-        # Evicting pods never moves a volume.
+        # Evicting pods does not move a volume.
         yield Reject(elsewhere & has_labels, REASON, unresolvable=True)
 
 
 def places_of(volume: PersistentVolume) -> list[Place]:
-    """What a volume's labels say about where it is. A value with an empty part says nothing."""
+    """The location in a volume's labels. A value with an empty part is ignored."""
     places = []
     for label in LABELS:
         if label in volume.labels:
@@ -133,7 +133,7 @@ def places_of(volume: PersistentVolume) -> list[Place]:
 
 
 def _claim_names(pod: Pod) -> list[str]:
-    """Claims that the pod names; those of ephemeral volumes are not looked at."""
+    """Claims that the pod names; those of ephemeral volumes are ignored."""
     return [
         volume.persistent_volume_claim.claim_name
         for volume in pod.spec.volumes
@@ -142,7 +142,7 @@ def _claim_names(pod: Pod) -> list[str]:
 
 
 def _volume_of(objects: Objects, name: str, namespace: str) -> PersistentVolume | Status | None:
-    """The volume of a claim; None where it will get one wherever the pod goes; or why it has none."""
+    """The volume of a claim; None if it will get one on any node; or why it has none."""
     if not name:
         return unresolvable(NO_CLAIM_NAME)
     claim = objects.of(PersistentVolumeClaim).get(name, namespace)
@@ -162,7 +162,7 @@ def _volume_of(objects: Objects, name: str, namespace: str) -> PersistentVolume 
 
 
 def _is_in(place: Place, nodes: NodeColumns) -> BoolColumn:
-    """Rows with one of the values, under today's label where a node no longer has the old one."""
+    """Rows with one of the values, under the current label if a node no longer has the deprecated one."""
     values = nodes.label(place.label)
     inside = values.isin(place.values)
     if place.label in TODAYS_LABEL:

@@ -53,7 +53,7 @@ class InFlight:
             self._events.append(Recorded(event, old, new))
 
     def since(self, uid: str) -> list[Recorded] | None:
-        """The events since the pod was popped; None where it is not in flight."""
+        """The events since the pod was popped; None if it is not in flight."""
         start = self._starts.get(uid)
         return None if start is None else self._events[start - self._dropped :]
 

@@ -78,7 +78,7 @@ class Nominations:
         self._nodes: dict[str, str] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
         self.preemptions: dict[str, Preemption] = {}
-        """The preemptions under way, by the preemptor's uid."""
+        """The preemptions in progress, by the preemptor's uid."""
         self.last_victims: dict[str, list[Pod]] = {}
         """By the uid of a last victim: the preemptors that are pinned until it is terminating."""
 

@@ -27,7 +27,7 @@ NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
 FORCE_ACTIVATE: Final = ClusterEvent(Resource.ANY, Action.ALL, "ForceActivate")
 """The pod was activated explicitly."""
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.ANY, Action.ALL, "UnschedulableTimeout")
-"""The pod has been unschedulable for so long that it is requeued in case an event was missed."""
+"""The pod has been unschedulable for this time that it is requeued in case an event was missed."""
 
 BACKOFF_COMPLETE: Final = "BackoffComplete"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"

@@ -13,7 +13,7 @@ LEFTOVER_PERIOD: Final = 30.0
 """Seconds between two looks for pods that have waited too long."""
 
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
-"""After so long a pod is tried again though nothing has happened that could help it."""
+"""After this time a pod is tried again though nothing has happened that could help it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The framework at work: filtering, scoring, and what is cached between pods.
+"""The framework's runtime: filtering, scoring, and what is cached between pods.
 
-`framework.py` is the way in. The contract with plugins (what they implement, what they may answer) is in
-`bayplan.framework`; nothing there imports this package.
+Start with `framework.py`. The contract with plugins is in `bayplan.framework`, which does not import this
+package.
 """

@@ -1,4 +1,4 @@
-"""The questions of a scheduling cycle to extenders, and the answers: plain values.
+"""The requests of a scheduling cycle to extenders, and the responses: plain values.
 
 The cycle is a generator (`Steps`). With extenders it yields one of these requests and is resumed with the
 response, which the caller gets from `ExtenderChain.answer`; without extenders it never yields. An extender's
@@ -16,12 +16,12 @@ from bayplan.framework.outcome import Eviction
 from bayplan.framework.status import Status
 
 EXTENDER: Final = "Extender"
-"""Joins the rejecting plugins where extenders removed nodes: any event may then help the pod."""
+"""Added to the rejecting plugins if extenders removed nodes: any event may then requeue the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterRequest:
-    """Which of these nodes, in order, may the pod go to? Asked after all filter plugins."""
+    """Which of these nodes may the pod go to? Sent after all Filter plugins."""
 
     pod: Pod
     node_names: Sequence[str]
@@ -29,23 +29,23 @@ class FilterRequest:
 
 @dataclass(frozen=True, slots=True)
 class FilterResponse:
-    """The nodes that are left, in the order of the last answer, and why others are not.
+    """The remaining nodes, in the order of the last answer, and the statuses of others.
 
-    With `error` the attempt fails, and nothing else is set. A node that was dropped without a word has no
-    status: it counts among those that nobody looked at. A status may also name a node that was not asked
-    about: it then replaces what plugins said of that node, as upstream.
+    With `error` the attempt fails, and nothing else is set. A node that was dropped without a reason has no
+    status: it counts among those that were not evaluated. A status may also name a node that was not in the
+    request: it then replaces the plugins' status of that node, as upstream.
     """
 
     node_names: tuple[str, ...] = ()
     statuses: dict[str, Status] = field(default_factory=dict)
     removed: bool = False
-    """Whether fewer nodes are left: then `EXTENDER` joins the rejecting plugins."""
+    """Whether fewer nodes are left: then `EXTENDER` is added to the rejecting plugins."""
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PrioritizeRequest:
-    """How good are these nodes? Asked only with two or more of them."""
+    """How good are these nodes? Sent only with two or more of them."""
 
     pod: Pod
     node_names: Sequence[str]
@@ -56,7 +56,7 @@ class PrioritizeResponse:
     """What to add to each node's total, weights included.
 
     A node is in `scores` if any extender had an entry for it, even of 0: upstream breaks ties among such
-    nodes by chance.
+    nodes at random.
     """
 
     scores: dict[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class PrioritizeResponse:
 
 @dataclass(frozen=True, slots=True)
 class PreemptRequest:
-    """Which of these evictions would do?"""
+    """Which of these evictions are acceptable?"""
 
     pod: Pod
     candidates: Sequence[Eviction]
@@ -72,9 +72,9 @@ class PreemptRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreemptResponse:
-    """The evictions that are left, possibly with other victims. None left: nobody is evicted.
+    """The remaining evictions, possibly with other victims. None left: no pod is evicted.
 
-    With `error` preemption fails with that text, and nobody is evicted either.
+    With `error` preemption fails with that text, and no pod is evicted, either.
     """
 
     candidates: tuple[Eviction, ...] = ()
@@ -87,11 +87,11 @@ Response = FilterResponse | PrioritizeResponse | PreemptResponse
 ResultT = TypeVar("ResultT")
 
 Steps: TypeAlias = Generator[Request, Response, ResultT]
-"""A part of a cycle that may ask extenders on its way to a result."""
+"""A part of a cycle that may call extenders."""
 
 
 def run_through(steps: Steps[ResultT]) -> ResultT:
-    """The result of steps that ask nothing, because there are no extenders."""
+    """The result of steps without extenders."""
     try:
         question = next(steps)
     except StopIteration as end:

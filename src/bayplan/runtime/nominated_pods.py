@@ -1,8 +1,8 @@
-"""Nominated pods: what the filters answer with them on their nodes.
+"""Nominated pods: the results of the filters with them on their nodes.
 
-A pod that preempted others is nominated to their node and waits for them to go. A pod of lower or equal
-priority must fit with it there, and without it. So every search depends on all nominations; where the filters
-depend on the row alone, only nominated rows that changed are filtered again for identical pods.
+A pod that preempted others is nominated to their node and waits until they are gone. A pod of lower or equal
+priority must fit with it and without it. So every search depends on all nominations; if the filters depend on
+the row alone, only nominated rows that changed are filtered again for identical pods.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NominatedResults:
     def _allocate(self) -> None:
         rows = self._cluster.nodes.high
         self.rejecting_plugin: RejectingPlugins = np.full(rows, PASS, dtype=np.int8)
-        """The plugin that rejects a row with its nominated pods there; PASS where none does."""
+        """The plugin that rejects a row with its nominated pods; PASS if none does."""
         self.reason_id: ReasonIds = np.zeros(rows, dtype=np.int64)
 
     def update(self, pod: Pod, filter_hypothesis: Callable[[Hypothesis], NodeStatuses]) -> None:
@@ -60,9 +60,9 @@ class NominatedResults:
 
 
 def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothesis | None:
-    """The rows where pods are expected that go before this one, with those pods there. None: there are none.
+    """The rows with nominated pods of higher or equal priority, with those pods. None: there are none.
 
-    `rows` says which rows are meant; None: all.
+    `rows` selects rows; None: all.
     """
     if rows is not None and len(rows) <= FEW_ROWS:
         found = {row: here for row in rows.tolist() if (here := _nominated_on(cluster, pod, row))}
@@ -81,9 +81,9 @@ def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothe
 
 
 def add_nominated(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | None:
-    """What `base` supposes, and that pods are there which are expected and go first, where there are any.
+    """`base` with the nominated pods of higher or equal priority added, if there are any.
 
-    Returns the places in `base` of these rows, too. None: there are none.
+    Also returns the positions of these rows in `base`. None: there are none.
     """
     cluster = base.cluster
     nominated = with_nominated(cluster, pod, base.rows)
@@ -94,7 +94,7 @@ def add_nominated(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | N
         changes = [[*base.changes(place), *nominated.changes(here)] for here, place in enumerate(at.tolist())]
         return at, Hypothesis.on_few_rows(cluster, nominated.rows.tolist(), changes)
     before = base.subset(at)
-    # All pods in question of a row stand together, those that are expected last.
+    # All pods of a row are adjacent, the nominated ones last.
     places = np.arange(len(at))
     lengths = np.diff(before.starts), np.diff(nominated.starts)
     order = np.concatenate([np.repeat(places, length) for length in lengths]).argsort(kind="stable")
@@ -104,7 +104,7 @@ def add_nominated(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | N
 
 
 def _nominated_slots(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> IdColumn:
-    """Slots of the pods that are expected on these rows and go before this one."""
+    """Slots of the pods nominated to these rows with higher or equal priority."""
     pods, meant = cluster.pods, cluster.nodes.exists.read
     if rows is not None:
         among = np.zeros(len(meant), dtype=np.bool_)
@@ -127,7 +127,7 @@ def _nominated_on(cluster: Cluster, pod: Pod, row: int) -> Changes:
 
 
 def _places(rows: IdColumn, wanted: IdColumn) -> IdColumn:
-    """Where in `rows` each of `wanted` stands."""
+    """The index in `rows` of each of `wanted`."""
     if len(rows) == len(wanted) == 1:
         return np.zeros(1, dtype=np.intp)
     order = rows.argsort(kind="stable")

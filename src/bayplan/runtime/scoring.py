@@ -1,6 +1,6 @@
 """Runs the uncached Score plugins and adds up.
 
-Totals serve to compare feasible nodes: what is the same for all of them may be left out.
+Totals are only compared among feasible nodes: what is equal for all of them may be omitted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Scoring:
         self._scores = tuple(step for step in profile.scores if not step.cached)
 
     def uncached_steps(self, search: Search, view: Callable[[], NodeColumns]) -> list[Step]:
-        """The uncached plugins that score this pod. As a rule there are none."""
+        """The uncached plugins that score this pod. Usually there are none."""
         for_signature = search.signature.skipped.scores
         skipped = search.skipped_scores = set(for_signature)
         for step in self._pre_scores:
@@ -50,7 +50,7 @@ class Scoring:
     def added(self, search: Search, view: NodeColumns, asked: list[Step], unit: int) -> IntColumn | None:
         """What uncached plugins add: the weighted sum of their scores, in units.
 
-        Scores that are equal for all rows change nothing, and are left out where that is known.
+        Scores that are equal for all rows change nothing, and are omitted where that is known.
         """
         added: IntColumn | None = None
         for step in asked:

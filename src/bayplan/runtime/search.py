@@ -1,4 +1,4 @@
-"""One pod's search for a node: what it carries along, and how it can end."""
+"""One pod's search for a node: its state, and its results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SearchStart:
 
 
 class Search(msgspec.Struct):
-    """One pod's search in one cycle: what later steps of the cycle need to know of it."""
+    """One pod's search in one cycle: what later steps of the cycle need."""
 
     pod: Pod
     pod_info: PodInfo
@@ -43,11 +43,11 @@ class Search(msgspec.Struct):
     pre_filtered: frozenset[str] = frozenset()
     """Plugins whose PreFilter ran, for this pod or for an identical one before it."""
     skipped_scores: set[str] | None = None
-    """Uncached plugins whose Score is skipped for this pod; None where nothing was scored."""
+    """Uncached plugins whose Score is skipped for this pod; None if nothing was scored."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A node for the pod. `evaluated` nodes were looked at, of which `feasible` fit."""
+    """A node for the pod. `evaluated` nodes were evaluated, of which `feasible` fit."""
 
     search: Search
     row: int
@@ -58,14 +58,14 @@ class Found(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """No node fits; `diagnosis` says why."""
+    """No node fits; `diagnosis` has the reasons."""
 
     search: Search
     diagnosis: Diagnosis
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """What filtering left.
+    """The result of filtering.
 
     `absent_nodes_status` is the status of the nodes that `pre_filter_plugins` excluded.
     """
@@ -78,7 +78,7 @@ class Filtered(msgspec.Struct, frozen=True):
 
     @property
     def view(self) -> NodeColumns:
-        """The rows that fit, in the order in which they were found."""
+        """The feasible rows, in the order in which they were found."""
         return self.feasible.view
 
 
@@ -89,10 +89,10 @@ class ExtenderSteps(Protocol):
     """Whether an extender filters or scores: the search then does not stop at the first feasible node."""
 
     def accepts(self, found: Found) -> Steps[bool]:
-        """Whether extenders let the pod have its nominated node."""
+        """Whether extenders accept the pod's nominated node."""
 
     def choose(self, search: Search, filtered: Filtered) -> Steps[Found | NotFound]:
-        """The best of the nodes that filters and extenders leave."""
+        """The best of the nodes that filters and extenders accept."""
 
     def select_victims(self, pod: Pod, answer: PostFilterResult) -> Steps[PostFilterResult]:
-        """The eviction that extenders leave, in place of the one that PostFilter chose."""
+        """The eviction that extenders accept, in place of the one that PostFilter chose."""

@@ -72,7 +72,7 @@ POD_FIELDS: Final[dict[str, Callable[[Pod], Any]]] = {
     ],
     "owner": lambda pod: pod.metadata.controller(),
 }
-"""The fields a plugin can name, and what of the pod each stands for."""
+"""The fields that a plugin can declare, and how their values are read from the pod."""
 
 NOT_IN_TEMPLATE: Final = frozenset({"annotations", "name", "node_name"})
 """Fields by which pods of one template (`snapshot.pod_info.pod_signature`) can differ."""

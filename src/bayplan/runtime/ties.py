@@ -1,9 +1,9 @@
-"""Which of several equally good nodes is taken.
+"""The tie-break among nodes with equal scores.
 
-Upstream puts the feasible nodes on a binary heap and takes its root. With equal scores that is not the first
-node and not a random one: it is the first maximum in the heap's pre-order (index 0, then the subtree of 1,
-then that of 2). Pods would land elsewhere with any other rule, so this one is kept. How two positions compare
-does not depend on how long the list is, so one table serves all.
+Upstream puts the feasible nodes on a binary heap and takes its root. With equal scores that is neither the
+first node nor a random one: it is the first maximum in the heap's pre-order (index 0, then the subtree of 1,
+then that of 2). Any other rule would choose other nodes. How two positions compare does not depend on the
+length of the list, so one table serves all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _rank: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
 
 
 def heap_rank(length: int) -> NDArray[np.int64]:
-    """For each position of a list of at least this length: its place in pre-order."""
+    """For each position of a list of at least this length: its position in pre-order."""
     global _rank
     if len(_rank) < length:
         depth = max(length, 1024).bit_length()
@@ -33,7 +33,8 @@ def heap_rank(length: int) -> NDArray[np.int64]:
 def pick(totals: NDArray[np.int64], most: int) -> int:
     """The position of the winner among feasible nodes, given in the order in which they were found.
 
-    `most` is a bound for the totals. As a rule total and rank fit into one integer, and one look is enough.
+    `most` is a bound for the totals. Usually total and rank fit into one integer, so that one argmax is
+    enough.
     """
     rank = heap_rank(len(totals))
     shift = len(rank).bit_length()

@@ -39,7 +39,7 @@ class AttemptTimer(Protocol):
     def clock(self) -> float: ...
 
     def start(self) -> None:
-        """The next extension point begins now: what passed since the last one belongs to none."""
+        """The next extension point begins now: the time since the last one belongs to none."""
 
     def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
         """The plugins of a point have run, with this result; the next point begins."""
@@ -133,7 +133,7 @@ class TimedCalls:
     def scores_by_domain(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
     ) -> calls.DomainScores | None:
-        """Not told where it has no answer: `score_rows` is asked instead, and told."""
+        """Not observed without an answer: `score_rows` is called and observed instead."""
         code, started = Code.ERROR, self._timer.clock()
         try:
             answer = calls.scores_by_domain(step, state, pod, nodes)
@@ -145,7 +145,7 @@ class TimedCalls:
 
 
 class Caller:
-    """How the plugins of one framework are called in this cycle; shared by all who call them."""
+    """How the plugins of one framework are called in this cycle; shared by all callers."""
 
     __slots__ = ("calls", "timer")
 
@@ -154,7 +154,7 @@ class Caller:
         self.timer: AttemptTimer | None = None
 
     def use(self, timer: AttemptTimer | None) -> None:
-        """Times the plugins from now on, or does not (None)."""
+        """Times the plugins from now on, or not (None)."""
         if timer is not self.timer:
             self.timer = timer
             self.calls = calls if timer is None else TimedCalls(timer)
@@ -166,7 +166,7 @@ class Caller:
 
 
 def timed(timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
-    """The call, timed if there is somebody to tell."""
+    """The call, timed if there is a timer."""
     if timer is None:
         return call
 
@@ -185,7 +185,7 @@ def timed(timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P,
 def timed_wait(
     timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P, Awaitable[T]]
 ) -> Callable[P, Awaitable[T]]:
-    """The same for a call that is waited for."""
+    """The same for an awaitable call."""
     if timer is None:
         return call
 
@@ -202,7 +202,7 @@ def timed_wait(
 
 
 def _code(answer: object) -> Code:
-    """What a plugin's answer amounts to."""
+    """The status code of a plugin's answer."""
     if isinstance(answer, PostFilterResult):
         answer = answer.status
     if isinstance(answer, Status):

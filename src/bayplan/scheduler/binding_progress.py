@@ -1,6 +1,6 @@
-"""What becomes of a pod after a node was found for it, for whoever shows it (`Scheduler(on_binding=…)`).
+"""The progress of a pod after a node was found for it, for display (`Scheduler(on_binding=…)`).
 
-A decision is not a placement: Permit may hold the pod, and Reserve, Permit, PreBind or Bind may reject it.
+A decision is not a binding: Permit may delay the pod, and Reserve, Permit, PreBind or Bind may reject it.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ class BindingProgress:
     point: str = ""
     """The extension point at which it was rejected or failed."""
     plugins: tuple[str, ...] = ()
-    """Those that hold the pod at Permit, or the one that rejected it."""
+    """The plugins for which the pod waits at Permit, or the one that rejected it."""
     reason: str = ""

@@ -25,13 +25,13 @@ from bayplan.snapshot.cluster import Cluster
 
 
 def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """Seconds since the epoch: the loop's own where it has one (virtual time), else the machine's."""
+    """Seconds since the epoch: by the loop's clock if it has one (virtual time), else the system clock."""
     return getattr(loop, "wall_time", time.time)
 
 
 @dataclass(slots=True)
 class Context:
-    """The parts, put together by `Scheduler`."""
+    """The parts, assembled by `Scheduler`."""
 
     api: ClusterAPI
     loop: asyncio.AbstractEventLoop
@@ -41,18 +41,18 @@ class Context:
     cache: Cache
     queue: SchedulingQueue
     pod_lister: Callable[[Pod], Pod | None]
-    """The pod of this namespace and name as the API server last showed it."""
+    """The latest known version of the pod with this namespace and name."""
     recorder: EventRecorder
     metrics: Metrics
     stopwatch: Callable[[], float]
-    """Seconds, for durations that are measured only: always 0 where nobody measures."""
+    """Seconds, for measured durations only: always 0 if nothing is measured."""
     tasks: Tasks
     pods_with_label: Callable[[str, str, str], Collection[Pod]]
     """All pods of this namespace with this label: key, value."""
     between_cycles: Callable[[Callable[[], None]], None]
-    """Has something done now or, if a cycle waits for an extender, when it is through."""
+    """Runs a function now or, if a cycle waits for an extender, after that cycle."""
     wake: Callable[[], None]
-    """To be called after the queue was changed by somebody who is not the loop: it may be asleep."""
+    """Call this after changing the queue outside the loop, which may be asleep."""
     rng: random.Random
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Context:
 
 
 class SchedulerHandle:
-    """What plugins may ask of a running scheduler (`framework.handle.Handle`)."""
+    """The handle of a running scheduler (`framework.handle.Handle`)."""
 
     def __init__(self, api: ClusterAPI, cluster: Cluster, now: Callable[[], float], seed: int) -> None:
         self.api = api
@@ -73,7 +73,7 @@ class SchedulerHandle:
         self._volumes: VolumeBinder | None = None
 
     def connect(self, context: Context, volumes: VolumeBinder) -> None:
-        """Called once all parts are there; plugins are made before."""
+        """Called once all parts exist; plugins are created before."""
         self._context = context
         self._volumes = volumes
 
@@ -84,7 +84,7 @@ class SchedulerHandle:
 
     @property
     def volumes(self) -> VolumeBinder:
-        """Who binds the volumes of pods (`framework.volume_binder.BindsVolumes`)."""
+        """Binds the volumes of pods (`framework.volume_binder.BindsVolumes`)."""
         assert self._volumes is not None, "plugins are asked only once the scheduler is put together"
         return self._volumes
 

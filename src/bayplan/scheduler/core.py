@@ -1,6 +1,6 @@
 """The decision core: a cluster, the profiles of a configuration, and decisions.
 
-Everything that decides goes through here: `bayplan decide`, benchmarks, and the scheduler itself.
+All decisions are made here: for `bayplan decide`, benchmarks, and the scheduler itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayplan.snapshot.cluster import Cluster
 
 
 class CoreHandle:
-    """What plugins may ask of a core that only decides and never acts."""
+    """The handle of a core that only decides and never acts."""
 
     def __init__(self, cluster: Cluster, seed: int = 0) -> None:
         self.cluster = cluster
@@ -66,7 +66,7 @@ class CoreHandle:
 
 
 def make_profile(plan: ProfilePlan, classes: Mapping[str, type[Plugin]], handle: Handle) -> Profile:
-    """The plugins that a plan names, made and put in order. One instance serves all its points."""
+    """Creates the plugins of a plan, in order. One instance serves all its points."""
     made: dict[str, Plugin] = {}
     for names in plan.plugins.values():
         for name in names:
@@ -87,8 +87,8 @@ def make_profile(plan: ProfilePlan, classes: Mapping[str, type[Plugin]], handle:
 class SchedulingCore:
     """Decides for pods of every profile, on one cluster.
 
-    `plugins` are the classes that may be used. Those that are not built in run wherever they can, last,
-    unless the configuration names them (`plugin_sources.py`).
+    `plugins` are the available classes. Those that are not built in run at all their points, last, unless the
+    configuration names them (`plugin_sources.py`).
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class SchedulingCore:
         }
 
     def framework_for(self, pod: Pod) -> Framework | None:
-        """The profile that schedules this pod; None where it is somebody else's."""
+        """The profile of this pod; None if its schedulerName is another."""
         return self.frameworks.get(pod.spec.scheduler_name)
 
     def decide(self, pod: Pod) -> Decision:
-        """One attempt for the pod. Nothing is changed."""
+        """One attempt for the pod, without side effects."""
         framework = self.framework_for(pod)
         if framework is None:
             raise ConfigError(
@@ -128,7 +128,7 @@ class SchedulingCore:
         return decide(framework, pod)
 
     def assume(self, decision: Decision) -> None:
-        """Counts the pod as running where the decision put it."""
+        """Assumes the pod on the node of the decision."""
         assert decision.found is not None
         self.cluster.remove_nomination(decision.pod.uid)
         self.cluster.add_pod(decision.pod, decision.node_name, decision.found.search.pod_info)
@@ -138,7 +138,7 @@ class SchedulingCore:
         return sum(framework.rows_computed for framework in self.frameworks.values())
 
     def load(self, objects: Iterable[Object]) -> None:
-        """Fills the cluster: nodes first, then the rest. Pods with a node run, nominated ones wait."""
+        """Fills the cluster: nodes first, then the rest. Pods with a node run, nominated ones are pending."""
         pods: list[Pod] = []
         for item in objects:
             if isinstance(item, Node):

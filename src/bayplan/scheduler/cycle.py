@@ -1,8 +1,8 @@
-"""The scheduling cycle of one pod: find a node, or say why there is none and what preemption would do.
+"""The scheduling cycle of one pod: finds a node, or explains why there is none and what preemption would do.
 
-Cluster and pod in, `Decision` out; nothing is written, the caller carries the decision out. It is a
-generator: with extenders it yields each question and is resumed with the answer (`extender/steps.py`),
-without them it runs through.
+Cluster and pod in, `Decision` out; nothing is written, the caller executes the decision. It is a generator:
+with extenders it yields each request and is resumed with the answer (`extender/steps.py`), without them it
+never yields.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NO_NODES: Final = "no nodes available to schedule pods"
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What one attempt came to.
+    """The result of one attempt.
 
-    `status` is success (then `node_name` is set), a rejection, or an error. `message` is what the user is
-    told. `nomination` says what becomes of the pod's nominated node (None: it stays as it is).
+    `status` is success (then `node_name` is set), a rejection, or an error. `message` is shown to the user.
+    `nomination` is the change of the pod's nominated node (None: unchanged).
     """
 
     pod: Pod
@@ -53,7 +53,7 @@ def decide(framework: Framework, pod: Pod) -> Decision:
 
 def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     """One attempt to schedule the pod."""
-    # Upstream lists the nodes at the beginning of every attempt, even of one that does not look at them.
+    # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
     if not len(framework.cluster.order):
         return _no_nodes(pod)
     try:
@@ -89,7 +89,7 @@ def _plugin_error(framework: Framework, pod: Pod, error: calls.AttemptError) -> 
 
 
 def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decision:
-    """The message and the nomination of a pod that fits nowhere."""
+    """The message and the nomination of a pod that fits on no node."""
     pod, diagnosis = result.search.pod, result.diagnosis
     if answer is None:
         nomination: Nomination | None = Nomination("")
@@ -103,7 +103,7 @@ def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decisio
 
 
 def diagnosis_message(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
-    """The text of a pod that fits nowhere."""
+    """The message of a pod that fits on no node."""
     return fit_error(
         diagnosis.node_count,
         [(status, len(rows)) for status, rows in diagnosis.statuses()],
@@ -114,7 +114,7 @@ def diagnosis_message(diagnosis: Diagnosis, post_filter_message: str = "") -> st
 
 
 def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
-    """What PostFilter plugins are given."""
+    """The input of PostFilter plugins."""
     search = result.search
     return FilterOutcome(
         cluster=framework.cluster,
@@ -163,7 +163,7 @@ def _post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
         if code is Code.UNRESOLVABLE:
             return PostFilterResult(answer.status.by(step.name), answer.nomination)
         if not answer.status.is_rejection:
-            # What broke says nothing about the nomination: it stays as it is.
+            # An error does not affect the nomination: it stays unchanged.
             return PostFilterResult(Status(Code.ERROR, answer.status.reasons, step.name))
         nomination = answer.nomination or nomination
         reasons.extend(answer.status.reasons)

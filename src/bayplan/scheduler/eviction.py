@@ -1,4 +1,4 @@
-"""Carrying out a preemption: evicts the victims that a decision names.
+"""Executes a preemption: evicts the victims of a decision.
 
 They are evicted in a task beside the loop, all but the last at once and the last at the end: its deletion is
 the event that requeues the preemptor, which stays out of the queue until then (`queue/nominations.py`). If an
@@ -35,7 +35,7 @@ class Evictions:
         self._preempting_plugins = {plugin.name for plugin in plugins if plugin.preempts}
 
     def start(self, preemptor: Pod, eviction: Eviction, plugin: str) -> None:
-        """Starts the eviction that this plugin wants; returns at once."""
+        """Starts the eviction that this plugin requested; returns at once."""
         victims = [victim for victim in eviction.victims if not victim.is_terminating]
         if not victims:
             return
@@ -75,7 +75,7 @@ class Evictions:
         return placed is not None and placed[1] == node_name
 
     async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:
-        """Clears the nominations of pods with lower priority to this node. False where one failed."""
+        """Clears the nominations of pods with lower priority to this node. False if one failed."""
         context, worked = self._context, True
         for pod in self._nominations.pods_on(node_name):
             if pod.priority >= preemptor.priority or not pod.status.nominated_node_name:
@@ -90,7 +90,7 @@ class Evictions:
         return worked
 
     async def _evict(self, victim: Pod, preemption: Preemption, node_name: str) -> bool:
-        """False where the victim could not be evicted."""
+        """False if the victim could not be evicted."""
         context, preemptor = self._context, preemption.preemptor
         profile = preemptor.spec.scheduler_name
         if not self._is_on(node_name, victim):

@@ -1,6 +1,6 @@
-"""What happens to a pod whose attempt failed: back to the queue, an event, a condition.
+"""Handles failed attempts: requeues the pod, writes an event and a condition.
 
-Whatever went wrong, the pod ends up queued again, unless it is gone or somebody gave it a node meanwhile.
+Whatever the failure, the pod is requeued, unless it was deleted or bound by another client meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Failures:
     ) -> None:
         """The attempt for `attempted` (with its node, if it had one) ended with this status.
 
-        `plugins` rejected it; with a diagnosis they are the diagnosis' own.
+        `plugins` rejected it; if there is a diagnosis, its plugins are used.
         """
         context = self._context
         pending: frozenset[str] = frozenset()
@@ -66,7 +66,7 @@ class Failures:
             context.queue.add_unschedulable_if_not_present(info, latest, plugins, pending)
         context.queue.nominations.add(pod if requeued else attempted, nomination)
         if not message:
-            return  # no binder wanted to bind it: nobody broke, and nobody has anything to say
+            return  # all Bind plugins skipped it: there is no error to report
         context.recorder.failed_scheduling(pod, message, info.profile)
         reason = "Unschedulable" if status.is_rejection else "SchedulerError"
         nominated = context.queue.nominations.node_to_write(info, pod, nomination)
@@ -84,7 +84,7 @@ class Failures:
             await written.wait()
 
     def _patch(self, info: QueuedPod, pod: Pod, patch: PodStatusPatch | None) -> None:
-        """Patches of one pod are written one after the other, in the order in which they were made."""
+        """Patches of one pod are written one after the other, in order."""
         if patch is None:
             return
         waiting = self._patching.get(pod.uid)
@@ -114,7 +114,7 @@ class Failures:
 
 
 def status_patch(pod: Pod, reason: str, message: str, nominated: str | None) -> PodStatusPatch | None:
-    """The change of the pod's status after a failed attempt; None where there is none."""
+    """The change of the pod's status after a failed attempt, or None."""
     known = next((c for c in pod.status.conditions if c.type == POD_SCHEDULED), None)
     changed = known is None or (known.status, known.reason, known.message) != ("False", reason, message)
     if not changed and nominated is None:
@@ -130,7 +130,7 @@ def status_patch(pod: Pod, reason: str, message: str, nominated: str | None) -> 
 
 
 async def patch_status(context: Context, pod: Pod, patch: PodStatusPatch) -> None:
-    """Writes a status, trying again where that can help."""
+    """Writes a status, with retries where they can help."""
     wait = PATCH_WAIT_SECONDS
     for tries_left in range(PATCH_TRIES - 1, -1, -1):
         try:

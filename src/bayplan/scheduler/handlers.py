@@ -1,7 +1,7 @@
-"""What the API server tells, turned into changes of the cache and events for the queue.
+"""Event handlers: changes of the cluster become changes of the cache and events for the queue.
 
-The order of the two matters and is upstream's: after a pod is counted on a node the queue hears of it; before
-a node is taken away the queue hears of that.
+Their order matters and is upstream's: the queue is notified after a pod is counted on a node, and before a
+node is removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class PodHandler:
-    """Pods: those on nodes go to the cache, those of ours without one to the queue."""
+    """Pods: those with a node go to the cache, our pending ones to the queue."""
 
     def __init__(self, context: Context, ours: Collection[str], changed: Callable[[], None]) -> None:
         self._context = context
@@ -122,20 +122,20 @@ class PodHandler:
     def _no_longer_assumed(self, assumed: Pod, pod: Pod) -> None:
         queue = self._context.queue
         if assumed.spec.node_name != pod.spec.node_name:
-            # Somebody else has bound it elsewhere: what it had here is free.
+            # Another client has bound it to another node: the resources it had here are free.
             queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, assumed, None)
-        # While it was assumed nobody was told of changes. They may matter to pods that wait.
+        # While it was assumed, changes made no events. They may make other pods schedulable.
         for event in pod_update_events(assumed, pod):
             if event is not ASSIGNED_POD_UPDATE:
                 queue.move_to_active_or_backoff(event, assumed, pod)
 
     def _assumed(self, uid: str) -> Pod | None:
-        """A pod whose binding is under way, with the node that it was given."""
+        """A pod with a binding in progress, with its node."""
         if not self._context.cache.is_assumed(uid):
             return None
         placed = self._context.cluster.assigned_pod(uid)
         assert placed is not None
-        # Hints look at where the pod stands, and what was assumed does not say.
+        # Hints read the pod's node, which the assumed pod does not have.
         pod, node_name = placed
         return replace(pod, spec=replace(pod.spec, node_name=node_name))
 
@@ -170,7 +170,7 @@ class PodHandler:
                 self._handled(event.label, seconds)
 
     def _assumed_goes(self, pod: Pod) -> None:
-        """A pod is deleted whose binding is under way: its place is free again."""
+        """A pod with a binding in progress is deleted: its resources are free again."""
         context, assumed = self._context, self._assumed(pod.uid)
         if assumed is None:
             return
@@ -179,7 +179,7 @@ class PodHandler:
         context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, assumed, None)
 
     def _nomination_gone(self, pod: Pod) -> None:
-        """The place that was promised to this pod is free for those who had to let it go first."""
+        """The nomination of this pod ends: its resources are free for pods of lower priority."""
         self._context.queue.move_to_active_or_backoff(
             ASSIGNED_POD_DELETE, pod, None, precheck=lambda other: other.priority <= pod.priority
         )
@@ -221,10 +221,10 @@ class NodeHandler:
 
 
 class ObjectHandler:
-    """Any other kind: kept for plugins to look up, and cluster events for the queue.
+    """Any other kind: stored for plugins, and cluster events for the queue.
 
     Args:
-        resource: of its cluster events; empty where its changes make no pod schedulable.
+        resource: of its cluster events; empty if its changes make no pod schedulable.
     """
 
     def __init__(self, context: Context, resource: str, changed: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
-"""The scheduler: pods in by events, decisions out by bindings, on one asyncio loop.
+"""The scheduler: events in, bindings out, on one asyncio loop.
 
-Informers keep cache and queue up to date; the loop takes the next pod, decides, and hands the decision to a
-binding cycle of its own. There are no locks: whatever changes the columns runs between two cycles. Where a
-cycle waits for an extender, changes are put off until it is through.
+Informers keep cache and queue up to date; the loop pops the next pod, decides, and starts its binding cycle.
+There are no locks: whatever changes the columns runs between two cycles. While a cycle waits for an extender,
+changes are deferred.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from bayplan.scheduler.watchdog import Watchdog
 from bayplan.snapshot.cluster import Cluster
 
 MAX_STRETCH_SECONDS: Final = 0.02
-"""After so long the loop lets others have their turn, however few pods that were: some plugins are slow."""
+"""After this time the loop yields to other tasks, after however few pods: some plugins are slow."""
 
 PODS_BETWEEN_YIELDS: Final = 64
-"""After so many pods in a row the loop lets bindings and watches have their turn, for as many pods.
+"""After this number of pods the loop yields, so that bindings and watches run for as many pods.
 
-A change of subject costs as much as some pods: the processor has to fetch first what it is about."""
+Switching between tasks costs as much as some pods, because of the processor's caches."""
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -67,10 +67,10 @@ _log = logging.getLogger(__name__)
 
 
 def make_extenders(config: KubeSchedulerConfiguration, cluster: Cluster) -> ExtenderChain | None:
-    """The extenders that a configuration names; None where it names none."""
+    """The extenders of a configuration; None if it has none."""
     if not config.extenders:
         return None
-    # Imported here: few configurations have extenders, and every start would take the time.
+    # Imported here: few configurations have extenders, and the import delays every start.
     from bayplan.extender.chain import build_chain
     from bayplan.extender.view import SnapshotView
 
@@ -78,23 +78,23 @@ def make_extenders(config: KubeSchedulerConfiguration, cluster: Cluster) -> Exte
 
 
 class Scheduler:
-    """Schedules the pods of its profiles on a cluster, until it is stopped.
+    """Schedules the pods of its profiles, until it is stopped.
 
     Args:
         api: the cluster.
-        config: profiles, extenders, backoffs; the default configuration where it is None.
+        config: profiles, extenders, backoffs; None: the default configuration.
         plugins: plugins besides the built-in ones; they are enabled unless the configuration names them.
-        metrics: who is told what happens.
-        seed: of the generator for all that is left to rng, so that runs repeat.
-        keep: whether results are kept between pods; without, every attempt computes everything anew.
-        eager: whether bindings are run as far as they get before they become tasks (`tasks.py`).
-        kinds: further kinds of objects to watch, besides those that plugins say they need.
-        on_decision: told about every decision, before it is carried out.
+        metrics: called with everything that is measured.
+        seed: of the random generator, so that runs can be repeated.
+        keep: whether results are cached between pods; otherwise every attempt computes everything.
+        eager: whether bindings run as far as possible before they become tasks (`tasks.py`).
+        kinds: further kinds of objects to watch, besides those that plugins declare.
+        on_decision: called with every decision, before it is executed.
         on_binding: called when a pod waits at Permit, is bound, or is rejected after a node was found.
-        events: where events are written, if not where the cluster writes them by itself.
+        events: where events are written, if not through the cluster.
         collect_events: seconds between two batches of events; 0 to write each event at once.
-        extenders: asked in place of those that the configuration names.
-        max_in_unschedulable: seconds after which a pod is tried again though nothing has happened.
+        extenders: used in place of those of the configuration.
+        max_in_unschedulable: seconds after which an unschedulable pod is tried again without an event.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class Scheduler:
         self._on_decision = on_decision
         self.metrics = metrics
         self._work = asyncio.Event()
-        """Has the loop look at the queue: a pod may be ready, or may have to be woken earlier than before."""
+        """Wakes the loop: a pod may be ready, or a timer may have to be set earlier."""
         self._stopped = False
         self.watchdog = Watchdog()
-        """To be entered by whoever wants to be told of cycles that take too long."""
+        """A context manager that logs cycles that take too long."""
         self._deferrals = Deferrals()
         self.pods: Informer[Pod]
         queue = SchedulingQueue(
@@ -209,7 +209,7 @@ class Scheduler:
         for record in dict.fromkeys((*watched, *kinds, *of_plugins)):
             kind = KINDS.find(record)
             handler = ObjectHandler(context, "" if kind is None else kind.event, self._work.set)
-            # Scheduling waits for the kinds that every API server has; a plugin's may not be installed.
+            # Scheduling waits for the kinds that every API server has; a plugin's kind may not be installed.
             optional = kind is None or kind.watch is not Watch.REQUIRED
             made.append(
                 Informer(
@@ -254,22 +254,22 @@ class Scheduler:
     # Running
 
     async def run(self) -> None:
-        """Follows the cluster and schedules, until it is cancelled or `stop` is called.
+        """Watches the cluster and schedules, until it is cancelled or `stop` is called.
 
-        What breaks beyond repair (not a request, and not a plugin's answer about a pod) is raised. Whoever
-        needs to do something in between (to wait for a lease, to let bindings finish) calls the parts:
-        `watch`, `synced`, `schedule`, `drain_bindings` and `close`.
+        Unrecoverable errors (not of a request, and not a plugin's answer about a pod) are raised. To do
+        something in between (wait for a lease, let bindings finish), call the parts: `watch`, `synced`,
+        `schedule`, `drain_bindings` and `close`.
         """
         parts = (asyncio.ensure_future(self.watch()), asyncio.ensure_future(self.schedule()))
         try:
-            # A scheduler that no longer hears of changes must not go on as if there were none.
+            # A scheduler that no longer receives changes must not continue.
             await first_to_end(parts)
         finally:
             await cancel_all(parts)
             await self.close()
 
     async def watch(self) -> None:
-        """Keeps up with the cluster until it is cancelled; raises what an informer breaks with."""
+        """Watches the cluster until it is cancelled; raises the error of an informer that fails."""
         watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
         try:
             await first_to_end(watching)
@@ -277,19 +277,19 @@ class Scheduler:
             await cancel_all(watching)
 
     async def synced(self) -> None:
-        """Waits until everything is known."""
+        """Waits until all informers have synced."""
         for informer in self.informers:
             await informer.synced.wait()
 
     def stop(self) -> None:
-        """Ends `schedule` after the pod that is being tried."""
+        """Ends `schedule` after the current attempt."""
         self._stopped = True
         self._work.set()
 
     async def drain_bindings(self, seconds: float) -> bool:
-        """Lets bindings finish that are under way, and their events be written. False if time ran out.
+        """Waits for bindings in progress and their events. False if the time is over.
 
-        Pods that are held at Permit are not waited for: nobody will let them go.
+        Pods that wait at Permit are not waited for: nothing would allow them any more.
         """
         context = self.context
         try:
@@ -301,14 +301,14 @@ class Scheduler:
         return True
 
     async def close(self) -> None:
-        """Ends everything that is under way, wherever it is."""
+        """Cancels everything that is in progress."""
         await self.context.tasks.cancel()
         self.context.recorder.close()
         if self._extenders is not None:
             await self._extenders.close()
 
     async def schedule(self) -> None:
-        """One pod after the other, once everything is known, until `stop`."""
+        """Schedules one pod after the other, once everything has synced, until `stop`."""
         await self.synced()
         context = self.context
         in_a_row, give_way = 0, 0.0
@@ -325,7 +325,7 @@ class Scheduler:
                 if in_a_row < PODS_BETWEEN_YIELDS and context.loop.time() < give_way:
                     continue
             elif context.tasks.run_deferred():
-                # A binding may have failed, and its pod be ready again.
+                # A binding may have failed, and its pod may be ready again.
                 continue
             in_a_row = 0
             context.tasks.run_deferred()
@@ -337,7 +337,7 @@ class Scheduler:
         context.tasks.run_deferred()
 
     async def _wait_for_work(self) -> None:
-        """Until an event brings a pod up, or one has waited long enough."""
+        """Waits until an event or a timer makes a pod ready."""
         self._work.clear()
         timer = self.context.queue.next_timer()
         if timer is None:
@@ -396,7 +396,7 @@ class Scheduler:
             self._failed(info, decision, started)
 
     async def _ask(self, framework: Framework, pod: Pod, extenders: ExtenderChain) -> Decision:
-        """Decides with extenders, which are waited for."""
+        """Decides with extenders, which are awaited."""
         self.context.tasks.run_deferred()
         self._deferrals.pause()
         try:

@@ -36,7 +36,7 @@ class MeasuredQueue(QueueObserver):
         self._metrics.hint(plugin, event, outcome, seconds)
 
     def pre_enqueue(self, profile: str, seconds: float) -> None:
-        # Always a success, as upstream has it, even where a plugin keeps the pod out.
+        # Always a success, as upstream has it, even if a plugin gates the pod.
         observe = self._pre_enqueue.get(profile)
         if observe is None:
             observe = self._metrics.extension_point(profile, Point.PRE_ENQUEUE, Code.SUCCESS)

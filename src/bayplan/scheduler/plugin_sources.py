@@ -1,14 +1,14 @@
-"""Plugins from outside: where they are found, how a configuration comes to know them, and when they run.
+"""External plugins: where they are loaded from, how a configuration refers to them, and when they run.
 
-There are three ways in, and each ends in a class:
+There are three sources of a class:
 
     --plugin module:Class, --plugin path.py:Class    `load_plugin`
     a package with entry points `bayplan.plugins`    `installed_plugins`
     Scheduler(plugins=[Class])                       the class itself
 
-Installed plugins wait to be named by the configuration. Plugins given by hand are wanted: `enable_everywhere`
-treats them as if they were defaults, so that a profile which does not name one runs it at every point it
-implements, after all others; where a profile names it, be it to disable it, the configuration decides.
+Installed plugins run only if the configuration names them. Plugins passed explicitly are enabled by
+`enable_everywhere` as if they were defaults: a profile that does not name one runs it at every point it
+implements, after all others; if a profile names it, even to disable it, the configuration decides.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.profile import points_of
 
 ENTRY_POINTS: Final = "bayplan.plugins"
-"""The entry-point group in which packages offer their plugins."""
+"""The entry-point group of packages with plugins."""
 
 _FILE_MODULE: Final = "bayplan_plugin_file "
-"""Modules loaded from a path are kept under this and the path: a space, so that no import can mean them."""
+"""Modules loaded from a path are registered under this prefix and the path: no import can name them."""
 
 
 def load_plugin(spec: str) -> type[Plugin]:
     """The plugin that `module:Class` or `path.py:Class` names.
 
     Raises:
-        InputError: there is no such file, module or class, it cannot be imported, or it is no plugin.
-        ConfigError: it is called like a built-in plugin.
+        InputError: there is no such file, module or class, it cannot be imported, or it is not a plugin.
+        ConfigError: it has the name of a built-in plugin.
     """
     source, colon, name = spec.rpartition(":")
     if not (source and colon and name):
@@ -58,11 +58,11 @@ def load_plugin(spec: str) -> type[Plugin]:
 
 
 def installed_plugins() -> dict[str, type[Plugin]]:
-    """The plugins that installed packages offer, by the name that a configuration calls them.
+    """The plugins of installed packages, by name.
 
     Raises:
-        InputError: one cannot be loaded, or is no plugin.
-        ConfigError: one is called like a built-in plugin, or like another one.
+        InputError: one cannot be loaded, or is not a plugin.
+        ConfigError: one has the name of a built-in plugin, or of another one.
     """
     found: dict[str, type[Plugin]] = {}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
@@ -80,7 +80,7 @@ def installed_plugins() -> dict[str, type[Plugin]]:
 def known_plugins(
     given: Iterable[type[Plugin]] = (), installed: Mapping[str, type[Plugin]] | None = None
 ) -> tuple[type[Plugin], ...]:
-    """Every class that a configuration may name, each once: built in, installed (if handed in), given.
+    """Every class that a configuration may name, each once: built in, installed (if given), passed.
 
     Raises:
         ConfigError: two of them have the same name.
@@ -93,12 +93,12 @@ def known_plugins(
 
 
 def catalog_with(plugins: Iterable[type[Plugin]]) -> TableCatalog:
-    """What a configuration may name: the built-in plugins, and these. It is for `load_config` and its kin.
+    """What a configuration may name: the built-in plugins, and these. It is for `load_config` and similar.
 
-    Built-in classes among them are known already.
+    Built-in classes among them are ignored.
 
     Raises:
-        ConfigError: one of them is called like another.
+        ConfigError: two of them have the same name.
     """
     return BUILTIN_CATALOG.with_plugins(
         {
@@ -114,7 +114,7 @@ def enable_everywhere(
 ) -> KubeSchedulerConfiguration:
     """The configuration with these plugins in all profiles that do not name them, through multiPoint.
 
-    Arguments alone (`pluginConfig`) do not count as naming; a plugin that was given none gets its defaults.
+    Arguments alone (`pluginConfig`) do not count as naming; a plugin without arguments gets its defaults.
     """
     wanted = tuple(dict.fromkeys(plugins))
     catalog = catalog_with(wanted)
@@ -157,7 +157,7 @@ def _is_path(source: str) -> bool:
 
 
 def _from_file(spec: str, source: str) -> ModuleType:
-    """The module in a file; the same one, however often it is asked for."""
+    """The module in a file; always the same one."""
     path = Path(source).expanduser().resolve()
     if not path.is_file():
         raise _problem(spec, f"there is no file {source}")
@@ -168,7 +168,7 @@ def _from_file(spec: str, source: str) -> ModuleType:
     if found is None or found.loader is None:
         raise _problem(spec, f"{source} is no Python file: its name should end in .py")
     module = importlib.util.module_from_spec(found)
-    # Before it is run: classes look their module up there while they are being made.
+    # Before it is executed: classes look their module up while they are created.
     sys.modules[name] = module
     try:
         found.loader.exec_module(module)
@@ -191,7 +191,7 @@ def _from_import(spec: str, source: str) -> ModuleType:
         raise _problem(spec, _told(error)) from error
 
 
-# Checking and complaining
+# Validation
 
 
 def _checked(spec: str, found: object) -> type[Plugin]:
@@ -209,7 +209,7 @@ def _is_plugin(found: object) -> TypeGuard[type[Plugin]]:
 
 
 def _others(module: ModuleType) -> str:
-    """The plugins that a module has instead of the one that was asked for."""
+    """The plugins that a module has instead of the requested one."""
     names = sorted(name for name, found in vars(module).items() if _is_plugin(found))
     return f", but {', '.join(names)}" if names else ""
 

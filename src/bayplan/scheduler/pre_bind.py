@@ -1,8 +1,8 @@
-"""PreBind: work that has to be done before a pod is bound, such as binding its volumes.
+"""PreBind: work before a pod is bound, such as binding its volumes.
 
-Plugins say beforehand whether they have any (`pre_flight`). Those that stand next to each other and allow it
-work side by side; the first that fails has the others stop. While they are at work somebody more important
-may take the pod's place: then all of them stop (`PreBinding`).
+Plugins say beforehand whether they have any (`pre_flight`). Neighbouring plugins that allow it run in
+parallel; the first failure cancels the others. While they run the pod may be preempted: then all of them are
+cancelled (`PreBinding`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SKIP: Final = Code.SKIP
 
 
 def pre_flight(attempt: Attempt) -> bool:
-    """Whether some PreBind plugin has work to do."""
+    """Whether any PreBind plugin has work to do."""
     works = []
     for step in attempt.profile.pre_binds:
         try:
@@ -58,7 +58,7 @@ def pre_flight(attempt: Attempt) -> bool:
 
 
 async def pre_bind(attempt: Attempt, pre_binding: dict[str, PreBinding]) -> None:
-    """Has all plugins do their work. Meanwhile the pod stands in `pre_binding`, where it can be cancelled."""
+    """Runs all plugins. Meanwhile the pod is in `pre_binding`, where it can be cancelled."""
 
     def stop() -> None:
         for task in attempt.at_work:
@@ -78,7 +78,7 @@ async def pre_bind(attempt: Attempt, pre_binding: dict[str, PreBinding]) -> None
 
 
 def _groups(attempt: Attempt) -> list[list[PreBindStep]]:
-    """Plugins with work to do, in order, and together where they may work side by side."""
+    """Plugins with work to do, in order, grouped if they may run in parallel."""
     groups: list[list[PreBindStep]] = [[]]
     for step in attempt.profile.pre_binds:
         idle, alone = step not in attempt.pre_binds, not step.declared.pre_binds_in_parallel
@@ -97,13 +97,13 @@ async def _run(attempt: Attempt, steps: list[PreBindStep]) -> None:
         for task in asyncio.as_completed(tasks):
             await task
     except asyncio.CancelledError:
-        # A plugin that was stopped before its first step could not say why.
+        # A plugin that was cancelled before its first step could not report the cause.
         if attempt.pre_binding is None or not attempt.pre_binding.cause:
             raise
     finally:
         for unfinished in tasks:
             unfinished.cancel()
-        # Nothing is undone as long as a plugin is still at work.
+        # Nothing is undone while a plugin is still running.
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -1,4 +1,4 @@
-"""Events: what the scheduler tells people about a pod, written beside the scheduling and never in its way.
+"""Events about pods, written in the background.
 
     record ─► collected ─► repeated? ──no──► queue (5000) ─► writers ─► sink ── no answer ──► again in
                               │                  ▲   full: dropped       │      10 to 12.5 s, 12 tries in all
@@ -11,18 +11,18 @@ caches, which is several times the cost of the same write among others. Times in
 
 Equal events (all but the note; the pod's resourceVersion included) become a series. Its second occurrence is
 written at once; later ones are counted here and written back every 30 minutes, and when there was none for
-6 minutes, after which the series is forgotten and a repeat is a new event. An event that was not repeated is
-forgotten after 6 minutes. This is looked at every 6 minutes, counted from the start.
+6 minutes, after which the series is dropped and a repeat is a new event. An event that was not repeated is
+dropped after 6 minutes. This is checked every 6 minutes, counted from the start.
 
-Differences from upstream, on purpose:
+Intended differences from upstream:
 
 - The note is written as it is. Upstream uses a failure message as a printf format, so that a `%` in it comes
   out mangled (`50% of` as `50%!o(MISSING)f`); nobody can rely on that, and the condition has the plain text.
 - A note is cut between characters. Upstream cuts bytes, and half a character makes it an invalid text.
-- An answer of 5xx or 429 is tried again like no answer at all; upstream drops the event if the answer says
-  what is wrong in the API's own form.
-- Not more than 5000 events wait, be it for their turn or for another try, and 32 are written at a time.
-  Upstream has a queue of 1000 but any number of writes under way.
+- A response of 5xx or 429 is retried like a missing response; upstream drops the event if the response is a
+  Status of the API.
+- At most 5000 events wait, for their turn or for a retry, and 32 are written at a time. Upstream has a queue
+  of 1000 but any number of concurrent writes.
 - Names of events never repeat, not even in a simulation where time stands still.
 """
 
@@ -55,19 +55,19 @@ NOTE_LIMIT: Final = 1024
 _CUT: Final = " ..."
 
 MAX_WAITING: Final = 5000
-"""Upstream's queue has 1000, but it hands each event on at once and has any number of writes under way. A
+"""Upstream's queue has 1000, but it hands each event on at once and has any number of writes in progress. A
 burst of thousands of bindings loses no event there, and neither should it here."""
 TRIES: Final = 12
 RETRY_SECONDS: Final = 10.0
 RETRY_JITTER: Final = 0.25
 QUIET_SECONDS: Final = 360.0
-"""After so long without a repeat an event is forgotten; also how often this is looked at."""
+"""After this time without a repeat an event is dropped; also the interval of the check."""
 RESYNCS_PER_REFRESH: Final = 5
 """Every so many looks (30 minutes) all series are written back."""
 MAX_REMEMBERED: Final = 50_000
 """Above that the older half of what was not repeated is forgotten early; upstream has no such limit."""
 MAX_WRITERS: Final = 32
-"""Writes under way at once."""
+"""Writes in progress at once."""
 MAX_COLLECTED: Final = MAX_WRITERS
 """As many are written without further delay: more would not be cheaper, and a burst is spread out."""
 
@@ -100,14 +100,14 @@ class _Recorded(msgspec.Struct, gc=False):
 
 
 class _Remembered(msgspec.Struct, gc=False):
-    """An event that a repeat would be added to. The garbage collector passes by all of them."""
+    """An event that a repeat would be added to. The garbage collector does not visit it."""
 
     event: Event
     seen: float
-    """When last, by the loop's clock."""
+    """The last occurrence, by the loop's clock."""
     count: int = 1
     last_wall: float = 0.0
-    """When the last repeat was, by the wall clock."""
+    """The last repeat, by the wall clock."""
 
     def touch(self, repeat: _Recorded) -> None:
         self.seen, self.last_wall = repeat.seen, repeat.wall
@@ -118,10 +118,10 @@ class _Remembered(msgspec.Struct, gc=False):
 
 
 class EventRecorder:
-    """Records events; made and used on the loop that writes them.
+    """Records events; created and used on the loop that writes them.
 
     Args:
-        sink: where they go.
+        sink: where they are written.
         hostname: of this machine; part of `reportingInstance`.
         wall_time: seconds since the epoch, for what is written into events.
         rng: for the time between tries, and names that must be made up. Not the generator that decisions
@@ -141,11 +141,11 @@ class EventRecorder:
         self.dropped = 0
         """Events lost because too many were waiting."""
         self._dropped_before = 0
-        """Of those, the ones that were told of in the log."""
+        """The number of those that were logged."""
         self.rejected = 0
-        """Writes that the API server refused."""
+        """Writes that the API server rejected."""
         self.given_up = 0
-        """Writes that got no answer, however often tried."""
+        """Writes that got no response after all retries."""
         self._sink = sink
         self._hostname = hostname
         self._wall_time = wall_time
@@ -159,14 +159,14 @@ class EventRecorder:
         self._batch: asyncio.TimerHandle | None = None
         self._remembered: dict[_Key, _Remembered] = {}
         self._queue: deque[tuple[Event, int]] = deque()
-        """To be written, each with how often that was tried."""
+        """To be written, each with the number of tries."""
         self._later: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers = 0
         self._writer_starts = False
         self._look: asyncio.TimerHandle | None = None
 
-    # What the scheduler says
+    # Events of the scheduler
 
     def scheduled(self, pod: Pod, node_name: str, profile: str) -> None:
         note = f"Successfully assigned {pod.key} to {node_name}"
@@ -176,7 +176,7 @@ class EventRecorder:
         self.record(reference(pod), WARNING, "FailedScheduling", "Scheduling", message, profile)
 
     def skipped_deleting(self, pod: Pod, profile: str) -> None:
-        """A pod came up that is being deleted."""
+        """A popped pod is being deleted."""
         self.failed_scheduling(pod, f"skip schedule deleting pod: {pod.key}", profile)
 
     def preempted(
@@ -184,7 +184,7 @@ class EventRecorder:
     ) -> None:
         """`profile` is the preemptor's; `in_memory`: the victim was not bound yet, so nothing was deleted.
 
-        The preemptor would belong into `related`, but upstream leaves it out for pods, and so do we.
+        The preemptor would belong into `related`, but upstream omits it for pods, and so does this.
         """
         note = f"Preempted by pod {preemptor.uid} on node {node_name}"
         if in_memory:
@@ -205,7 +205,7 @@ class EventRecorder:
         controller: str,
         related: ObjectReference | None = None,
     ) -> None:
-        """Tells of something; returns at once."""
+        """Records an event; returns at once."""
         if _log.isEnabledFor(_TOLD):
             facts = {"object": _key(regarding), "type": event_type, "reason": reason, "note": note}
             _log.log(_TOLD, "Event occurred", extra={"fields": facts})
@@ -272,7 +272,7 @@ class EventRecorder:
             await asyncio.gather(*self._tasks)
 
     def close(self) -> None:
-        """Gives up all that was not written."""
+        """Drops all that was not written."""
         for handle in (*self._later, self._look, self._batch):
             if handle is not None:
                 handle.cancel()
@@ -324,7 +324,7 @@ class EventRecorder:
             self._writers -= 1
 
     async def _written(self, event: Event) -> bool:
-        """False where another try may help."""
+        """False if a retry may help."""
         try:
             if event.series is None:
                 await self._sink.create_event(event)
@@ -398,10 +398,10 @@ class EventRecorder:
     async def _write_back(
         self, finished: list[tuple[_Key, _Remembered]], going_on: list[_Remembered]
     ) -> None:
-        """Counts of series. Without another try: what fails is written at the next look."""
+        """Counts of series. Without a retry: a failed write is repeated at the next check."""
         for key, known in finished:
             seen = known.seen
-            # Repeated while it was written: not finished after all.
+            # Repeated while it was written: not finished yet.
             if await self._written(known.as_series()) and known.seen == seen:
                 self._remembered.pop(key, None)
         for known in going_on:

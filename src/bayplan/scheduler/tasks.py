@@ -49,7 +49,7 @@ class Tasks:
             self._watch(self._loop.create_task(work), what, pod)
 
     def run_deferred(self) -> bool:
-        """Runs the deferred coroutines. False where there were none."""
+        """Runs the deferred coroutines. False if there were none."""
         if not self._deferred:
             return False
         deferred, self._deferred = self._deferred, []

@@ -1,4 +1,4 @@
-"""Binding a pod's volumes: what VolumeBinding decided is written, and waited for until it is true.
+"""Binds a pod's volumes: writes what VolumeBinding decided, and waits until it has happened.
 
     write volumes, then claims ─► each second: look at them ── all bound ──────────────► None
           │ refused (409, too)              │ not yet ── bindTimeoutSeconds are over ──► failure
@@ -6,11 +6,11 @@
        failure                           failure: node or pod gone, claim or volume gone, volume taken away,
                                          out of the node's reach, provisioner gave up
 
-The PV controller binds claims to the volumes that name them, provisioners make volumes for claims that name a
-node. A provisioner that cannot takes the node's name off the claim, so that the pod is scheduled anew. What
-was written stays written (the next attempt finds it); what was assumed is taken back by Unreserve.
+The PV controller binds claims to the volumes that name them, provisioners create volumes for claims that name
+a node. A provisioner that cannot removes the node's name from the claim, so that the pod is scheduled again.
+Writes are not reverted (the next attempt uses them); Unreserve reverts assumptions.
 
-What is looked at is what the API server has shown, never what is assumed.
+Only what the API server has shown is read, never what is assumed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bayplan.snapshot.objects import Objects
 from bayplan.snapshot.volume_offers import reach
 
 POLL_SECONDS: Final = 1.0
-"""Between two looks, and before the first one."""
+"""Interval between polls, and before the first one."""
 
 LATE: Final = "context deadline exceeded"
 NO_NODE: Final = 'failed to get node "{node}": node "{node}" not found'
@@ -56,7 +56,7 @@ class NotBoundError(BayplanError):
 
 
 class ClusterVolumeBinder:
-    """Carries plans out on the scheduler's cluster (`framework.volume_binder.VolumeBinder`)."""
+    """Executes plans on the scheduler's cluster (`framework.volume_binder.VolumeBinder`)."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -74,7 +74,7 @@ class ClusterVolumeBinder:
         return None
 
     async def _write(self, plan: VolumePlan) -> VolumePlan:
-        """One after the other. Returns everything as the server has it now."""
+        """Writes one after the other. Returns the objects in the server's version."""
         volumes: list[PersistentVolume] = []
         for volume in plan.volumes:
             answer = await self._context.api.update(volume)
@@ -102,7 +102,7 @@ class ClusterVolumeBinder:
         raise NotBoundError(LATE)
 
     def _are_bound(self, pod: Pod, node_name: str, written: VolumePlan) -> bool:
-        """Whether all has come true. Raises NotBoundError where it cannot any more."""
+        """Whether everything is bound. Raises NotBoundError if it cannot happen any more."""
         objects = self._context.cluster.objects
         nodes = self._context.cluster.nodes
         node = nodes.node[nodes.row_of[node_name]] if node_name in nodes.row_of else None
@@ -117,7 +117,7 @@ class ClusterVolumeBinder:
 
 
 def _is_given(written: PersistentVolume, objects: Objects, node: Node) -> bool:
-    """Whether a volume that was there before is bound to its claim."""
+    """Whether a volume that existed before is bound to its claim."""
     volume = objects.of(PersistentVolume).get(written.name)
     if volume is None:
         raise _missing("binding", written)
@@ -139,7 +139,7 @@ def _is_given(written: PersistentVolume, objects: Objects, node: Node) -> bool:
 
 
 def _is_provisioned(written: PersistentVolumeClaim, objects: Objects, node: Node) -> bool:
-    """Whether a claim has got a volume that was made for it, and that the node can use."""
+    """Whether a claim has a volume that was provisioned for it, and that the node can use."""
     claim = objects.of(PersistentVolumeClaim).get(written.name, written.namespace)
     if claim is None:
         raise _missing("provisioning pvc", written)
@@ -152,7 +152,7 @@ def _is_provisioned(written: PersistentVolumeClaim, objects: Objects, node: Node
     if claim.spec.volume_name:
         volume = objects.of(PersistentVolume).get(claim.spec.volume_name)
         if volume is None:
-            return False  # it has not been shown to us yet
+            return False  # the watch has not delivered it yet
         try:
             _check_reach(volume, objects, node)
         except TranslationError as error:
@@ -161,7 +161,7 @@ def _is_provisioned(written: PersistentVolumeClaim, objects: Objects, node: Node
 
 
 def _check_reach(volume: PersistentVolume, objects: Objects, node: Node) -> None:
-    """Labels of nodes and demands of volumes may have changed since the node was chosen."""
+    """Labels of nodes and node affinity of volumes may have changed since the node was chosen."""
     required = _demands(volume, objects.of(CSINode).get(node.name))
     if required is not None and not terms_match(reach(required), node.labels, node.name):
         raise NotBoundError(OUT_OF_REACH.format(volume=volume.name, node=node.name))
@@ -176,7 +176,7 @@ def _demands(volume: PersistentVolume, csi_node: CSINode | None) -> NodeSelector
 
 
 def _is_older(shown: Object, written: Object) -> bool:
-    """Whether the watch has not come to our own write yet."""
+    """Whether the watch has not delivered our own write yet."""
     return int(shown.metadata.resource_version or 0) < int(written.metadata.resource_version or 0)
 
 

@@ -1,7 +1,7 @@
-"""Pods between decision and binding: those that wait for a permit, and those whose PreBind is at work.
+"""Pods between decision and binding: those that wait at Permit, and those whose PreBind runs.
 
-A waiting pod has one timer for each plugin that asked it to wait. The first outcome wins: all plugins allow
-it, one rejects it (a timer that runs out does, too), or somebody more important takes its place.
+A waiting pod has one timer for each plugin that asked it to wait. The first result wins: all plugins allow
+it, one rejects it (or its timer expires), or the pod is preempted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REMOVED: Final = "removed"
 
 
 class WaitingPod:
-    """A pod that holds its place on a node until plugins allow it to be bound."""
+    """A pod that keeps its assumed node until plugins allow the binding."""
 
     def __init__(
         self, pod: Pod, node_name: str, seconds: Mapping[str, float], loop: asyncio.AbstractEventLoop
@@ -43,7 +43,7 @@ class WaitingPod:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether it will not be bound. It keeps its place until its binding cycle has heard of it."""
+        """Whether it will not be bound. It keeps its node until its binding cycle has ended."""
         return self._outcome.done() and not self._outcome.result().is_success
 
     def allow(self, plugin: str) -> None:
@@ -54,11 +54,11 @@ class WaitingPod:
             self._decide(SUCCESS)
 
     def reject(self, plugin: str, message: str) -> bool:
-        """False where the outcome was decided before."""
+        """False if the result was already decided."""
         return self._decide(Status(Code.UNSCHEDULABLE, (message,), plugin))
 
     def preempt(self, plugin: str, message: str) -> bool:
-        """Somebody more important needs the place. False where the outcome was decided before."""
+        """The pod is preempted. False if the result was already decided."""
         return self._decide(Status(Code.ERROR, (message,), plugin))
 
     async def outcome(self) -> Status:
@@ -78,7 +78,7 @@ class WaitingPod:
 
 
 class WaitingPods:
-    """All pods that wait, of every profile."""
+    """All waiting pods, of every profile."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, WaitingPod] = {}
@@ -99,13 +99,13 @@ class WaitingPods:
         self._by_uid.pop(uid, None)
 
     def reject(self, uid: str) -> bool:
-        """Turns a pod away that was deleted. False where it does not wait, or is decided."""
+        """Rejects a pod that was deleted. False if it does not wait, or its result was already decided."""
         waiting = self._by_uid.get(uid)
         return waiting is not None and waiting.reject("", REMOVED)
 
 
 class PreBinding:
-    """A pod whose PreBind plugins are at work: it can still be cancelled until they are done."""
+    """A pod whose PreBind plugins run: it can still be cancelled until they have finished."""
 
     def __init__(self, cancel: Callable[[], object]) -> None:
         self._cancel = cancel
@@ -113,7 +113,7 @@ class PreBinding:
         self._done = False
 
     def cancel(self, message: str) -> bool:
-        """False where it is too late."""
+        """False if it is too late."""
         if self._done:
             return False
         if not self.cause:
@@ -122,7 +122,7 @@ class PreBinding:
         return True
 
     def finish(self) -> bool:
-        """Called when PreBind is through. False where it was cancelled before."""
+        """Called when PreBind has finished. False if it was cancelled before."""
         if self.cause:
             return False
         self._done = True

@@ -1,9 +1,9 @@
-"""Says which pod and which plugin holds up the scheduler.
+"""Logs which pod and which plugin blocks the scheduler.
 
 A cycle runs to its end before anything else does, so a plugin that computes for minutes stops everything.
-Timing each call of a plugin would cost more than most of them take. So a thread looks now and then at what
-the loop is doing: a cycle that is still the same after a second is logged, while it runs, with its pod and
-the plugin that is on the stack. It costs the loop two assignments a pod.
+Timing each call of a plugin would cost more than most calls take. Instead a thread samples what the loop is
+doing: a cycle that is still the same after a second is logged, while it runs, with its pod and the plugin
+that is on the stack. It costs the loop two assignments per pod.
 """
 
 from __future__ import annotations

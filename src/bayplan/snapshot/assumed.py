@@ -1,12 +1,12 @@
-"""Volumes and claims as they are about to become.
+"""Assumed volumes and claims: decisions that are not written to the API server yet.
 
-When a pod is given a node, the volumes it will have there are decided too, but to write that down in the API
-server takes a while. Until then the next pod must not be promised the same volume: so the decision is laid
-over the object, and the next pod sees the object with it. It is seen only as long as the API server still
-has the version of the object on which the decision rests; what comes after that, the server knows best.
+When a pod gets a node, its volumes there are decided too, but writing that to the API server takes a while.
+Until then the next pod must not get the same volume: so the decision is an overlay over the object, which the
+next pod sees. It is valid only while the API server still has the version of the object that the decision is
+based on.
 
-Decisions stand among the cluster's objects, as kinds of their own. So whoever reads volumes as they will be
-names these kinds among those it reads, and is asked again when a decision is made or taken back.
+Decisions are objects of the cluster with kinds of their own. So a plugin that reads assumed volumes declares
+these kinds, and its results are stale when a decision is made or reverted.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from bayplan.snapshot.objects import Objects
 
 
 class AssumedVolume(Object, frozen=True):
-    """A decision on a volume. It has the volume's metadata."""
+    """A decision about a volume. It has the volume's metadata."""
 
     item: PersistentVolume = PersistentVolume()
 
 
 class AssumedClaim(Object, frozen=True):
-    """A decision on a claim. It has the claim's metadata."""
+    """A decision about a claim. It has the claim's metadata."""
 
     item: PersistentVolumeClaim = PersistentVolumeClaim()
 
@@ -36,25 +36,25 @@ ASSUMED_KINDS: Final[tuple[type[Object], ...]] = (AssumedVolume, AssumedClaim)
 
 
 class OutOfSyncError(BayplanError):
-    """A decision rests on a version of an object that is no longer the current one."""
+    """A decision is based on a version of an object that is no longer the current one."""
 
 
 def expected_volume(objects: Objects, name: str) -> PersistentVolume | None:
-    """A volume as it will be."""
+    """A volume with its decision."""
     actual = objects.of(PersistentVolume).get(name)
     assumed = objects.of(AssumedVolume).get(name)
     return assumed.item if actual and assumed and _is_current(assumed.item, actual) else actual
 
 
 def expected_claim(objects: Objects, name: str, namespace: str) -> PersistentVolumeClaim | None:
-    """A claim as it will be."""
+    """A claim with its decision."""
     actual = objects.of(PersistentVolumeClaim).get(name, namespace)
     assumed = objects.of(AssumedClaim).get(name, namespace)
     return assumed.item if actual and assumed and _is_current(assumed.item, actual) else actual
 
 
 def expected_volumes(objects: Objects) -> Iterator[PersistentVolume]:
-    """All volumes as they will be."""
+    """All volumes with their decisions."""
     volumes = objects.of(PersistentVolume)
     if not len(objects.of(AssumedVolume)):
         yield from volumes
@@ -64,10 +64,10 @@ def expected_volumes(objects: Objects) -> Iterator[PersistentVolume]:
 
 
 def assume_object(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> None:
-    """Lays a decision over an object.
+    """Adds a decision about an object.
 
     Raises:
-        OutOfSyncError: the object has changed since the decision was made, or has gone.
+        OutOfSyncError: the object has changed since the decision was made, or was deleted.
     """
     stored = objects.of(type(item)).get(item.name, item.namespace)
     if stored is None:
@@ -81,12 +81,12 @@ def assume_object(objects: Objects, item: PersistentVolume | PersistentVolumeCla
     made = objects.of(type(decision))
     made.put(decision)
     if len(made) & (len(made) - 1) == 0:
-        # Nobody takes back a decision that was carried out. Looking for those now and then is enough.
+        # Decisions that were executed are never reverted. Removing those now and then is enough.
         _forget_outdated(objects, type(decision))
 
 
 def restore_object(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> None:
-    """Takes back the decision on an object, if there is one and nobody has decided anew since."""
+    """Reverts the decision about an object, if there is one and no newer one."""
     decision = _decision(item)
     made = objects.of(type(decision)).get(item.name, item.namespace)
     if made is not None and _is_current(item, made.item):

@@ -1,6 +1,6 @@
-"""What the CSINode objects say, as columns: which node has which drivers, and how many volumes each takes.
+"""CSINode objects as columns: which node has which drivers, and how many volumes each attaches.
 
-A CSINode has the name of its node. Like the rest of what is known of nodes it is wanted for all rows at once.
+A CSINode has the name of its node. It is read for all rows at once, like the other columns of nodes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CSINodes:
         self.migrated = cluster.nodes.column(np.intp, ABSENT)
 
     def limit(self, driver: str) -> Column | None:
-        """How many volumes of a driver each node takes; None where no node ever limited it."""
+        """The maximum number of volumes of a driver on each node; None if no node ever limited it."""
         return self._limits.get(driver)
 
     def limits_of(self, row: int) -> dict[str, int]:

@@ -1,8 +1,8 @@
-"""Indexes that only some rules need: made when first asked for, and brought up to date when asked for again.
+"""Indexes that only some plugins need: created on first use, and brought up to date on every use.
 
-What every cycle needs, the cluster keeps in step itself. An index over volumes would be dead weight there for
-most pods; here it costs nothing until a pod with volumes comes, and then as much as has changed since the
-last one. All who ask about one cluster share it.
+The cluster itself updates what every cycle needs. An index over volumes would be wasted there for most pods;
+here it costs nothing until the first pod with volumes, and then as much as has changed since the last one.
+All users of one cluster share it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ ItemT = TypeVar("ItemT")
 
 
 class Derived(Protocol):
-    """An index. It must not hold on to the cluster, only to parts of it, lest neither is ever freed."""
+    """An index. It must refer only to parts of the cluster, not to the cluster itself, so that both can be
+    freed."""
 
     def __init__(self, cluster: Cluster) -> None: ...
 
     def update(self, cluster: Cluster) -> None:
-        """Takes in what has changed since the last call."""
+        """Processes what has changed since the last call."""
 
 
 DerivedT = TypeVar("DerivedT", bound=Derived)
@@ -62,7 +63,8 @@ class ObjectReader(Generic[ObjectT]):
         self._time = NEVER
 
     def changed(self, lister: Lister[ObjectT]) -> tuple[list[ObjectT], list[ObjectT]]:
-        """The objects that went since the last call and those that came; one that changed is in both."""
+        """The objects that were removed since the last call and those that were added; a changed one is in
+        both."""
         changes = lister.changes
         if changes.changed_at <= self._time:
             return [], []
@@ -88,7 +90,7 @@ class ObjectReader(Generic[ObjectT]):
 
 
 class Groups(Generic[GroupT, ItemT]):
-    """Items by group and, within it, by name. A group that has become empty is forgotten."""
+    """Items by group and, within it, by name. Empty groups are removed."""
 
     __slots__ = ("_items",)
 

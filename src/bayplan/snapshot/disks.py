@@ -1,8 +1,8 @@
-"""Disks that pods name themselves, and the nodes where they are in use.
+"""Disks in pod specs, and the nodes where they are in use.
 
-Such a disk (of GCE, AWS, iSCSI or Ceph) is mounted by whoever names it, without anybody keeping track. Two
-pods on one node must not both have it, unless both only read. `DiskUses` finds the nodes where a disk is
-mounted without looking at any pod.
+Such a disk (of GCE, AWS, iSCSI or Ceph) is mounted by every pod that names it. Two pods on one node must not
+both have it, unless both only read. `DiskUses` finds the nodes where a disk is mounted without visiting any
+pod.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ DiskKey = tuple[str, ...]
 class Disk(NamedTuple):
     """A disk as one pod mounts it.
 
-    It has several keys where it can be reached in several ways: two disks are one if they share a key.
+    It has several keys if it can be reached in several ways: two disks are the same if they share a key.
     """
 
     keys: tuple[DiskKey, ...]
     can_share: bool
-    """Whether others who `can_share` may have it too."""
+    """Whether others that `can_share` may have it too."""
 
     def clashes(self, other: Disk) -> bool:
         return not (self.can_share and other.can_share) and not set(self.keys).isdisjoint(other.keys)
 
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:
-    """The disks that a pod names itself."""
+    """The disks in a pod's spec."""
     return tuple(disk for volume in pod.spec.volumes if (disk := _disk(volume)) is not None)
 
 
@@ -41,24 +41,24 @@ def _disk(volume: Volume) -> Disk | None:
         gce = volume.gce_persistent_disk
         return Disk((("gce", gce.pd_name),), gce.read_only)
     if volume.aws_elastic_block_store is not None:
-        # EBS lets nobody share, not even readers.
+        # EBS cannot be shared, not even by readers.
         return Disk((("ebs", volume.aws_elastic_block_store.volume_id),), False)
     if volume.iscsi is not None:
         return Disk((("iscsi", volume.iscsi.iqn),), volume.iscsi.read_only)
     if volume.rbd is not None:
         rbd = volume.rbd
-        # An image of one cluster, which is known by any of its monitors.
+        # An image of one cluster, which is identified by any of its monitors.
         return Disk(tuple(("rbd", m, rbd.pool, rbd.image) for m in rbd.monitors), rbd.read_only)
     return None
 
 
 def disks_clash(disks: Iterable[Disk], others: Sequence[Disk]) -> bool:
-    """Whether one of the disks clashes with one of the others."""
+    """Whether one of the disks conflicts with one of the others."""
     return any(disk.clashes(other) for disk in disks for other in others)
 
 
 class DiskUses:
-    """For each disk the rows where a pod mounts it, and those where one mounts it for itself alone."""
+    """For each disk the rows where a pod mounts it, and those where one mounts it exclusively."""
 
     __slots__ = ("_alone", "_freshness", "_on_row", "_users")
 
@@ -77,7 +77,7 @@ class DiskUses:
                 self._remember(row, disks)
 
     def rows_clashing(self, disks: Iterable[Disk]) -> set[int]:
-        """Rows where one of the disks is in use in a way that leaves no room for it."""
+        """Rows where one of the disks is in use in a way that excludes it."""
         rows: set[int] = set()
         for disk in disks:
             users = self._alone if disk.can_share else self._users

@@ -1,10 +1,10 @@
-"""Small integers for repeated things.
+"""Small integers for repeated values.
 
-Columns hold numbers. Whatever else a rule compares (label values, lists of taints, sets of labels) is
-interned: the first time it is seen it gets the next id, and from then on equal things have equal ids.
-`Lookup` is the other half: a function of the thing, evaluated once for each id and then read from a table.
+Columns hold numbers. Everything else that plugins compare (label values, lists of taints, sets of labels) is
+interned: a new value gets the next id, and equal values have equal ids. `Lookup` is a function of the value,
+evaluated once for each id and then read from a table.
 
-Of some things there are ever new ones: each Job has labels of its own. `SharedIds` gives their ids out again.
+Some values are always new: each Job has labels of its own. `SharedIds` reuses their ids.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ S = TypeVar("S")
 IdColumn = NDArray[np.intp]
 
 ABSENT = -1
-"""The id of what is not there. As an index it means the last entry, which every table keeps for it."""
+"""The id of an absent value. As an index it means the last entry, which every table reserves for it."""
 
 
 class Interner(Generic[T]):
-    """Gives equal values equal ids: 0, 1, 2, … in the order of first sight. Ids are never taken back."""
+    """Gives equal values equal ids: 0, 1, 2, … in the order of first use. Ids are never reused."""
 
     __slots__ = ("_ids", "values")
 
@@ -50,11 +50,11 @@ class Interner(Generic[T]):
 
 
 class SharedIds(Generic[T, S]):
-    """Gives equal keys one object with a small id, for as long as somebody holds the object.
+    """Gives equal keys one object with a small id, as long as the object is referenced.
 
-    When nobody does any more its id goes to the next new object, so there are never many more ids than
-    objects in use, and tables over ids stay small. Who keeps something by id holds the object, too, or
-    notices when the id has a new owner.
+    After that its id goes to the next new object, so there are never many more ids than objects in use, and
+    tables over ids stay small. A cache by id must refer to the object, too, or detect that the id has a new
+    owner.
     """
 
     __slots__ = ("_forget", "_free", "_gone", "_keys", "_known", "_refs")
@@ -68,7 +68,7 @@ class SharedIds(Generic[T, S]):
         self._free: list[int] = []
 
     def __len__(self) -> int:
-        """How many ids there are: every id is lower."""
+        """The number of ids: every id is lower."""
         return len(self._refs)
 
     def __getitem__(self, number: int) -> S:
@@ -78,7 +78,7 @@ class SharedIds(Generic[T, S]):
         return found
 
     def find(self, number: int) -> S | None:
-        """The object with an id; None where nobody holds it any more."""
+        """The object with an id; None if it is no longer referenced."""
         return self._refs[number]()
 
     def __iter__(self) -> Iterator[S]:
@@ -95,7 +95,7 @@ class SharedIds(Generic[T, S]):
         number = self._free.pop() if self._free else len(self._refs)
         made = make(number)
         gone = self._gone
-        # Only noted: an object may go at any moment, whoever is in the middle of what.
+        # Only recorded: an object may be freed at any time, whatever is running.
         ref = self._known[key] = weakref.ref(made, lambda _: gone.append(number))
         if number == len(self._refs):
             self._refs.append(ref)
@@ -115,10 +115,10 @@ class SharedIds(Generic[T, S]):
 
 
 class Lookup(Generic[T]):
-    """A yes-or-no or a number for each interned value, computed once and then gathered by id.
+    """A boolean or a number for each interned value, computed once and then gathered by id.
 
-    Calling it with a column of ids gives the column of answers, with one id the answer. The table grows
-    when the interner has. `absent` answers for ABSENT.
+    Called with a column of ids it returns the column of values, with one id its value. The table grows with
+    the interner. `absent` is the value for ABSENT.
     """
 
     __slots__ = ("_absent", "_answers", "_function", "_interner", "_table")

@@ -1,9 +1,9 @@
-"""Sets of pod labels, and the selectors that ask about them.
+"""Sets of pod labels, and the selectors that match them.
 
-Many pods carry the same labels in the same namespace. Each such set is interned once, so "does this selector
-match this pod" becomes a table lookup by the set's id, and a selector is evaluated once for each distinct set
-instead of once for each pod. Two indexes keep the number of evaluations small: from a label to the sets that
-carry it (for a new selector), and from a label to the selectors that insist on it (for a new set).
+Many pods have the same labels in the same namespace. Each such set is interned once, so matching a pod
+becomes a table lookup by the set's id, and a selector is evaluated once for each distinct set instead of once
+for each pod. Two indexes reduce the number of evaluations: from a label to the sets that have it (for a new
+selector), and from a label to the selectors that require it (for a new set).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PodSelector:
 class PodQuery:
     """Which pods to count: those that match every part.
 
-    `alive` leaves out pods that are being deleted.
+    `alive` excludes terminating pods.
     """
 
     parts: tuple[PodSelector, ...]
@@ -56,7 +56,7 @@ class PodQuery:
         object.__setattr__(self, "_hash", hash((self.parts, self.alive)))
 
     def __hash__(self) -> int:
-        # A pod with thousands of terms asks one query of as many parts for each topology key.
+        # A pod with thousands of terms has one query with as many parts for each topology key.
         return self._hash
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -64,10 +64,10 @@ class PodQuery:
 
 
 class SelectorIndex(Generic[T]):
-    """Finds the selectors that may match given labels without trying them all.
+    """Finds the selectors that may match given labels without trying all of them.
 
-    An entry stands under one label that its selector insists on (`app In (web)` stands under app=web), or,
-    where it insists on none, among those that are always tried.
+    An entry is indexed by one label that its selector requires (`app In (web)` by app=web), or, if it
+    requires none, is among those that are always tried.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class SelectorIndex(Generic[T]):
 
 
 def _insisted_on(selector: Selector) -> list[_Label] | None:
-    """Labels of which a pod has to have one to match; None where the selector insists on none."""
+    """Labels of which a pod must have one to match; None if the selector requires none."""
     for requirement in selector.requirements:
         if requirement.operator == Operator.IN:
             return [(requirement.key, value) for value in requirement.values]
@@ -108,7 +108,7 @@ def _insisted_on(selector: Selector) -> list[_Label] | None:
 
 
 def narrowest(query: PodQuery) -> Selector:
-    """The part of a query to index it by: one that insists on a label, if any does."""
+    """The part of a query to index it by: one that requires a label, if any does."""
     for part in query.parts:
         if any(requirement.operator == Operator.IN for requirement in part.selector.requirements):
             return part.selector
@@ -116,16 +116,16 @@ def narrowest(query: PodQuery) -> Selector:
 
 
 class LabelSets:
-    """All sets of labels that are in use: whoever holds one keeps its id from being given out again."""
+    """All sets of labels in use: a reference to one keeps its id from being reused."""
 
     def __init__(self) -> None:
         self._sets: SharedIds[_Key, LabelSet] = SharedIds(self._forget)
         self._carrying: dict[_Label, dict[int, None]] = {}
         self.fresh: list[LabelSet] = []
-        """New sets, for whoever keeps something for each (`PodCounts`) and clears this."""
+        """New sets, for code that stores something for each (`PodCounts`) and clears this."""
 
     def __len__(self) -> int:
-        """How many ids there are: the length of a table over them."""
+        """The number of ids: the length of a table over them."""
         return len(self._sets)
 
     def __getitem__(self, set_id: int) -> LabelSet:
@@ -151,7 +151,7 @@ class LabelSets:
                 del self._carrying[label]
 
     def candidates(self, selector: Selector) -> Iterator[LabelSet]:
-        """Sets that may match, by the first label that the selector insists on."""
+        """Sets that may match, by the first label that the selector requires."""
         if selector.is_nothing:
             return
         labels = _insisted_on(selector)

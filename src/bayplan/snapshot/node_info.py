@@ -1,4 +1,4 @@
-"""One node as an object: what a rule written for one node at a time is given."""
+"""One node as an object: the input of plugins that evaluate one node at a time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class NodeInfo:
         return int(self._cluster.nodes.resource(resource).allocatable.cell[self._row])
 
     def requested(self, resource: str) -> int:
-        """What the pods on the node ask for."""
+        """What the pods on the node request."""
         return sum(self._cluster.pod_infos.of(pod).requests.get(resource, 0) for pod in self.pods)
 
     def free(self, resource: str) -> int:

@@ -1,8 +1,8 @@
 """Node selectors over columns: which rows a pod's node affinity, a volume or a device allows.
 
-`bayplan.api.node_selectors` says what a node selector means and asks it of one node; here the same is asked
-of many rows at once. Each label key that a selector names becomes a column, and a requirement a comparison of
-ids: strings are looked at once for each distinct value, not once for each node.
+`bayplan.api.node_selectors` defines node selectors and evaluates them for one node; this module evaluates
+them for many rows at once. Each label key of a selector becomes a column, and a requirement a comparison of
+ids: strings are compared once for each distinct value, not once for each node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bayplan.snapshot.view import BoolColumn, IntColumn, NodeColumns
 
 
 def rows_matching(nodes: NodeColumns, required: RequiredNodeAffinity) -> BoolColumn:
-    """Rows that satisfy all that a pod demands of its node's labels and name."""
+    """Rows that satisfy all requirements of a pod on its node's labels and name."""
     if required.selector is None:
         return _all(nodes) if required.terms is None else rows_matching_terms(nodes, required.terms)
     mask = rows_matching_selector(nodes, required.selector)
@@ -27,7 +27,7 @@ def rows_matching(nodes: NodeColumns, required: RequiredNodeAffinity) -> BoolCol
 
 
 def rows_matching_terms(nodes: NodeColumns, terms: Iterable[CompiledTerm]) -> BoolColumn:
-    """Rows for which one of the alternatives holds; of none, none does."""
+    """Rows for which one of the alternatives matches; without alternatives, none does."""
     mask = _none(nodes)
     for term in terms:
         if term.error is None:
@@ -36,7 +36,7 @@ def rows_matching_terms(nodes: NodeColumns, terms: Iterable[CompiledTerm]) -> Bo
 
 
 def rows_matching_term(nodes: NodeColumns, term: CompiledTerm) -> BoolColumn:
-    """Rows for which everything in the term holds. A term that could not be parsed matches none."""
+    """Rows for which the whole term matches. A term that could not be parsed matches none."""
     if term.error is not None:
         return _none(nodes)
     mask = _all(nodes)

@@ -1,7 +1,7 @@
-"""Nodes as columns: the one table of what is known about each node.
+"""Nodes as columns: the table of all nodes.
 
 A row belongs to a node name, not to a Node object: pods can be bound to a node before the node is seen, and
-stay when it is deleted. Such a row has `exists` False and is never offered to a plugin.
+remain when it is deleted. Such a row has `exists` False and is never passed to a plugin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PODS: Final = "pods"
 
 
 class NodeChange(IntFlag):
-    """What a new Node object changed, as far as a rule can see."""
+    """What a new Node object changed, as far as plugins can see."""
 
     NOTHING = 0
     ALLOCATABLE = 1
@@ -64,7 +64,7 @@ class LabelColumn:
 
 
 class ImageState:
-    """One image name: its size as the node that first had it said, and which rows have it."""
+    """One image name: its size as reported by the first node that had it, and which rows have it."""
 
     __slots__ = ("rows", "size_bytes")
 
@@ -110,7 +110,7 @@ class NodeTable(Table):
             self.resource(resource)
 
     def row_for(self, name: str) -> int:
-        """The row of a node name, taken now if it has none."""
+        """The row of a node name, allocated if it has none."""
         row = self.row_of.get(name)
         if row is None:
             row = self.row_of[name] = self.take_row()
@@ -135,7 +135,7 @@ class NodeTable(Table):
         return list(self._resources)
 
     def label(self, key: str) -> LabelColumn:
-        """The column of a label key. It is made when first asked for, from all nodes."""
+        """The column of a label key. It is created on first use, from all nodes."""
         column = self._labels.get(key)
         if column is None:
             column = self._labels[key] = LabelColumn(self)
@@ -145,7 +145,7 @@ class NodeTable(Table):
         return column
 
     def set_node(self, row: int, node: Node) -> NodeChange:
-        """Writes a Node object into its row and says what that changed."""
+        """Writes a Node object into its row and returns what that changed."""
         old = self.node[row]
         self.node[row] = node
         self.exists.cell[row] = True
@@ -180,7 +180,7 @@ class NodeTable(Table):
         return change
 
     def clear_node(self, row: int) -> None:
-        """The Node object has gone; what runs there stays counted."""
+        """The Node object was deleted; its pods stay counted."""
         self._forget_images(row, self.node[row])
         self.node[row] = None
         for column in (
@@ -195,7 +195,7 @@ class NodeTable(Table):
             column.cell[row] = column.fill
 
     def recount(self, row: int, pods: Sequence[PodInfo]) -> bool:
-        """Writes what the pods of a row request together. False where a sum had to be saturated."""
+        """Writes the sum of the requests of a row's pods. False if a sum had to be saturated."""
         sums: dict[str, int] = dict.fromkeys(self._resources, 0)
         for info in pods:
             for resource, amount in info.requests.items():

@@ -1,7 +1,7 @@
 """API objects that are neither pods nor nodes, by kind.
 
-Rules look them up by name. Every change is recorded in the topic of its kind (`Changes.kind`), so that values
-that depend on a kind are brought up to date.
+Plugins look them up by name. Every change is recorded in the topic of its kind (`Changes.kind`), so that
+values that depend on a kind are brought up to date.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 class Lister(Generic[ObjectT]):
-    """All objects of one kind, in the order in which they came."""
+    """All objects of one kind, in the order in which they were added."""
 
     __slots__ = ("_any", "_by_key", "changes")
 

@@ -1,7 +1,7 @@
-"""A single row with plain numbers, for rules that are a formula over the columns.
+"""A single row with plain numbers, for plugins that are a formula over the columns.
 
 After a placement one row has changed. NumPy spends most of a microsecond on each operation however short the
-array; Python's own numbers are ten times quicker there. So a rule that says `elementwise = True` (it only
+array; Python's own numbers are ten times faster there. So a plugin with `elementwise = True` (it only
 compares, adds, and calls `where`, `minimum` and so on of the columns it is given) is evaluated on such a row
 instead of on arrays of length one. It is written once.
 """
@@ -66,7 +66,7 @@ class OneNode(NodeColumns):
 
 
 class OneSupposed(OneNode):
-    """A single row as it would be with pods gone (-1) and there (+1): `changes` are their slots and signs."""
+    """A single hypothetical row: `changes` are slots of pods with their signs, removed (-1) or added (+1)."""
 
     __slots__ = ("_changes",)
 

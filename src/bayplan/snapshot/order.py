@@ -1,9 +1,9 @@
-"""The order in which nodes are looked at: round robin over zones.
+"""The order in which nodes are evaluated: round robin over zones.
 
-Order matters where scores tie and where nodes are sampled, so it follows upstream to the letter: zones in the
-order they were first seen, nodes of a zone in the order they came, and the list goes round the zones. The
-list is made anew only when a node enters or leaves; a node whose zone label changes moves in the tree at once
-but keeps its place in the list until then.
+Order matters if scores tie and if nodes are sampled, so it is exactly upstream's: zones in the order they
+were first seen, nodes of a zone in the order they were added, and the list alternates between the zones. The
+list is rebuilt only when a node is added or removed; a node whose zone label changes moves in the tree at
+once but keeps its position in the list until then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ZONE_LABELS: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubern
 
 
 def zone_of(labels: Mapping[str, str]) -> str:
-    """The key of a node's zone: region and zone together, empty where it has neither."""
+    """The key of a node's zone: region and zone together, empty if it has neither."""
     region = next((labels[key] for key in REGION_LABELS if key in labels), "")
     zone = next((labels[key] for key in ZONE_LABELS if key in labels), "")
     return f"{region}:\0:{zone}" if region or zone else ""

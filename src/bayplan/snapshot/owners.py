@@ -1,4 +1,4 @@
-"""Which selector a pod's owners know it by: its Services, and the controller that made it."""
+"""The selector of a pod's owners: its Services and its controller."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bayplan.errors import SelectorError
 from bayplan.snapshot.objects import Objects
 
 OWNER_KINDS: Final[tuple[type[Object], ...]] = (Service, ReplicationController, ReplicaSet, StatefulSet)
-"""Changes of these change what `owner_selector` answers."""
+"""The kinds that `owner_selector` depends on."""
 
 
 def owner_selector(pod: Pod, objects: Objects) -> Selector:
-    """All Services that select the pod and the controller that owns it, taken together.
+    """All Services that select the pod and the controller that owns it, combined.
 
-    It is empty where nothing selects the pod.
+    It is empty if nothing selects the pod.
     """
     requirements: list[Requirement] = []
     for service in objects.of(Service):
@@ -53,5 +53,5 @@ def _controller_requirements(pod: Pod, objects: Objects) -> tuple[Requirement, .
     try:
         return compile_selector(found.spec.selector).requirements
     except SelectorError:
-        # Upstream, too, goes on without a controller whose selector it cannot parse.
+        # Upstream, too, ignores a controller whose selector it cannot parse.
         return ()

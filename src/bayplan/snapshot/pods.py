@@ -1,8 +1,8 @@
 """Pods as columns: one slot for each pod that is on a node or nominated to one.
 
-What preemption and other what-if questions need of many pods at once stands in columns; everything else is
-read from the pod itself. A nominated pod has a slot too (`assigned` is False), so that a hypothesis is always
-"these slots gone, those there".
+What preemption and other hypotheses need of many pods at once is in columns; everything else is read from the
+pod itself. A nominated pod has a slot too (`assigned` is False), so that a hypothesis is always "these slots
+removed, those added".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bayplan.snapshot.pod_info import PodInfo
 from bayplan.snapshot.table import Column, Table
 
 NOT_STARTED: Final = MAX_NANOS + 1
-"""Start time of a pod that has none: it counts as started just now, later than any other."""
+"""Start time of a pod without one: it counts as started later than any other."""
 
 
 def start_nanos(pod: Pod) -> int:
@@ -57,7 +57,7 @@ class PodTable(Table):
         self.pod: list[Pod | None] = []
         self.info: list[PodInfo | None] = []
         self.large: set[int] = set()
-        """Slots of pods with a large request: sums in which they take part may not fit into a column."""
+        """Slots of pods with a large request: sums that include them may not fit into a column."""
         self._requests: dict[str, Column] = {}
         for resource in ("cpu", "memory", "ephemeral-storage"):
             self.requests(resource)
@@ -81,7 +81,7 @@ class PodTable(Table):
         self.position.cell[slot] = position
         self.label_set.cell[slot] = info.label_set.id
         self.terms.cell[slot] = info.terms.id
-        # A free slot says of all else what is true of most new pods.
+        # A free slot has the values of most new pods.
         if pod.spec.priority:
             self.priority.cell[slot] = pod.spec.priority
         if pod.status.start_time is not None:
@@ -95,7 +95,7 @@ class PodTable(Table):
         return slot
 
     def info_of(self, slot: int) -> PodInfo:
-        """What scheduling reads of the pod in a slot that is taken."""
+        """What scheduling reads of the pod in a slot in use."""
         info = self.info[slot]
         assert info is not None
         return info

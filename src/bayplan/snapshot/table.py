@@ -1,4 +1,4 @@
-"""Columns that grow: NumPy arrays with spare room at the end, doubled when it is used up.
+"""Growing columns: NumPy arrays with spare capacity, doubled when it is used up.
 
 Every column of a `Table` has the same number of rows in use (`high`). `read` is the part in use with writing
 switched off. `cell` is a memoryview over the same memory: reading or writing one element through it costs a
@@ -23,7 +23,7 @@ def cells(array: NDArray[Any]) -> Any:
 
 
 class Column:
-    """One growing column. `fill` is what a row holds until something is written there."""
+    """One growing column. `fill` is the value of a row until it is written."""
 
     __slots__ = ("_read", "_table", "array", "cell", "fill")
 
@@ -51,7 +51,7 @@ class Column:
 
 
 class Table:
-    """Rows numbered 0..high-1 that are taken and given back; a freed row is used again.
+    """Rows numbered 0..high-1 that are allocated and freed; freed rows are reused.
 
     `size` changes when there are more rows.
     """

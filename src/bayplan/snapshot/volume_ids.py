@@ -1,9 +1,9 @@
-"""Which volume is meant: what pods and claims say, as driver and handle.
+"""Identifies the volumes of pods and claims by driver and handle.
 
-Volumes are told apart by driver and handle, so that one which two pods share counts once. A claim that has no
-volume yet counts under its own name. What stands in a pod or a PersistentVolume in the words of an in-tree
-plugin counts as its CSI driver's (`api/in_tree_volumes.py`), on every node that has a CSINode. On the others
-it does not count, but they have no limits either. `VolumeUses` (volumes.py) counts.
+A volume that two pods share counts once. A claim that has no volume yet counts under its own name. An in-tree
+volume of a pod or a PersistentVolume counts as its CSI driver's (`api/in_tree_volumes.py`), on every node
+that has a CSINode. On the others it does not count, but they have no limits either. `VolumeUses` (volumes.py)
+counts.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ INLINE_TRANSLATION: Final = "converting volume({name}) from inline to csi: {prob
 
 
 class VolumeId(NamedTuple):
-    """One volume, whoever uses it under whatever name."""
+    """One volume, whichever pod uses it."""
 
     driver: str
     handle: str
     claim: str = ""
-    """Instead of a handle: `namespace/name` of the claim that a volume is yet to be made for."""
+    """Instead of a handle: `namespace/name` of a claim without a volume yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedVolume:
-    """A volume of a pod that stands for a claim."""
+    """A volume of a pod that refers to a claim."""
 
     name: str
     """The claim's, in the pod's namespace."""
@@ -53,17 +53,17 @@ class ClaimedVolume:
 
 @dataclass(frozen=True, slots=True)
 class InlineVolume:
-    """A volume that stands in the pod itself, in the words of an in-tree plugin."""
+    """An inline volume of an in-tree plugin."""
 
     id: VolumeId | None
-    """None where it does not count."""
+    """None if it does not count."""
     problem: str = ""
-    """Why it cannot be told which volume is meant; nodes with a CSINode cannot take such a pod."""
+    """Why the volume cannot be identified; nodes with a CSINode cannot take such a pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeProblem:
-    """Why it cannot be told which volumes a pod uses."""
+    """The volumes of a pod cannot be identified."""
 
     text: str
     is_missing_claim: bool = False
@@ -93,7 +93,7 @@ def limited_volumes(pod: Pod) -> PodVolumes:
 def wanted_volumes(
     objects: Objects, pod: Pod, volumes: PodVolumes, *, has_csi_node: bool
 ) -> frozenset[VolumeId] | VolumeProblem:
-    """The volumes that a waiting pod would use on a node with, or without, a CSINode."""
+    """The volumes that a pending pod would use on a node with, or without, a CSINode."""
     found: set[VolumeId | None] = set()
     for volume in volumes:
         if isinstance(volume, InlineVolume):
@@ -117,14 +117,14 @@ def wanted_volumes(
 def used_volume(
     objects: Objects, pod: Pod, volume: ClaimedVolume | InlineVolume
 ) -> tuple[VolumeId | None, str]:
-    """The volume that a pod on a node with a CSINode uses, or why that cannot be told."""
+    """The volume that a pod on a node with a CSINode uses, or why it cannot be identified."""
     if isinstance(volume, InlineVolume):
         return volume.id, volume.problem
     if not volume.name:
         return None, NO_CLAIM_NAME
     claim = objects.of(PersistentVolumeClaim).get(volume.name, pod.namespace)
     if claim is None:
-        # A pod that runs has had its claim; what became of it is not the newcomer's business.
+        # A running pod has had its claim; what happened to it does not matter to the incoming pod.
         return None, ""
     if volume.is_ephemeral and not claim.was_made_for(pod):
         return None, not_made_for(claim, pod)
@@ -132,7 +132,7 @@ def used_volume(
 
 
 def volume_of_claim(objects: Objects, claim: PersistentVolumeClaim) -> VolumeId | None:
-    """The volume that a claim stands for, or None where it does not count."""
+    """The volume of a claim, or None if it does not count."""
     volume = objects.of(PersistentVolume).get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is not None:
         return _id_of(volume)

@@ -1,9 +1,9 @@
-"""Which free volumes a pod's claims would get, on every node at once.
+"""Matches free volumes with a pod's claims, on every node at once.
 
-Claims are served in the order of their size, the smallest first, each with the smallest volume that will do
-and that reaches the node. Nodes which none of the volumes tells apart get the same volumes. So the rows are
-split by what volumes demand of a node's labels, and the claims are served once for each part: for volumes of
-three zones that is three times, for disks that stand in the nodes once for each node that has a free one.
+Claims are processed in the order of their size, the smallest first, each with the smallest suitable volume
+that reaches the node. Nodes that no volume distinguishes get the same volumes. So the rows are grouped by the
+node affinity of the volumes, and the claims are processed once for each group: for volumes of three zones
+that is three times, for local disks once for each node that has a free one.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ FILESYSTEM: Final = "Filesystem"
 
 
 def claims_by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
-    """The claims in the order in which they are served."""
+    """The claims in the order in which they are processed."""
     return sorted(claims, key=_size)
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeMatches:
-    """What each claim gets on each row."""
+    """The volume of each claim on each row."""
 
     part: IdColumn
-    """For each row the part it belongs to."""
+    """For each row its group."""
     chosen: list[tuple[PersistentVolume | None, ...]]
-    """For each part the volume of each claim, or None."""
+    """For each group the volume of each claim, or None."""
 
     def missing(self, claim: int) -> BoolColumn:
-        """Rows where there is no volume for the claim at this place in the list."""
+        """Rows without a volume for the claim at this index."""
         table = np.array([volumes[claim] is None for volumes in self.chosen], dtype=np.bool_)
         return table.take(self.part)
 
@@ -55,7 +55,7 @@ class VolumeMatches:
 def match_volumes(
     claims: Sequence[PersistentVolumeClaim], offers: VolumeOffers, nodes: NodeColumns
 ) -> VolumeMatches:
-    """Serves the claims, in the given order, on every row.
+    """Matches the claims, in the given order, on every row.
 
     Raises:
         SelectorError: a claim's selector is malformed; its `object_key` is the claim's.
@@ -67,7 +67,7 @@ def match_volumes(
 
 
 class _Candidates:
-    """The volumes that could serve one claim, in the order in which they are preferred."""
+    """The volumes that could serve one claim, in order of preference."""
 
     __slots__ = ("_free", "_reserved")
 
@@ -96,16 +96,16 @@ class _Candidates:
 
     @property
     def reaches(self) -> set[int]:
-        """What their volumes demand of a node."""
+        """The node affinity of their volumes."""
         return {offer.reach for offer in self._reserved}.union(self._free) - {EVERYWHERE}
 
     def best(
         self, reaching: frozenset[int], taken: Iterable[PersistentVolume | None]
     ) -> PersistentVolume | None:
-        """The volume to take where volumes of these reaches can be had."""
+        """The volume to use where volumes of these reaches are available."""
         for offer in self._reserved:
             if offer.volume not in taken:
-                # One that is kept for the claim is taken or none, even if others would do.
+                # If a volume is reserved for the claim, no other is used.
                 return offer.volume if offer.reach in reaching or offer.reach == EVERYWHERE else None
         best: tuple[int, PersistentVolume] | None = None
         for reach in (EVERYWHERE, *reaching):
@@ -118,7 +118,7 @@ class _Candidates:
 
 
 class _Demand:
-    """What a claim demands of a volume, wherever that is and whoever has it."""
+    """Whether a volume satisfies a claim, wherever it is."""
 
     __slots__ = ("_attributes_class", "_mode", "_size")
 
@@ -142,7 +142,8 @@ def _size(claim: PersistentVolumeClaim) -> int:
 
 
 def _preference(offer: Offer) -> tuple[int, str]:
-    """The smallest first. Names decide between equals, so that it does not matter which came first."""
+    """The smallest first. Equals are ordered by name, so that the result does not depend on the order of
+    arrival."""
     return offer.capacity, offer.volume.name
 
 
@@ -165,7 +166,7 @@ def _serve(
 
 
 def _split(nodes: NodeColumns, reaches: dict[int, Reach]) -> tuple[IdColumn, list[frozenset[int]]]:
-    """Splits the rows into parts that the same volumes reach: each row's part, and each part's reaches."""
+    """Groups the rows by the volumes that reach them: each row's group, and each group's reaches."""
     part: IdColumn = np.zeros(len(nodes), dtype=np.intp)
     reached_by: list[frozenset[int]] = [frozenset()]
 
@@ -185,7 +186,7 @@ def _split(nodes: NodeColumns, reaches: dict[int, Reach]) -> tuple[IdColumn, lis
         for value in alternatives[0].expressions[0].values:
             by_label.setdefault(label, {}).setdefault(value, []).append(number)
     for label, by_value in by_label.items():
-        # The usual case, a zone or a host: one look at each distinct value of the label serves all volumes.
+        # The usual case, a zone or a host: one lookup per distinct value of the label serves all volumes.
         meaning: dict[tuple[int, ...], int] = {(): 0}
         answer = {value: meaning.setdefault(tuple(n), len(meaning)) for value, n in by_value.items()}
         refine(nodes.label(label).map(partial(_answer, answer)), list(meaning))
@@ -197,7 +198,7 @@ def _answer(answers: dict[str, int], value: str) -> int:
 
 
 def _only_label(alternatives: Reach) -> str | None:
-    """The label, where all that is demanded is that it has one of some values."""
+    """The label, if the only requirement is that it has one of some values."""
     if len(alternatives) != 1 or alternatives[0].error is not None or len(alternatives[0].expressions) != 1:
         return None
     demand = alternatives[0].expressions[0]

@@ -1,7 +1,7 @@
-"""What storage there is for claims that have none yet: volumes that are free, and room to make new ones.
+"""Storage for unbound claims: free volumes, and capacity to provision new ones.
 
-Of thousands of volumes hardly any is free, and hardly any reserved for the claim in question: `VolumeOffers`
-finds those by class and by claim. `StorageRoom` has the capacities that drivers report, by class.
+Of thousands of volumes few are free, and few are reserved for the claim in question: `VolumeOffers` finds
+those by class and by claim. `StorageRoom` has the capacities that drivers report, by class.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from bayplan.snapshot.node_matching import rows_matching_selector, rows_matching
 from bayplan.snapshot.view import BoolColumn, NodeColumns
 
 Reach = tuple[CompiledTerm, ...]
-"""Alternatives of what a volume demands of a node's labels."""
+"""Alternative requirements of a volume on a node's labels."""
 
 EVERYWHERE: Final = -1
-"""The id of the reach of volumes that demand nothing."""
+"""The id of the reach of volumes without requirements."""
 
 
 @lru_cache(maxsize=16384)
 def reach(affinity: NodeSelector) -> Reach:
-    """What a volume's node affinity means. It is about labels: the name of a node is not looked at."""
+    """A volume's node affinity, compiled. It only concerns labels: the name of a node is ignored."""
     return tuple(
         CompiledTerm(expressions=term.expressions, error=term.error)
         for term in compile_terms(affinity.node_selector_terms)
@@ -51,7 +51,7 @@ def rows_reached(nodes: NodeColumns, affinity: NodeSelector | None) -> BoolColum
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A volume, with what is asked about it most."""
+    """A volume, with its most used fields."""
 
     volume: PersistentVolume
     capacity: int
@@ -61,7 +61,7 @@ class Offer:
 
 
 class VolumeOffers:
-    """Volumes as they will be: those that are nobody's by class, all others by the claim they name."""
+    """Assumed volumes: free ones by class, all others by the claim they name."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._volumes: ObjectReader[PersistentVolume] = ObjectReader()
@@ -72,7 +72,7 @@ class VolumeOffers:
         self.reaches: Interner[Reach] = Interner()
 
     def free(self, class_name: str) -> Collection[Offer]:
-        """Volumes of a class that are nobody's."""
+        """Free volumes of a class."""
         return self._free.of(class_name)
 
     def reserved_for(self, namespace: str, name: str) -> Collection[Offer]:
@@ -120,21 +120,21 @@ class VolumeOffers:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How large a volume can be made on the nodes with these labels."""
+    """The maximum size of a volume on the nodes with these labels."""
 
     limit_bytes: int
     nodes: Selector
 
 
 class StorageRoom:
-    """The capacities that CSI drivers report, by storage class; without those that can be used nowhere."""
+    """The capacities that CSI drivers report, by storage class; without those that no node can use."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._capacities: ObjectReader[CSIStorageCapacity] = ObjectReader()
         self._by_class: Groups[str, Room] = Groups()
 
     def rows_with_room(self, nodes: NodeColumns, class_name: str, size_bytes: int) -> BoolColumn:
-        """Rows where a volume of this size can be made."""
+        """Rows where a volume of this size can be provisioned."""
         mask = np.zeros(len(nodes), dtype=np.bool_)
         values: dict[str, set[str]] = {}
         for room in self._by_class.of(class_name):
@@ -142,7 +142,7 @@ class StorageRoom:
                 continue
             demands = room.nodes.requirements
             if len(demands) == 1 and demands[0].operator is Operator.IN:
-                # The usual case, a zone or a host: all rooms are then looked up together.
+                # The usual case, a zone or a host: all capacities are then looked up together.
                 values.setdefault(demands[0].key, set()).update(demands[0].values)
             else:
                 mask |= rows_matching_selector(nodes, room.nodes)
@@ -161,7 +161,7 @@ class StorageRoom:
 
 
 def volume_limit(capacity: CSIStorageCapacity) -> int | None:
-    """The size of the largest volume that can be made, in bytes, as far as the driver says."""
+    """The size of the largest volume that can be provisioned, in bytes, if the driver reports it."""
     limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     return None if limit is None else value(limit)
 

@@ -1,7 +1,7 @@
-"""Which volumes the pods of each node use, as far as CSI drivers limit how many they attach.
+"""The volumes that the pods of each node use, if CSI drivers limit their number.
 
-`VolumeUses` keeps the count of every node in columns and renews only rows where something changed: a pod came
-or went, a claim got its volume, a volume was attached. Which volume is meant, volume_ids.py says.
+`VolumeUses` keeps the counts of every node in columns and updates only rows where something changed: a pod
+was added or removed, a claim got its volume, a volume was attached. `volume_ids.py` identifies volumes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ ClaimKey = tuple[str, str]
 
 @dataclass(slots=True)
 class NodeVolumes:
-    """What is attached to one node, or will be for the pods that are there."""
+    """The volumes attached to one node, or to be attached for its pods."""
 
     used: frozenset[VolumeId] = frozenset()
     """By pods."""
     counts: dict[str, int] = field(default_factory=dict)
-    """For each driver, those that are attached and used by no pod among them."""
+    """For each driver, including attached ones that no pod uses."""
     problem: str = ""
-    """Why it cannot be told what a pod there uses."""
+    """Why the volumes of a pod there cannot be identified."""
     claims: frozenset[ClaimKey] = frozenset()
-    """The claims on which this rests."""
+    """The claims that this depends on."""
 
 
 class VolumeUses:
@@ -59,10 +59,10 @@ class VolumeUses:
         self._attached_to: Groups[str, VolumeAttachment] = Groups()
         self._attachments_of: Groups[str, VolumeAttachment] = Groups()
         self.problems: dict[int, str] = {}
-        """Rows with a pod of which it cannot be told what it uses, and why."""
+        """Rows with a pod whose volumes cannot be identified, and why."""
 
     def count(self, driver: str) -> Column | None:
-        """How many volumes of a driver each row has; None where no row ever had one."""
+        """The number of volumes of a driver on each row; None if no row ever had one."""
         return self._counts.get(driver)
 
     def rows_using(self, volume: VolumeId) -> Iterable[int]:
@@ -82,7 +82,7 @@ class VolumeUses:
             self._write(row, self.on_node(cluster, cluster.row_pods[row], nodes.name[row]))
 
     def on_node(self, cluster: Cluster, slots: Iterable[int], node_name: str) -> NodeVolumes:
-        """What a node would have if these pods were there."""
+        """The volumes of a node with these hypothetical pods."""
         used: set[VolumeId] = set()
         claims: set[ClaimKey] = set()
         problem = ""
@@ -102,7 +102,7 @@ class VolumeUses:
         return NodeVolumes(frozenset(used), counts, problem, frozenset(claims))
 
     def supposed(self, nodes: Hypothesis) -> dict[int, NodeVolumes]:
-        """What the rows would have (by position), as far as the pods in question use volumes at all."""
+        """The volumes of the rows (by position), if the pods in question use volumes at all."""
         cluster = nodes.cluster
         positions = np.repeat(np.arange(len(nodes)), nodes.starts[1:] - nodes.starts[:-1])
         gone: dict[int, list[int]] = {}
@@ -121,7 +121,7 @@ class VolumeUses:
         return found
 
     def _attached(self, objects: Objects, node_name: str) -> Iterator[VolumeId]:
-        """What is attached to a node. Only CSI volumes count."""
+        """The volumes attached to a node. Only CSI volumes count."""
         for attachment in self._attached_to.of(node_name):
             driver = attachment.spec.attacher
             volume = objects.of(PersistentVolume).get(_volume_name(attachment))
@@ -129,7 +129,7 @@ class VolumeUses:
                 yield VolumeId(driver, volume.spec.csi.volume_handle)
 
     def _changed_claims(self, objects: Objects, volumes: set[str]) -> set[ClaimKey]:
-        """Claims that may stand for another volume than before, as these volumes have changed."""
+        """Claims whose volume may have changed, because these volumes have changed."""
         gone, came = self._claims.changed(objects.of(PersistentVolumeClaim))
         for claim in gone:
             self._claims_on.discard(claim.spec.volume_name, claim.key)
@@ -138,12 +138,12 @@ class VolumeUses:
         changed = {(claim.namespace, claim.name) for claim in (*gone, *came)}
         changed.update(key for name in volumes for key in self._claims_on.of(name))
         if any(self._classes.changed(objects.of(StorageClass))):
-            # Classes decide about claims without a volume. They hardly ever change.
+            # Classes matter for claims without a volume. They rarely change.
             changed.update(self._claim_rows)
         return changed
 
     def _changed_attachments(self, objects: Objects, volumes: set[str]) -> set[str]:
-        """Nodes to which something else may be attached than before, as these volumes have changed."""
+        """Nodes whose attached volumes may have changed, because these volumes have changed."""
         gone, came = self._attachments.changed(objects.of(VolumeAttachment))
         for attachment in gone:
             self._attached_to.discard(attachment.spec.node_name, attachment.name)
@@ -181,7 +181,7 @@ def _volume_name(attachment: VolumeAttachment) -> str:
 
 
 def _volumes_in(cluster: Cluster, slot: int) -> PodVolumes:
-    """The volumes of a placed pod that may count, found once for all pods of its template."""
+    """The volumes of an assigned pod that may count, computed once for all pods of its signature."""
     info = cluster.pods.info[slot]
     assert info is not None
     if info.limited_volumes is None:
@@ -192,7 +192,7 @@ def _volumes_in(cluster: Cluster, slot: int) -> PodVolumes:
 
 
 def _move(rows_of: dict[_Thing, set[int]], row: int, before: Set[_Thing], now: Set[_Thing]) -> None:
-    """Brings an index from things to rows up to date with what the row has now."""
+    """Updates an index from items to rows with the current items of a row."""
     for thing in before - now:
         rows_of[thing].discard(row)
         if not rows_of[thing]:

@@ -1,8 +1,8 @@
-"""What if these pods were gone and those were there? The columns as they would be then.
+"""Hypothetical columns: these pods removed, those added.
 
-Each row is its own hypothesis: a pod gone from one node is still there when another node is judged, which is
-how preemption and nominated pods look at it. A hypothesis is a list of pod slots, ordered by row, each with a
-sign: -1 gone, +1 there, 0 as it is. Every change of a column is then one sum over segments of that list.
+Each row is its own hypothesis: a pod removed from one node is still there when another node is evaluated, as
+preemption and nominated pods require. A hypothesis is a list of pod slots, ordered by row, each with a sign:
+-1 removed, +1 added, 0 unchanged. Every change of a column is then one sum over segments of that list.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bayplan.snapshot.terms import CarriedTerm
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 FEW_ROWS: Final = 8
-"""Up to so many rows plain numbers beat arrays."""
+"""Up to this many rows plain numbers are faster than arrays."""
 
 Changes = Sequence[tuple[int, int]]
 """Slots of the pods in question on one row, each with its sign."""
@@ -49,7 +49,7 @@ class Hypothesis(NodeColumns):
 
     @classmethod
     def on_few_rows(cls, cluster: Cluster, rows: Sequence[int], changes: Sequence[Changes]) -> Hypothesis:
-        """Made row by row."""
+        """Created row by row."""
         slots = [slot for here in changes for slot, _ in here]
         signs = [sign for here in changes for _, sign in here]
         starts = [0, *accumulate(len(here) for here in changes)]
@@ -93,7 +93,7 @@ class Hypothesis(NodeColumns):
         )
 
     def changed_pods(self, position: int) -> tuple[list[Pod], list[Pod]]:
-        """The pods that are gone from a row and those that were added."""
+        """The pods that are removed from a row and those that are added."""
         gone, added = [], []
         for index in range(self.starts[position], self.starts[position + 1]):
             pod = self.cluster.pods.pod[self.slots[index]]
@@ -135,7 +135,7 @@ class Hypothesis(NodeColumns):
         return total
 
     def _change_of(self, amount: Callable[[PodInfo], int]) -> IntColumn:
-        """The change of what stands in no column; filters seldom ask."""
+        """The change of what is not in a column; filters rarely need it."""
         amounts = (amount(self.cluster.pods.info_of(slot)) for slot in self.slots.tolist())
         return self.change(np.fromiter(amounts, dtype=np.int64, count=len(self.slots)))
 
@@ -145,9 +145,9 @@ class Hypothesis(NodeColumns):
         return [pod for pod in super().pods_on(position) if pod.uid not in left] + added
 
     def used_ports(self, position: int) -> set[HostPort]:
-        """As upstream has it: all pods in question leave, then those that stay come back.
+        """As upstream: all pods in question are removed, then those that stay are added again.
 
-        Ports are a set there, so a port that two pods share goes with the first of them.
+        Ports are a set there, so a port that two pods share is removed with the first of them.
         """
         used = set(super().used_ports(position))
         info_of = self.cluster.pods.info_of

@@ -44,7 +44,7 @@ def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = 
 
 
 def load(folder: Path, content: Any, master: str = "", **environ: str) -> Access:
-    """Reads a kubeconfig that stands in a folder."""
+    """Reads a kubeconfig that is in a folder."""
     (folder / "ca.pem").write_text("a certificate")
     (folder / "me.pem").write_text("mine")
     (folder / "me.key").write_text("my key")

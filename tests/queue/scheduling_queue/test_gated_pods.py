@@ -219,7 +219,7 @@ def test_releasing_one_that_has_gone_does_nothing(come_back: bool) -> None:
 
 @pytest.mark.parametrize("how", ["asked for", "left over"])
 def test_time_and_activation_ask_the_gate_all_the_same(how: str) -> None:
-    """It may have opened though nobody has said so: that must not cost the pod its turn for ever."""
+    """It may have opened though nobody has said so: that must not cost the pod its turn forever."""
     world, gate = held()
     gate.closed.clear()
     if how == "asked for":

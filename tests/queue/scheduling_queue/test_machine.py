@@ -2,7 +2,7 @@
 
 A random life: pods come, change, fail, are activated and deleted, gates close and open, events happen, time
 passes. Two queues live it side by side. One is flushed twice a second; the other only when it asked for that,
-and is told of one of the gates how long it holds a pod. That must make no difference.
+and is notified of one of the gates how long it holds a pod. That must make no difference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nominations: which pods are expected where, and what the columns are told of it."""
+"""Nominations: which pods are expected where, and what the columns are notified of it."""
 
 from __future__ import annotations
 

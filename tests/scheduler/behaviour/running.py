@@ -198,7 +198,7 @@ class World:
         ]
 
     def sub_queue(self, name: str) -> str:
-        """Where in the queue the pod waits; empty where it does not."""
+        """Where in the queue the pod waits; empty if it does not."""
         info = self.context.queue.find(f"default/{name}")
         return "" if info is None or info.sub_queue is None else info.sub_queue.label
 

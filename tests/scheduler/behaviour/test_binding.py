@@ -384,7 +384,7 @@ async def test_a_pod_of_which_others_disposed_while_it_was_being_bound(
 
 @virtual
 async def test_a_failed_binding_frees_the_room_for_others() -> None:
-    """Who waits for room is woken as if the pod had been deleted."""
+    """Who waits for room is requeued as if the pod had been deleted."""
     async with running(make_node("n", cpu="4")) as world:
         world.cluster.will_answer("bind", Answer(ConflictError("no"), seconds=3))
         await world.create(make_pod("p", cpu="3"))

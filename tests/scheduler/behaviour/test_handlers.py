@@ -305,7 +305,7 @@ async def test_a_nominated_pod_that_is_deleted_frees_the_place() -> None:
         assert world.node_of("q") == "n"
 
 
-# Pods whose binding is under way
+# Pods whose binding is in progress
 
 
 @virtual

@@ -375,7 +375,7 @@ async def test_an_announcement_that_is_still_on_its_way_is_taken_back() -> None:
 
 @virtual
 async def test_an_announcement_is_for_no_other_pod_of_the_same_name() -> None:
-    """The pod is made anew, and is not to be tried yet, while its former node is being announced."""
+    """The pod is created again, and is not to be tried yet, while its former node is being announced."""
     async with running(make_node("n", cpu=2), plugins=[waits("X")]) as world:
         world.cluster.will_answer("patch", Answer(seconds=5))
         await world.create(make_pod("p", cpu="2"))

@@ -1,4 +1,4 @@
-"""Preemption carried out: victims go, the place is kept, and whoever preempts gets it or tries anew."""
+"""Preemption carried out: victims go, the place is kept, and whoever preempts gets it or tries again."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ async def test_it_is_let_in_as_soon_as_the_last_victim_is_seen_to_be_going() -> 
 
 @virtual
 async def test_it_is_let_in_at_the_end_if_the_last_victim_had_gone_before() -> None:
-    """Whose going would have woken it had it not still been kept out."""
+    """Whose going would have requeued it had it not still been kept out."""
     victims = [victim("first", cpu="2", priority=2), victim("last", cpu="2", priority=1)]
     async with running(NODE, *victims) as world:
         world.cluster.will_answer("delete", Answer(seconds=5, done=True))

@@ -378,7 +378,7 @@ async def test_what_was_written_stays_and_what_was_assumed_is_taken_back() -> No
         assert "context deadline exceeded" in world.message("p")
         kept = volume(world, "v").spec.claim_ref
         assert kept is not None
-        await world.after(5)  # another attempt is under way
+        await world.after(5)  # another attempt is in progress
         complete(world, "c", "v")
         await world.after(1)
         assert world.node_of("p") == "n"

@@ -3,7 +3,7 @@
     await controllers.run_all(api)      # until cancelled
 
 Small and real: what they write is what Kubernetes' own controllers write, so that `kubectl get`, `describe`,
-`rollout` and `wait` show what people know. Each stands in a file of its own and reads like its description:
+`rollout` and `wait` show what people know. Each is in a file of its own and reads like its description:
 told what changed (`watches`), it says what to look at, and looks (`reconcile`). `running.py` is the loop,
 `cluster.py` what they see. What they leave out is listed in docs/embedded.md.
 

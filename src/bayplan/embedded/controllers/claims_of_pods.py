@@ -16,7 +16,7 @@ class PodClaim:
     name: str
     """In spec.resourceClaims; empty for the claim of extended resources."""
     claim_name: str
-    """Of the ResourceClaim; empty where it has not been created yet."""
+    """Of the ResourceClaim; empty if it has not been created yet."""
     template: str = ""
     """From which it is created for this pod alone; empty for a claim that somebody else creates."""
 

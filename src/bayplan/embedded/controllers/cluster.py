@@ -192,7 +192,7 @@ class Cluster:
                 _log.exception("%s %s could not be looked at", resource.kind, key)
 
     def _keep_owners(self, resource: Resource, followed: _Followed, key: str, after: Document | None) -> bool:
-        """Notes who owns an object now. Says whether that are others than before, and there are some."""
+        """Notes who owns an object now. Returns whether that are others than before, and there are some."""
         owners = owner_uids(after, resource)
         known = followed.owners.get(key, ())
         if owners == known:

@@ -26,11 +26,11 @@ from bayplan.embedded.server.kinds import DAEMON_SETS, NODES, Resource
 
 _GENERATION: Final = "pod-template-generation"
 _MADE_AT_ONCE: Final = 100
-"""Pods made in one look; the rest follow in the next, so that others get a turn."""
+"""Pods made per call; the rest follow in the next one, so that other tasks run."""
 
 
 class DaemonSets(PodOwner):
-    """Looks after DaemonSets."""
+    """Reconciles DaemonSets."""
 
     name: ClassVar = "daemonset-controller"
     settles_for: ClassVar = 0.05
@@ -51,7 +51,7 @@ class DaemonSets(PodOwner):
     def _node(self, seen: Seen) -> Iterable[str]:
         return list(self._selectors)
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         content = self.cluster.find(DAEMON_SETS, key)

@@ -47,7 +47,7 @@ def revision_of(content: Content) -> int:
 
 
 def note_sizes(replica_set: Content, wanted: Bounds) -> bool:
-    """Writes on a ReplicaSet what it was sized for. Says whether that is new."""
+    """Writes on a ReplicaSet what it was sized for. Returns whether that is new."""
     noted = {DESIRED: str(wanted.replicas), MOST: str(wanted.most)}
     annotations = annotations_of(replica_set)
     if all(annotations.get(name) == text for name, text in noted.items()):

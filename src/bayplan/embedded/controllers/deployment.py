@@ -58,7 +58,7 @@ _NOT_COPIED: Final = frozenset(
 
 
 class Deployments(Controller):
-    """Looks after Deployments."""
+    """Reconciles Deployments."""
 
     name: ClassVar = "deployment-controller"
 
@@ -84,7 +84,7 @@ class Deployments(Controller):
                     if above.controller and refers_to(DEPLOYMENTS, above.api_version, above.kind):
                         yield f"{namespace}/{above.name}"
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         deployment = self.cluster.find(DEPLOYMENTS, key)
@@ -158,7 +158,8 @@ class Deployments(Controller):
         return self._sets_of(deployment)
 
     def _annotate(self, deployment: Content, new: Content, revision: int) -> bool:
-        """Brings a ReplicaSet's annotations and minReadySeconds up to date. Says whether that changed it."""
+        """Brings a ReplicaSet's annotations and minReadySeconds up to date. Returns whether that changed
+        it."""
         annotations = {
             **annotations_of(new),
             **{name: text for name, text in annotations_of(deployment).items() if name not in _NOT_COPIED},

@@ -32,7 +32,7 @@ _Pool = tuple[str, str]
 
 
 class DeviceTaintEviction(Controller):
-    """Looks after pods with devices."""
+    """Reconciles pods with devices."""
 
     name: ClassVar = "device-taint-eviction-controller"
 
@@ -99,7 +99,7 @@ class DeviceTaintEviction(Controller):
         pod = seen.after.record(Pod)
         return (seen.key,) if pod.spec.node_name and pod.spec.resource_claims else ()
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         pod = self.cluster.pods.get(key)
@@ -172,7 +172,7 @@ def _pool_of(item: ResourceSlice) -> _Pool:
 
 
 def eviction_time(taint: DeviceTaint, tolerations: Iterable[DeviceToleration]) -> float | None:
-    """When a NoExecute taint evicts; None where it is tolerated for ever.
+    """When a NoExecute taint evicts; None if it is tolerated forever.
 
     Only tolerations that name the effect count here, unlike in scheduling, where an empty effect is any.
     """

@@ -51,7 +51,7 @@ class _Budget:
         self.owners: Counter[OwnerReference] = Counter()
 
     def see(self, key: str, pod: Pod | None) -> bool:
-        """Counts a pod as it is now. Says whether that changes anything."""
+        """Counts a pod as it is now. Returns whether that changes anything."""
         new = None
         if pod is not None and not pod.is_finished and self.selector.matches(pod.labels):
             new = _Member(pod.metadata.controller(), is_ready(pod) and not pod.is_terminating)
@@ -70,7 +70,7 @@ class _Budget:
 
 
 class DisruptionBudgets(Controller):
-    """Looks after PodDisruptionBudgets."""
+    """Reconciles PodDisruptionBudgets."""
 
     name: ClassVar = "controllermanager"
 
@@ -111,7 +111,7 @@ class DisruptionBudgets(Controller):
             return ()
         return list(self._budgets[namespace])
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         content = self.cluster.find(POD_DISRUPTION_BUDGETS, key)

@@ -13,7 +13,7 @@ from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Resour
 
 
 class EphemeralClaims(Controller):
-    """Looks after pods with ephemeral volumes."""
+    """Reconciles pods with ephemeral volumes."""
 
     name: ClassVar = "ephemeral_volume"
 

@@ -1,4 +1,4 @@
-"""Events do not stay for ever: an hour after it was last seen, an event goes.
+"""Events do not stay forever: an hour after it was last seen, an event goes.
 
 kube-apiserver lets etcd do this. Here somebody looks every few minutes, which is enough: nobody needs an
 event to go on time.
@@ -22,7 +22,7 @@ from bayplan.errors import NotFoundError
 KEPT_SECONDS: Final = 3600.0
 _EVERY: Final = 300.0
 _AT_ONCE: Final = 500
-"""Events deleted in one look; the rest follow in the next, so that others get a turn."""
+"""Events deleted per call; the rest follow in the next one, so that other tasks run."""
 
 
 class _Metadata(msgspec.Struct, rename="camel"):

@@ -34,7 +34,7 @@ class _Owner(Enum):
 
 
 class GarbageCollector(Controller):
-    """Looks after dependents, of any kind."""
+    """Reconciles dependents, of any kind."""
 
     name: ClassVar = "garbage-collector-controller"
 
@@ -64,7 +64,7 @@ class GarbageCollector(Controller):
                 if document is not None and _WORD[0] in document.body:
                     yield self._key(identity)
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         path, _, object_key = key.partition(" ")

@@ -40,13 +40,13 @@ from bayplan.errors import NotFoundError
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 _MADE_AT_ONCE: Final = 100
-"""Pods made in one look; the rest follow in the next, so that others get a turn."""
+"""Pods made per call; the rest follow in the next one, so that other tasks run."""
 _BACKOFF_SECONDS: Final = 10.0
 _MAX_BACKOFF: Final = 600.0
 
 
 class Jobs(PodOwner):
-    """Looks after Jobs."""
+    """Reconciles Jobs."""
 
     name: ClassVar = "job-controller"
 
@@ -62,7 +62,7 @@ class Jobs(PodOwner):
             self._failures.pop(seen.key, None)
         return super()._workload(seen)
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         for uid in self._gone.pop(key, ()):
@@ -138,7 +138,7 @@ class Jobs(PodOwner):
         status.update(counts(succeeded=succeeded, failed=failed))
 
     def _untrack(self, pod: Pod) -> bool:
-        """Takes our finalizer from a pod. Says whether it was there."""
+        """Takes our finalizer from a pod. Returns whether it was there."""
         document = self.api.store.find(PODS, pod.key)
         if document is None or TRACKING.encode() not in document.body:
             return False

@@ -16,7 +16,7 @@ _AGAIN: Final = 1.0
 """Seconds between looks at a namespace that still has something in it: pods that take their time to end."""
 
 _AT_ONCE: Final = 500
-"""Objects looked at in one go; the rest follow, so that others get a turn."""
+"""Objects looked at per call; the rest follow, so that other tasks run."""
 
 
 class Namespaces(Controller):
@@ -43,7 +43,7 @@ class Namespaces(Controller):
         return None
 
     def _empty(self, namespace: str) -> float | None:
-        """Deletes what is left, or some of it. Returns when to go on; None where nothing is left."""
+        """Deletes what is left, or some of it. Returns when to go on; None if nothing is left."""
         left = deleted = 0
         for resource in self.api.catalog:
             if not resource.namespaced or resource.stored_as is not None:

@@ -44,7 +44,7 @@ _CONDITIONS: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
 
 
 class NodeLifecycle(Controller):
-    """Looks after nodes."""
+    """Reconciles nodes."""
 
     name: ClassVar = "node-controller"
 

@@ -1,6 +1,6 @@
 """Pods by who manages them and by where they run, with the counts that controllers ask for.
 
-A set of twenty thousand pods changes twenty thousand times while it starts. Counting them anew for each
+A set of twenty thousand pods changes twenty thousand times while it starts. Counting them again for each
 change would take minutes, so the counts follow the changes.
 """
 
@@ -131,7 +131,7 @@ def ready_since(pod: Pod) -> datetime | None:
 
 
 def available_in(pod: Pod, min_ready_seconds: int, now: float) -> float | None:
-    """In how many seconds a pod counts as available: 0 for now, None where it is not even ready."""
+    """In how many seconds a pod counts as available: 0 for now, None if it is not even ready."""
     since = ready_since(pod)
     if since is None:
         return 0.0 if is_ready(pod) and not min_ready_seconds else None

@@ -103,7 +103,7 @@ def _with(
     now = api.now()
     result = with_condition(conditions, kind, status, reason, message, now, lastUpdateTime=now)
     if kind == "Progressing" and status == "True" and reason == "ReplicaSetUpdated":
-        # Each step of an update is progress and starts the deadline anew, though the words are the same.
+        # Each step of an update is progress and starts the deadline again, though the words are the same.
         return [{**each, "lastUpdateTime": now} if each["type"] == kind else each for each in result]
     return result
 

@@ -1,6 +1,6 @@
 """Events: what a controller tells people about an object (`kubectl describe` shows them).
 
-An event that says the same again about the same object is counted, not written anew.
+An event that says the same again about the same object is counted, not written again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Recorder:
         known = self._known.pop(same, None)
         if known is not None:
             name, namespace, count = known
-            with suppress(NotFoundError):  # somebody deleted it: then it is told anew
+            with suppress(NotFoundError):  # somebody deleted it: then it is told again
                 change = {"count": count + 1, "lastTimestamp": self._api.now()}
                 self._api.patch(EVENTS, name, namespace, change)
                 self._known[same] = name, namespace, count + 1

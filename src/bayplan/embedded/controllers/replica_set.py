@@ -1,4 +1,4 @@
-"""ReplicaSets and ReplicationControllers: as many pods alike as are asked for.
+"""ReplicaSets and ReplicationControllers: as many identical pods as are asked for.
 
 Which pods go when there are too many is what people notice: those that do least (not yet placed, not yet
 ready), then those that share a node with others of the set, then the youngest.
@@ -27,12 +27,12 @@ DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 _MADE_AT_ONCE: Final = 100
 _DELETED_AT_ONCE: Final = 500
-"""Pods made or deleted in one look; the rest follow in the next, so that others get a turn."""
+"""Pods made or deleted per call; the rest follow in the next one, so that other tasks run."""
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class ReplicaSets(PodOwner):
-    """Looks after ReplicaSets; with another resource, after ReplicationControllers."""
+    """Reconciles ReplicaSets; with another resource, ReplicationControllers."""
 
     name: ClassVar = "replicaset-controller"
 

@@ -102,7 +102,7 @@ class PodResourceClaims(Controller):
         document = self.api.store.find(RESOURCE_CLAIMS, f"{pod.namespace}/{pod_claim.claim_name}")
         return None if document is None else document.record(ResourceClaim)
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         document = self.api.store.find(PODS, key)
@@ -126,7 +126,7 @@ class PodResourceClaims(Controller):
         return None
 
     def _created(self, pod: Pod, pod_claim: PodClaim) -> str | None:
-        """The name of a claim that the pod's status does not have yet; None where there is nothing to do."""
+        """The name of a claim that the pod's status does not have yet; None if there is nothing to do."""
         if not pod_claim.template:
             return None
         known = self._find(pod, pod_claim) if pod_claim.claim_name else None

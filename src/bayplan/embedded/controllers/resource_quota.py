@@ -1,6 +1,6 @@
 """ResourceQuotas: their status says what is allowed, and what is used.
 
-What is created is charged at once, by admission (`server/quotas.py`). This counts anew when a quota is made
+What is created is charged at once, by admission (`server/quotas.py`). This counts again when a quota is made
 or changed, and when something that was charged is deleted or has ended.
 """
 

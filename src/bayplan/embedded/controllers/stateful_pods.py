@@ -1,4 +1,4 @@
-"""The pods of a StatefulSet and their claims: names with numbers, which stay when a pod is made anew."""
+"""The pods of a StatefulSet and their claims: names with numbers, which stay when a pod is created again."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class _Plan(NamedTuple):
 
 
 class StatefulSets(PodOwner):
-    """Looks after StatefulSets."""
+    """Reconciles StatefulSets."""
 
     name: ClassVar = "statefulset-controller"
 

@@ -27,7 +27,7 @@ _WHY: Final = "Taint manager: deleting due to NoExecute taint"
 
 
 class TaintEviction(Controller):
-    """Looks after pods on nodes with NoExecute taints."""
+    """Reconciles pods on nodes with NoExecute taints."""
 
     name: ClassVar = "taint-eviction-controller"
 
@@ -110,7 +110,7 @@ def _evicting(node: Document) -> list[Taint]:
 
 
 def tolerated_seconds(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> float | None:
-    """How long a pod may stay on a node with these NoExecute taints: None for ever, 0 not at all."""
+    """How long a pod may stay on a node with these NoExecute taints: None forever, 0 not at all."""
     used: list[Toleration] = []
     for taint in taints:
         matching = [each for each in tolerations if tolerates(each, taint)]

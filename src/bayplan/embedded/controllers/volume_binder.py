@@ -39,7 +39,7 @@ from bayplan.errors import NotFoundError
 
 
 class VolumeBinder(Controller):
-    """Looks after PersistentVolumeClaims."""
+    """Reconciles PersistentVolumeClaims."""
 
     name: ClassVar = "persistentvolume-controller"
 
@@ -69,7 +69,7 @@ class VolumeBinder(Controller):
         claim = document.record(PersistentVolume).spec.claim_ref
         return list(self._unbound) if claim is None else (f"{claim.namespace}/{claim.name}",)
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         document = self.api.store.find(PERSISTENT_VOLUME_CLAIMS, key)
@@ -185,7 +185,7 @@ class VolumeBinder(Controller):
 
 
 class VolumeReclaimer(Controller):
-    """Looks after PersistentVolumes: free, bound, or left behind by their claim."""
+    """Reconciles PersistentVolumes: free, bound, or left behind by their claim."""
 
     name: ClassVar = "persistentvolume-controller"
 

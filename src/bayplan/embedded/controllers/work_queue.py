@@ -51,7 +51,7 @@ class WorkQueue(Generic[ItemT]):
         self._failures.pop(item, None)
 
     def pop(self, now: float) -> ItemT | None:
-        """The next item, or None where nothing is due. Other times set for it are forgotten."""
+        """The next item, or None if nothing is due. Other times set for it are forgotten."""
         self._ripen(now)
         if not self._ready:
             return None
@@ -61,7 +61,7 @@ class WorkQueue(Generic[ItemT]):
         return item
 
     def next_due(self) -> float | None:
-        """When to ask again; None where nothing waits for a time. What is ready now is not meant."""
+        """When to ask again; None if nothing waits for a time. What is ready now is not meant."""
         heap, due = self._heap, self._due
         while heap and due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)  # somebody looked earlier

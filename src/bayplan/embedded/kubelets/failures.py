@@ -14,7 +14,7 @@ __all__ = ["DOWN", "down", "is_down", "up"]
 
 
 def down(api: ObjectAPI, name: str) -> None:
-    """The node fails. Raises NotFoundError where there is none."""
+    """The node fails. Raises NotFoundError if there is none."""
     api.patch(NODES, name, "", {"metadata": {"annotations": {DOWN: "true"}}})
 
 

@@ -62,7 +62,7 @@ def make_nodes(
 
 
 def complete(node: Content, number: int, now: str) -> bool:
-    """Fills in what a kubelet says about its node and nobody else has said. Says whether that changed it.
+    """Fills in what a kubelet says about its node and nobody else has said. Returns whether that changed it.
 
     `number` is the node's place in the networks. A condition that somebody has set stays, unless it says
     that nobody knows: that is for the kubelet to answer.

@@ -88,7 +88,7 @@ class PodKubelets(Controller):
         keys = (seen.after.key.rpartition("/")[0] + f"/{each.name}" for each in consumers)
         return [key for key in keys if (pod := self.cluster.pods.get(key)) and pod.status.phase == "Pending"]
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         document = self.api.store.find(PODS, key)
@@ -121,7 +121,7 @@ class PodKubelets(Controller):
         return _run_seconds(pod)
 
     def _claim_problem(self, pod: Pod) -> str:
-        """Why the pod's devices cannot be prepared; empty where they can."""
+        """Why the pod's devices cannot be prepared; empty if they can."""
         for pod_claim in all_claims_of(pod):
             name = pod_claim.claim_name
             if not name:

@@ -375,7 +375,7 @@ def write_committed(directory: Path, version: int) -> None:
 
 
 def read_committed(directory: Path) -> int | None:
-    """None where it is missing or damaged."""
+    """None if it is missing or damaged."""
     try:
         line = (directory / COMMITTED_NAME).read_bytes()
         version = int(line.partition(b" ")[0])

@@ -88,8 +88,8 @@ class Document:
         return Document(self.key, version, encode(content))
 
     def forget_derived(self) -> None:
-        """Keeps the body only. What was made of it takes several times its memory, and is made anew for one
-        who asks."""
+        """Keeps the body only. What was made of it takes several times its memory, and is created again for
+        one who asks."""
         self._facts = self._record = self._views = None
 
     def view(self, name: str, convert: Any) -> bytes:

@@ -29,7 +29,7 @@ class Subresource:
     version: str = ""
     verbs: tuple[str, ...] = STATUS_VERBS
     refusal: str = ""
-    """Why it cannot be had here, for those that a real cluster has; empty for what is served."""
+    """Why it is not available here, for those that a real cluster has; empty for what is served."""
 
 
 STATUS: Final = Subresource("status")
@@ -427,7 +427,7 @@ class Catalog:
         self.revision += 1
 
     def is_built_in(self, group: str, plural: str, kind: str) -> bool:
-        """Whether a definition with these names would stand in the way of a built-in kind, in any version."""
+        """Whether a definition with these names would conflict with a built-in kind, in any version."""
         return (group, plural) in self._built_in or (group, kind) in self._built_in
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:

@@ -232,7 +232,7 @@ def _check_free(path: Path, config: Config, name: str, endpoint: Endpoint | None
 
 
 def _obstacle(config: Config, name: str, endpoint: Endpoint | None) -> str | None:
-    """Why an entry of this name cannot be written; None where it can."""
+    """Why an entry of this name cannot be written; None if it can."""
     if not any(_item(config, section, name) for section in SECTIONS):
         return None
     cluster: Config = _item(config, "clusters", name).get("cluster") or {}

@@ -1,8 +1,8 @@
 """Changes a few entries of a kubeconfig and leaves the rest of the file as it is, comments included.
 
-kubectl parses the file, changes it and writes it anew: comments and order are lost. Here only the lines of
+kubectl parses the file, changes it and writes it again: comments and order are lost. Here only the lines of
 the entries that change are replaced. Where that cannot be done (a file in flow style, say) the whole file is
-written anew, with all of its fields. Either way the new text is parsed again before it is used: it says what
+written again, with all of its fields. Either way the new text is parsed again before it is used: it says what
 it was to say, or it is not written.
 """
 
@@ -53,7 +53,7 @@ def _says(text: str, wanted: Config) -> bool:
 
 
 def _changed_lines(text: str, before: Config, after: Config) -> str | None:
-    """None where the text is not made of lines that can be changed one by one."""
+    """None if the text is not made of lines that can be changed one by one."""
     root = yaml.compose(text, Loader=_Loader)  # no deeper than what `before` was read from, so not too deep
     if root is None:
         return text + _dumped(after)

@@ -46,7 +46,7 @@ def give_defaults(limit_range: Content, pod: Content) -> None:
 
 
 def limit_problem(limit_range: Content, resource: Resource, content: Content) -> str:
-    """Why an object is not allowed; empty where it is."""
+    """Why an object is not allowed; empty if it is."""
     problems: dict[str, None] = {}
     if resource == PODS:
         problems = dict.fromkeys(_pod_problems(limit_range, content["spec"]))

@@ -12,7 +12,7 @@ call returns; `await store.durable()` waits until it would survive a crash. The 
 
 Objects go in and out as plain values, and nothing is shared: what is handed in is not changed, what is
 handed out belongs to the caller. What a kind needs beyond the
-common rules stands in `defaults.py`, `preparation.py`, `admission.py` and `validation/`.
+common rules is in `defaults.py`, `preparation.py`, `admission.py` and `validation/`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ObjectAPI:
         self._clock = clock
         self._random = random.Random(seed)
         self.root_ca = ""
-        """The certificate by which clients know this server, in PEM; empty where it is not served."""
+        """The certificate by which clients know this server, in PEM; empty if it is not served."""
         self.computed: dict[Resource, Callable[[Document], Document]] = {}
         """Resources of which a part is not stored but worked out when an object is read (heartbeats)."""
 
@@ -307,7 +307,7 @@ class ObjectAPI:
         dry_run: bool,
         manager: str | None,
     ) -> Steps[Content | None]:
-        """The object as it is then; None where it has changed meanwhile, and nothing was written."""
+        """The object as it is then; None if it has changed meanwhile, and nothing was written."""
         stored = resource.storage
         old = document.parse()
         meta, known = content.setdefault("metadata", {}), old["metadata"]

@@ -1,7 +1,7 @@
 """ResourceQuotas: what the objects of a namespace take in all, and whether one more is allowed.
 
 Two readers: admission charges a new object to the quotas that it concerns, and refuses what exceeds one; the
-quota controller counts anew when something is deleted or has ended. Quantities are nano units here, and text
+quota controller counts again when something is deleted or has ended. Quantities are nano units here, and text
 in the status of a quota. The words are those of Kubernetes' ResourceQuota admission.
 
 Counted are the resources of pods, storage of claims, ports of services, and objects of every kind

@@ -1,4 +1,4 @@
-"""Which objects a request means: label selectors and field selectors as they stand in a URL.
+"""Which objects a request means: label selectors and field selectors as they are in a URL.
 
 labelSelector=app=web,tier in (front,back),!canary
 fieldSelector=spec.nodeName=n1,status.phase!=Failed

@@ -1,7 +1,7 @@
 """Documents on disk: SQLite in WAL mode, with many writes sharing one commit.
 
 A write is taken at once and committed soon: all writes of one turn of the loop, and all that come while a
-commit is under way, share the next one. The commit waits for the disk in a thread of its own, so the loop
+commit is in progress, share the next one. The commit waits for the disk in a thread of its own, so the loop
 goes on. Who acknowledges a write waits for its version first (`wait`); kill -9 therefore loses nothing that
 was acknowledged, and with `fsync` neither does a power failure.
 

@@ -75,7 +75,7 @@ def certificates_in(
 
 
 def _problem(files: Certificates, hosts: tuple[str, ...], now: datetime) -> str | None:
-    """Why the files cannot be used (any longer); None where they can."""
+    """Why the files cannot be used (any longer); None if they can."""
     try:
         ca = x509.load_pem_x509_certificate(files.ca.read_bytes())
         certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())

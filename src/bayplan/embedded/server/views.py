@@ -48,7 +48,7 @@ def from_storage(resource: Resource, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored_field(resource: Resource, path: str) -> str:
-    """Where a field that a selector names stands in the stored form."""
+    """Where a field that a selector names is in the stored form."""
     first, dot, rest = path.partition(".")
     return f"{_CORE_NAMES.get(first, first)}{dot}{rest}" if resource == NEW_EVENTS else path
 

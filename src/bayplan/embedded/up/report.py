@@ -128,7 +128,7 @@ def lines(section: Section) -> list[Text]:
 
 
 def clock(seconds: float) -> str:
-    """A moment as a clock on the wall shows it; empty where it is not known."""
+    """A moment as a clock on the wall shows it; empty if it is not known."""
     return time.strftime("%H:%M:%S", time.localtime(seconds)) if seconds else " " * 8
 
 

@@ -1,4 +1,4 @@
-"""A terminal that shows one page: drawn anew when it changes, and gone without a trace in the end.
+"""A terminal that shows one page: redrawn when it changes, and gone without a trace in the end.
 
 The page is drawn on the terminal's alternate screen, which terminals do not reflow when their size changes,
 so no copies of earlier pages are left behind. Lines longer than the terminal is wide are left to the terminal

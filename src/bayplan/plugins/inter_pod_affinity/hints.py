@@ -1,6 +1,6 @@
-"""What may make room for a pod with affinity terms: which pods and nodes that come, change or go.
+"""Queueing hints of InterPodAffinity: pods and nodes whose changes may make a pod schedulable.
 
-Terms are taken as they are written: hints do not look up namespaces.
+Terms are used as written: hints do not look up namespaces.
 """
 
 from __future__ import annotations
@@ -57,5 +57,5 @@ def _terms(pod: Pod, kind: TermKind) -> list[AffinityTerm]:
 
 
 def _means_by_all(terms: list[AffinityTerm], pod: Pod) -> bool:
-    """Whether every term means the pod. Of no terms, none does."""
+    """Whether every term selects the pod. Without terms, False."""
     return bool(terms) and all(means(term, pod) for term in terms)

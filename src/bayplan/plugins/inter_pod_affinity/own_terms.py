@@ -1,4 +1,4 @@
-"""The (anti-)affinity terms of the incoming pod, as queries for the pods they mean."""
+"""The (anti-)affinity terms of the incoming pod, as queries for the pods they select."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ PREFIXES: Final = {
 }
 
 PREFERENCES: Final = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI_AFFINITY, -1))
-"""Kinds of terms that draw pods to each other (1) or keep them apart (-1)."""
+"""Kinds of terms that attract pods (1) or repel them (-1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTerms:
-    """The incoming pod's terms, as queries for the pods they mean, each with its topology key."""
+    """The incoming pod's terms, as queries for the pods they select, each with its topology key."""
 
     near_all: tuple[tuple[str, PodQuery], ...] = ()
-    """Required affinity: pods that all terms mean, for each key."""
+    """Required affinity: pods that all terms select, for each key."""
     near_any: tuple[tuple[str, PodQuery], ...] = ()
-    """Required anti-affinity: pods that each term means."""
+    """Required anti-affinity: pods that each term selects."""
     preferred: tuple[tuple[int, str, PodQuery], ...] = ()
-    """Preferences, with their weight; a negative one keeps away."""
+    """Preferences, with their weight; a negative one repels."""
     satisfies_itself: bool = True
-    """Whether all required affinity terms mean the pod itself."""
+    """Whether all required affinity terms select the pod itself."""
     problem: str = ""
-    """Set where a term cannot be parsed."""
+    """Set if a term cannot be parsed."""
 
     @property
     def has_demands(self) -> bool:
@@ -88,9 +88,10 @@ def own_terms(pod: Pod, cluster: Cluster) -> OwnTerms:
 
 
 def _resolved(term: AffinityTerm, cluster: Cluster) -> AffinityTerm:
-    """Namespaces found by a selector are added by name; the selector still speaks where there are no labels.
+    """Namespaces found by a selector are added by name; the selector itself is kept for namespaces without
+    labels.
 
-    So a selector that is satisfied by no labels at all means every namespace, as upstream has it.
+    So a selector that matches an empty set of labels selects every namespace, as upstream.
     """
     selector = term.namespace_selector
     if selector.is_nothing or selector.is_empty:
@@ -105,7 +106,7 @@ def _pod_selector(term: AffinityTerm) -> PodSelector:
 
 
 def _all_of(terms: Iterable[AffinityTerm]) -> PodQuery:
-    """Pods that all of these terms mean."""
+    """Pods that all of these terms select."""
     return PodQuery(tuple(_pod_selector(term) for term in terms))
 
 

@@ -122,7 +122,7 @@ def test_large_objects_are_handled_in_threads(containers: int, where: str, obser
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "apply"])
 def test_a_change_in_between_is_not_lost(method: str, observe: Observe) -> None:
-    """Somebody else writes while a step runs: the write begins anew with what is there then."""
+    """Somebody else writes while a step runs: the write begins again with what is there then."""
     data = {f"k{number}": "v" * 20 for number in range(4000)}
 
     async def scenario(call: Caller) -> tuple[Reply, Reply]:

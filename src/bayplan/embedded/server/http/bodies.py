@@ -1,4 +1,4 @@
-"""What stands in the body of a request that changes something: an object, a patch, or options.
+"""What is in the body of a request that changes something: an object, a patch, or options.
 
 Objects are checked against their types: wrong types are refused; fields that nobody knows are an error, a
 warning or nothing, as the client says (`fieldValidation`).
@@ -138,7 +138,7 @@ async def read_delete_options(request: web.BaseRequest) -> DeleteOptions:
 
 
 def options_from(given: Content, dry_run: bool) -> DeleteOptions:
-    """DeleteOptions as they stand in a request."""
+    """DeleteOptions as they are in a request."""
     policy = given.get("propagationPolicy")
     if policy is None and "orphanDependents" in given:
         policy = ORPHAN if given["orphanDependents"] else BACKGROUND

@@ -78,7 +78,7 @@ def _versions(catalog: Catalog, group_name: str) -> list[str]:
 
 
 def resource_list(catalog: Catalog, group_name: str, version: str) -> dict[str, Any] | None:
-    """/api/v1 and /apis/GROUP/VERSION; None where nothing is served there."""
+    """/api/v1 and /apis/GROUP/VERSION; None if nothing is served there."""
     found = [r for r in served(catalog) if (r.group, r.version) == (group_name, version)]
     if version not in _versions(catalog, group_name):
         return None

@@ -47,7 +47,7 @@ class Documents:
         self._kept: dict[str, bytes] = {}
 
     def find(self, root: str) -> bytes | None:
-        """The document of a group and version, `api/v1`; None where nothing is served there."""
+        """The document of a group and version, `api/v1`; None if nothing is served there."""
         if self._revision != self._catalog.revision:
             self._revision = self._catalog.revision
             self._kept = {}
@@ -73,7 +73,7 @@ def _roots(catalog: Catalog) -> list[str]:
 
 
 def document(catalog: Catalog, root: str) -> dict[str, Any] | None:
-    """The document of a group and version, `api/v1`; None where nothing is served there."""
+    """The document of a group and version, `api/v1`; None if nothing is served there."""
     resources = [resource for resource in served(catalog) if resource.root == f"/{root}"]
     if not resources:
         return None

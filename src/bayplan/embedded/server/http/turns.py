@@ -19,7 +19,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 STEP_SECONDS: Final = 0.005
-"""After so long others get their turn."""
+"""After this time others get their turn."""
 MAX_BYTES: Final = 64 * 1024
 """JSON that is parsed or changed at once: about a millisecond's work."""
 MAX_YAML_BYTES: Final = 4 * 1024

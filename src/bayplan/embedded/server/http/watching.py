@@ -30,7 +30,7 @@ from bayplan.errors import GoneError
 BOOKMARK_SECONDS: Final = 30.0
 """How often a watcher to which nothing happens is told how far it is."""
 PATIENCE_SECONDS: Final = 30.0
-"""A watcher that takes nothing for so long is cut off."""
+"""A watcher that takes nothing for this time is cut off."""
 _MAX_SECONDS: Final = 1800
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 

@@ -82,7 +82,7 @@ def applying_patch(
     subresource: str = "",
     dry_run: bool = False,
 ) -> Steps[tuple[Content, bool]]:
-    """The steps of `apply_patch`. If the object changes meanwhile, they begin anew with what it is then."""
+    """The steps of `apply_patch`. If the object changes meanwhile, they begin again with what it is then."""
     _check(wanted, resource, name)
     paths = yield partial(paths_of, wanted, type_of(resource))
     meta = {**(wanted.get("metadata") or {}), "name": name}

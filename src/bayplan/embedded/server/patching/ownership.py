@@ -77,7 +77,7 @@ def key_step(item: Any, keys: Iterable[str]) -> str:
     return f"k:{json.dumps(given, separators=(',', ':'))}"
 
 
-# As they stand in an object
+# As they are in an object
 
 
 def nested(paths: Iterable[Path]) -> Content:
@@ -124,7 +124,7 @@ class PartFinder:
         self._indexes: dict[tuple[int, str, Path], dict[str, Any]] = {}
 
     def find(self, path: Path) -> Any:
-        """What stands at a path; None where there is nothing."""
+        """What stands at a path; None if there is nothing."""
         content = self._content
         for step in path:
             if step == ITSELF:

@@ -1,4 +1,4 @@
-"""What a kind's table is made of, and small parts that many cells share."""
+"""What a kind's table consists of, and small parts that many cells share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NONE: Final = "<none>"
 UNSET: Final = "<unset>"
 UNKNOWN: Final = "<unknown>"
 ERROR: Final = "<error>"
-"""A selector that makes no sense, of a kind whose selectors are not checked."""
+"""A selector that is invalid, of a kind whose selectors are not checked."""
 
 
 class Rows(NamedTuple):
-    """The columns of a kind, and what stands in them for an object at a time."""
+    """The columns of a kind, and what is in them for an object at a time."""
 
     columns: list[dict[str, Any]]
     cells: Callable[[Content, float], Row]
