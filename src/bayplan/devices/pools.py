@@ -149,7 +149,8 @@ def assemble(
     `everywhere` are all slices of the pool. `counters` is whether shared counters are known at all.
     """
     generation = max(one.generation for one in slices)
-    slices = [one for one in slices if one.generation == generation]
+    # By name: kube-scheduler takes the count from any of them, should they differ.
+    slices = sorted((one for one in slices if one.generation == generation), key=_by_name)
     expected = slices[0].of.spec.pool.resource_slice_count
     others: list[Slice] = []
     if len(slices) != expected:
@@ -163,7 +164,7 @@ def assemble(
             return Pool(key, is_incomplete=True)
         names = {one.name for one in slices}
         others = [one for one in same if one.name not in names]
-    return _valid_pool(key, sorted(slices, key=_by_name), others, counters)
+    return _valid_pool(key, slices, others, counters)
 
 
 def _valid_pool(key: PoolKey, slices: list[Slice], others: list[Slice], counters: bool) -> Pool:
