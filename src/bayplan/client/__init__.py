@@ -2,8 +2,10 @@
 
     kubeconfig.py, kubeconfig_file.py, proxies.py   where it is, from files and environment: `access.py`
     credentials.py, exec_plugin.py, tls.py          as whom we speak to it, renewed while we run
+    connecting.py, connection_pool.py               connections, with TLS, that are kept: `transport.py`
     short_requests.py, responses.py                 short requests, cheaply
-    streams.py                                      long answers, and proxies, by aiohttp: `transport.py`
+    streams.py                                      long answers; through a proxy by aiohttp:
+                                                      `proxied_streams.py`
     requests.py, rate_limit.py, request_metrics.py  rates, retries, and errors of the server: `api_errors.py`
     listing.py, watching.py, decoding.py            reading
     bodies.py, events.py                            writing

@@ -24,10 +24,11 @@ from bayplan import __version__
 from bayplan.client.access import Access
 from bayplan.client.api_errors import TooLargeError, refusal
 from bayplan.client.credentials import Credentials
+from bayplan.client.proxied_streams import ProxiedStreamPool
 from bayplan.client.rate_limit import TokenBucket
 from bayplan.client.request_metrics import RequestMetrics
 from bayplan.client.short_requests import ShortRequestPool
-from bayplan.client.streams import Stream, StreamPool
+from bayplan.client.streams import Stream, StreamPool, Streams
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import ApiResponse, Headers, LostError, NotSentError, Request, Transport
 from bayplan.errors import APIError, ServerError, UnknownOutcomeError
@@ -76,7 +77,9 @@ class Connections:
         self.metrics = None if metrics is None else RequestMetrics(metrics, host)
         tls = ServerTLS(access.tls) if access.uses_tls else None
         self.server = access.server
-        self.streams = StreamPool(server, tls, access.proxy)
+        self.streams: Streams = (
+            ProxiedStreamPool(server, tls, access.proxy) if access.proxy else StreamPool(server, tls)
+        )
         self.credentials = Credentials(access, tls, now=now, when_shown=self._forget)
         self._url = server
         self._tls = tls
@@ -94,7 +97,7 @@ class Connections:
         await asyncio.gather(*(wire.close() for wire in self._wires or ()), self.streams.close())
 
     def _forget(self) -> None:
-        for wire in self._wires or ():
+        for wire in (*(self._wires or ()), self.streams):
             wire.forget()
 
 

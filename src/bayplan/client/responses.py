@@ -1,7 +1,7 @@
 """Parses an HTTP/1.1 response from the pieces in which it arrives.
 
-No I/O: `short_requests.py` feeds it. It handles the short responses of an API server and of proxies in front
-of one: with Content-Length, chunked, without a body, or with a body that ends with the connection.
+No I/O: `short_requests.py` and `streams.py` feed it. It handles the responses of an API server and of proxies
+in front of one: with Content-Length, chunked, without a body, or with a body that ends with the connection.
 """
 
 from __future__ import annotations
@@ -19,52 +19,66 @@ class MalformedError(ValueError):
 
 
 class ResponseReader:
-    """Parses a response from pieces of any size. `response` is set when it is complete."""
+    """Parses a response from pieces of any size.
+
+    `status` is set when its head is complete, `response` when all of it is. Who reads a long response piece
+    by piece calls `take` in between; the body of `response` is then what was not taken.
+    """
 
     __slots__ = (
         "_body",
         "_buffer",
+        "_is_chunked",
         "_left",
-        "_retry_after",
-        "_status",
         "response",
+        "retry_after",
+        "status",
         "until_close",
         "will_close",
     )
 
     def __init__(self) -> None:
         self._buffer = b""
-        self._status = 0
-        self._retry_after = ""
+        self.status = 0
+        self.retry_after = ""
         self._body: list[bytes] = []
+        self._is_chunked = False
         self._left = 0
-        """Bytes of the body, or of a chunk with its end, that are still to come; -1: a chunk's size is."""
+        """Bytes that are still to come of the body, or of a chunk with the line break after it."""
         self.until_close = False
         self.will_close = False
         self.response: ApiResponse | None = None
 
     @property
     def has_begun(self) -> bool:
-        return bool(self._buffer or self._status)
+        return bool(self._buffer or self.status)
 
     def feed(self, data: bytes) -> None:
         self._buffer = data = self._buffer + data if self._buffer else data
-        while not self._status:
+        while not self.status:
             end = data.find(_END_OF_HEAD)
             if end < 0:
                 return
             self._head(data[:end])
             self._buffer = data = data[end + 4 :]
-        if self.response is None:
-            if self.until_close:
-                self._body.append(data)
-                self._buffer = b""
-            elif self._left >= 0 and not self._body and len(data) == self._left:
-                self._finish(data)  # nearly always
-            elif self._left >= 0:
-                self._sized()
-            else:
-                self._chunks()
+        if self.response is not None:
+            return
+        if self._is_chunked:
+            self._chunks()
+        elif self.until_close:
+            self._body.append(data)
+            self._buffer = b""
+        elif len(data) == self._left and not self._body:
+            self._finish(data)  # nearly always
+        else:
+            self._sized()
+
+    def take(self) -> bytes:
+        """What has arrived of the body since the last call."""
+        body, self._body = self._body, []
+        if self.response is not None and self.response.body:
+            body, self.response = [self.response.body], self.response._replace(body=b"")
+        return body[0] if len(body) == 1 else b"".join(body)
 
     def end(self) -> None:
         """The server has closed the connection."""
@@ -77,15 +91,15 @@ class ResponseReader:
         status = int(head[9:12])
         if 100 <= status < 200:
             return  # an interim response; the final one follows
-        self._status = status
+        self.status = status
         lower = head.lower()
         self.will_close = b"close" in _header(lower, b"\r\nconnection:") or head.startswith(b"HTTP/1.0")
-        self._retry_after = _header(lower, b"\r\nretry-after:").decode("latin-1")
+        self.retry_after = _header(lower, b"\r\nretry-after:").decode("latin-1")
         length = _header(lower, b"\r\ncontent-length:")
         if status in _NO_BODY:
             self._finish(b"")
         elif b"chunked" in _header(lower, b"\r\ntransfer-encoding:"):
-            self._left = -1
+            self._is_chunked = True
         elif length:
             if not length.isdigit():
                 raise MalformedError("bad Content-Length")
@@ -104,28 +118,41 @@ class ResponseReader:
             self._finish(b"".join(self._body))
 
     def _chunks(self) -> None:
-        data, position = self._buffer, 0
+        data, position, body = self._buffer, 0, self._body
         while True:
-            end = data.find(b"\r\n", position)
-            if end < 0:
-                break
-            size = int(data[position:end].partition(b";")[0], 16)
-            if not size:
-                # Trailers may follow; they end with an empty line.
-                last = end if data.startswith(b"\r\n", end + 2) else data.find(_END_OF_HEAD, end)
-                if last < 0:
+            if not self._left:
+                end = data.find(b"\r\n", position)
+                if end < 0:
                     break
-                self._finish(b"".join(self._body))
-                return
-            if len(data) < end + 4 + size:
+                size = int(data[position:end].partition(b";")[0], 16)
+                if size < 0:
+                    raise MalformedError("invalid chunk length")
+                if not size:
+                    # Trailers may follow; they end with an empty line.
+                    last = end if data.startswith(b"\r\n", end + 2) else data.find(_END_OF_HEAD, end)
+                    if last < 0:
+                        break
+                    self._finish(b"".join(body))
+                    return
+                position = end + 2
+                self._left = size + 2
+            arrived = len(data) - position
+            if arrived < self._left:
+                # What is there of a chunk is taken at once: some are as large as a list.
+                part = min(arrived, self._left - 2)
+                if part > 0:
+                    body.append(data[position : position + part])
+                    position += part
+                    self._left -= part
                 break
-            self._body.append(data[end + 2 : end + 2 + size])
-            position = end + 4 + size
+            body.append(data[position : position + self._left - 2])
+            position += self._left
+            self._left = 0
         self._buffer = data[position:]
 
     def _finish(self, body: bytes) -> None:
         self._buffer = b""
-        self.response = ApiResponse(self._status, self._retry_after, body)
+        self.response = ApiResponse(self.status, self.retry_after, body)
 
 
 def _header(head: bytes, name: bytes) -> bytes:

@@ -1,92 +1,39 @@
-"""Answers that are long or never end (lists, watches), and everything that goes through a proxy: by aiohttp.
+"""Answers that are long or never end: lists and watches, read piece by piece.
 
-Nothing of aiohttp is seen above this file.
+A watch brings a few hundred bytes now and then, and for each of them the process wakes up. So there are few
+steps between socket and reader: no time-out is set up and taken down for a piece, and a piece that is there
+is handed over without waiting for anything.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from typing import Final
 from urllib.parse import SplitResult
 
-import aiohttp
-import yarl
-from aiohttp.connector import Connection
-
+from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, SilenceError
+from bayplan.client.responses import ResponseReader
 from bayplan.client.tls import ServerTLS
-from bayplan.client.transport import (
-    CLOSE_SECONDS,
-    CLOSED,
-    CONNECT_SECONDS,
-    LATE,
-    ApiResponse,
-    Headers,
-    LostError,
-    NotSentError,
-    Request,
-    end_openings,
-    keep_alive,
-    transports_to_close,
-    was_ended,
-    why_not_connected,
-)
-from bayplan.errors import ConfigError
+from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
 
-READ_BYTES: Final = 1 << 20
+READ_AHEAD_BYTES: Final = 1 << 20
 """How much is read ahead of whoever reads the stream."""
-_IDENTITY: Final = ("Accept-Encoding", "identity")
 
 
-class _Response(aiohttp.ClientResponse):
-    """Cuts its connection where it ends early. To close it, as aiohttp would, takes a server that answers:
-    TLS has both sides say goodbye."""
-
-    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        try:
-            return await super().start(connection)
-        except BaseException:
-            _cut(connection)
-            raise
-
-    def close(self) -> None:
-        if self.connection is not None:  # it has not come to its end
-            _cut(self.connection)
-        super().close()
-
-
-def _cut(connection: Connection) -> None:
-    if connection.transport is not None:
-        connection.transport.abort()
-
-
-class Stream:
+class Stream(ABC):
     """An answer that is read piece by piece."""
 
-    def __init__(self, response: aiohttp.ClientResponse, ended: Callable[[Stream], None]) -> None:
-        self._response = response
-        self._ended = ended
-        self.status = response.status
-        self.retry_after = response.headers.get("Retry-After", "")
-        if response.connection is not None and response.connection.transport is not None:
-            keep_alive(response.connection.transport.get_extra_info("socket"))
+    status: int
+    retry_after: str
 
+    @abstractmethod
     async def read(self, seconds: float) -> bytes:
         """What has arrived since, as soon as there is something; empty at the end.
 
         Raises:
             LostError: the connection is lost, or nothing came for so long.
         """
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._response.content.readany()
-        except TimeoutError as error:
-            raise LostError(f"nothing was heard for {seconds:g} seconds") from error
-        except aiohttp.ClientPayloadError as error:
-            raise LostError("unexpected EOF") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise LostError(str(error) or "connection lost") from error
 
     async def read_all(self, seconds: float) -> bytes | bytearray:
         """The whole answer. `seconds` is how long to wait for each piece of it."""
@@ -97,24 +44,15 @@ class Stream:
             whole += piece
         return whole
 
+    @abstractmethod
     def close(self) -> None:
         """Ends it, wherever it is; the connection is kept only if it had come to its end."""
-        self._response.close()
-        self._ended(self)
 
 
-class StreamPool:
-    """Connections to one server, through a proxy if there is one. `tls` is None for plain HTTP."""
+class Streams(ABC):
+    """Opens streams of one server."""
 
-    def __init__(self, server: SplitResult, tls: ServerTLS | None, proxy: str = "") -> None:
-        self._server = server.geturl()
-        self._tls = tls
-        self._proxy = proxy or None
-        self._session: aiohttp.ClientSession | None = None
-        self._opening: set[asyncio.Task[aiohttp.ClientResponse]] = set()
-        self._open: set[Stream] = set()
-        self._is_closed = False
-
+    @abstractmethod
     async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
         """Sends a request and waits for the head of its answer.
 
@@ -122,21 +60,6 @@ class StreamPool:
             NotSentError: the server cannot be reached.
             LostError: no answer, within the time or at all.
         """
-        try:
-            async with asyncio.timeout(seconds):
-                stream = Stream(await self._begun(request, headers), self._open.discard)
-                self._open.add(stream)
-                return stream
-        except aiohttp.ClientConnectorError as error:
-            raise NotSentError(why_not_connected(_cause(error), error.host, error.port or 0)) from error
-        except (aiohttp.ClientHttpProxyError, ConfigError, aiohttp.InvalidURL) as error:
-            raise NotSentError(_proxy_problem(error)) from error
-        except TimeoutError as error:
-            raise LostError(LATE) from error
-        except aiohttp.ServerDisconnectedError as error:
-            raise LostError("EOF") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise LostError(getattr(error, "strerror", None) or str(error) or "connection lost") from error
 
     async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
         if request.permit is not None:
@@ -147,80 +70,192 @@ class StreamPool:
         finally:
             stream.close()
 
+    @abstractmethod
     def forget(self) -> None:
-        """Nothing to do: aiohttp opens new connections by itself where the certificate is another one."""
+        """Uses no connection any more that is open now."""
 
+    @abstractmethod
     async def close(self) -> None:
-        self._is_closed = True
-        await end_openings(self._opening)
-        for stream in tuple(self._open):
-            stream.close()
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
-        await transports_to_close()
+        """Ends everything that is open or being opened; whoever waits for it is told so."""
 
-    async def _begun(self, request: Request, headers: Headers) -> aiohttp.ClientResponse:
-        """The head of the answer. Who gives up meanwhile leaves it to end a little later: asyncio forgets
-        sockets that are given up in the first steps of TLS."""
-        if self._is_closed:
-            raise NotSentError(CLOSED)
-        opening = asyncio.ensure_future(self._request(request, headers))
-        self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+
+class _Connection(HTTPConnection):
+    """A connection for responses that are read piece by piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stream: _DirectStream | None = None
+
+    def start(self, data: bytes, pool: StreamPool) -> _DirectStream:
+        """Sends a request."""
+        assert self._link is not None
+        self._reader = ResponseReader()
+        self._stream = _DirectStream(self, self._reader, pool)
+        self._link.write(data)
+        return self._stream
+
+    @property
+    def is_awaiting(self) -> bool:
+        return self._stream is not None and self._reader.response is None
+
+    def fed(self, size: int) -> None:
+        if self._stream is not None:
+            self._stream.fed(size)
+
+    def fail(self, error: LostError) -> None:
+        if self._stream is not None:
+            self._stream.fail(error)
+        self.abort()
+
+    def pause(self) -> None:
+        if self._link is not None:
+            self._link.pause_reading()
+
+    def resume(self) -> None:
+        if self._link is not None and self.is_open:
+            self._link.resume_reading()
+
+
+class _DirectStream(Stream):
+    """A response on a connection of ours."""
+
+    def __init__(self, connection: _Connection, reader: ResponseReader, pool: StreamPool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connection: _Connection | None = connection
+        self._reader = reader
+        self._pool = pool
+        self._error: LostError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._waits_since = self._waits_for = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._unread = 0
+        self._is_paused = False
+
+    @property
+    def has_begun(self) -> bool:
+        return self._reader.status != 0
+
+    async def begin(self, seconds: float) -> None:
+        """Waits for the head of the response."""
+        while not self._reader.status:
+            if self._error is not None:
+                raise self._error
+            await self._wait(seconds, LATE)
+        self.status, self.retry_after = self._reader.status, self._reader.retry_after
+
+    async def read(self, seconds: float) -> bytes:
+        while True:
+            piece = self._reader.take()
+            if piece:
+                self._unread = 0
+                if self._is_paused:
+                    self._is_paused = False
+                    if self._connection is not None:
+                        self._connection.resume()
+                return piece
+            if self._reader.response is not None:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._wait(seconds, "")
+
+    def close(self) -> None:
+        if self._connection is not None:  # it has not come to its end
+            self.fail(LostError("the stream was closed"))
+            self._connection.abort()
+            self._leave()
+
+    # Called by the connection
+
+    def fed(self, size: int) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if self._reader.response is not None:
+            self._leave()
+            self._pool.keep(connection)
+        else:
+            self._unread += size
+            if self._unread > READ_AHEAD_BYTES and not self._is_paused:
+                self._is_paused = True
+                connection.pause()
+        self._wake()
+
+    def fail(self, error: LostError) -> None:
+        self._error = self._error or error
+        self._wake()
+
+    # Waiting
+
+    async def _wait(self, seconds: float, message: str) -> None:
+        """Until something arrives.
+
+        One alarm serves many waits: it looks how long the present one has lasted, and is set again.
+        """
+        self._waiter = self._loop.create_future()
+        self._waits_since, self._waits_for = self._loop.time(), seconds
+        if self._alarm is None or self._alarm.when() > self._waits_since + seconds:
+            self._set_alarm()
         try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            if was_ended(opening):
-                raise LostError(CLOSED) from None
-            opening.add_done_callback(_opened_for_nobody)
-            asyncio.get_running_loop().call_later(CLOSE_SECONDS, opening.cancel)
+            await self._waiter
+        except TimeoutError:
+            raise LostError(message or f"nothing was heard for {seconds:g} seconds") from None
+        finally:
+            self._waiter = None
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(self._waits_since + self._waits_for, self._look)
+
+    def _look(self) -> None:
+        self._alarm = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._loop.time() >= self._waits_since + self._waits_for:
+            self._waiter.set_exception(TimeoutError())
+        else:
+            self._set_alarm()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _leave(self) -> None:
+        """The connection is no longer ours."""
+        self._connection = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+
+class StreamPool(ConnectionPool[_Connection], Streams):
+    """Streams of one server that is reached directly. `tls` is None for plain HTTP."""
+
+    def __init__(self, server: SplitResult, tls: ServerTLS | None) -> None:
+        super().__init__(server, tls, _Connection)
+
+    async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
+        data = self._encoded(request, headers)
+        connection = self._kept()
+        if connection is not None:
+            try:
+                return await self._begin(connection, data, seconds)
+            except SilenceError:
+                # The server may have closed a kept connection the moment before.
+                if not request.repeatable:
+                    raise
+        return await self._begin(await self._connect(seconds), data, seconds)
+
+    def keep(self, connection: _Connection) -> None:
+        """A response on it is complete."""
+        self._keep(connection)
+
+    async def _begin(self, connection: _Connection, data: bytes, seconds: float) -> Stream:
+        stream = connection.start(data, self)
+        try:
+            await stream.begin(seconds)
+        except BaseException:
+            stream.close()
             raise
-
-    async def _request(self, request: Request, headers: Headers) -> aiohttp.ClientResponse:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                read_bufsize=READ_BYTES,
-                response_class=_Response,
-            )
-        pairs = [*headers.pairs, _IDENTITY]
-        if request.body:
-            pairs.append(("Content-Type", request.content_type))
-        tls: dict[str, Any] = {}
-        if self._tls is not None:
-            tls = {"ssl": self._tls.context(), "server_hostname": self._tls.server_name}
-        return await self._session.request(
-            request.method,
-            yarl.URL(self._server + request.target, encoded=True),
-            data=request.body or None,
-            headers=pairs,
-            proxy=self._proxy,
-            allow_redirects=False,
-            **tls,
-        )
-
-
-def _opened_for_nobody(opening: asyncio.Task[aiohttp.ClientResponse]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
-
-
-def _cause(error: aiohttp.ClientConnectorError) -> BaseException:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return error.certificate_error
-    inner: BaseException = error.os_error
-    if isinstance(inner.__cause__, ssl.SSLError):
-        return inner.__cause__
-    return inner
-
-
-def _proxy_problem(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"proxyconnect tcp: {error.status} {error.message}".strip()
-    if isinstance(error, aiohttp.InvalidURL):
-        return "proxyconnect tcp: the URL of the proxy is invalid"  # not shown: it may hold a password
-    return str(error)
+        return stream

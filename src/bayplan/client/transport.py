@@ -1,4 +1,4 @@
-"""How requests travel: what `short_requests.py` and `streams.py` have in common.
+"""How requests travel: what `connection_pool.py` and `proxied_streams.py` have in common.
 
 Whether a request may have been carried out is the one thing that everything above has to know about a
 failure, so that is what the two errors say.

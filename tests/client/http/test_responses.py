@@ -77,6 +77,28 @@ def test_an_answer_is_not_there_before_its_end(data: bytes, expected: ApiRespons
     assert {read(data[:i], ends=True)[0] for i in range(len(data))} == {None}
 
 
+@pytest.mark.parametrize(("data", "expected", "can_be_kept"), ANSWERS)
+def test_a_body_can_be_taken_piece_by_piece(data: bytes, expected: ApiResponse, can_be_kept: bool) -> None:
+    reader, taken = ResponseReader(), []
+    for index in range(len(data)):
+        reader.feed(data[index : index + 1])
+        taken.append(reader.take())
+    assert reader.response == expected._replace(body=b"")
+    assert b"".join(taken) == expected.body
+
+
+def test_a_part_of_a_chunk_can_be_taken() -> None:
+    reader = ResponseReader()
+    reader.feed(CHUNKED + b"a\r\nabc")
+    assert reader.take() == b"abc"
+    reader.feed(b"defg")
+    assert reader.take() == b"defg"
+    reader.feed(b"hij\r")
+    assert reader.take() == b"hij"
+    reader.feed(b"\n0\r\n\r\n")
+    assert (reader.take(), reader.response) == (b"", ApiResponse(200, "", b""))
+
+
 def test_a_body_that_ends_with_the_connection() -> None:
     pieces = (b"HTTP/1.0 502 Bad\r\n\r\n<html>", b"sorry")
     assert read(*pieces)[0] is None
@@ -90,6 +112,7 @@ def test_a_body_that_ends_with_the_connection() -> None:
         pytest.param(b"HTTP/1.1 abc\r\n\r\n", id="no status"),
         pytest.param(PLAIN + b"more", id="more than announced"),
         pytest.param(CHUNKED + b"zz\r\n", id="no size"),
+        pytest.param(CHUNKED + b"-6\r\n", id="a negative size"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello", id="a negative length"),
     ],
 )

@@ -24,7 +24,7 @@ CLUSTER = authority("cluster").certificate
 
 
 def users_seen(access: Access, *hosts: str, **after: Any) -> tuple[set[str], str]:
-    """As whom the server saw us in a list (aiohttp) and a read (the wire); or what was said."""
+    """As whom the server saw us in a list (a stream) and a read (a short request); or what was said."""
 
     async def main() -> tuple[set[str], str]:
         store = MemoryStore()

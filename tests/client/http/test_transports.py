@@ -1,4 +1,4 @@
-"""Our own HTTP and aiohttp do the same: responses, kept connections, and which failure it was."""
+"""Short requests, streams and aiohttp do the same: responses, kept connections, and which failure it was."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bayplan.client import short_requests
+from bayplan.client import connection_pool, short_requests
 from bayplan.client.access import TLSSettings
+from bayplan.client.proxied_streams import ProxiedStreamPool
 from bayplan.client.short_requests import ShortRequestPool
-from bayplan.client.streams import StreamPool
+from bayplan.client.streams import StreamPool, Streams
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import ApiResponse, Headers, LostError, NotSentError, Request, Transport
 
@@ -26,8 +27,13 @@ BIND = Request("POST", "/bind", b"{}", "application/json", repeatable=False)
 HEADERS = Headers((("User-Agent", "me"), ("Authorization", "Bearer t")))
 PATIENT = 5.0
 
-both = pytest.mark.parametrize(
-    "make", [pytest.param(ShortRequestPool, id="short requests"), pytest.param(StreamPool, id="aiohttp")]
+each = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(ShortRequestPool, id="short requests"),
+        pytest.param(StreamPool, id="streams"),
+        pytest.param(ProxiedStreamPool, id="aiohttp"),
+    ],
 )
 Make = Callable[..., Transport]
 
@@ -71,7 +77,7 @@ def sending(*pieces: bytes) -> Callable[[Peer], Awaitable[None]]:
     return handle
 
 
-@both
+@each
 def test_a_request_says_what_it_has_to(make: Make) -> None:
     _, server = speak(make, answers, GET, BIND)
     get, bind = server.peers[0].heads
@@ -85,7 +91,7 @@ def test_a_request_says_what_it_has_to(make: Make) -> None:
     assert b"\r\nContent-Length: 2\r\n" in bind
 
 
-@both
+@each
 def test_paths_begin_with_that_of_the_server(make: Make) -> None:
     async def main() -> bytes:
         async with raw_server(answers) as server, connected(make, server, "/k8s/c-1") as transport:
@@ -95,14 +101,14 @@ def test_paths_begin_with_that_of_the_server(make: Make) -> None:
     assert asyncio.run(main()).startswith(b"GET /k8s/c-1/a?b=c HTTP/1.1\r\n")
 
 
-@both
+@each
 def test_a_connection_is_kept(make: Make) -> None:
     found, server = speak(make, answers, GET, BIND, GET)
     assert found == [ApiResponse(200, "", b"OK")] * 3
     assert [len(peer.heads) for peer in server.peers] == [3]
 
 
-@both
+@each
 @pytest.mark.parametrize(
     ("pieces", "expected"),
     [
@@ -130,7 +136,7 @@ def test_answers(make: Make, pieces: Iterable[bytes], expected: ApiResponse) -> 
     assert speak(make, sending(*pieces), GET)[0] == [expected]
 
 
-@both
+@each
 @pytest.mark.parametrize(
     ("pieces", "problem"),
     [
@@ -145,7 +151,7 @@ def test_an_answer_that_does_not_come_is_lost(make: Make, pieces: Iterable[bytes
     assert found.startswith(problem)
 
 
-@both
+@each
 def test_an_answer_that_comes_too_late_is_lost(make: Make) -> None:
     async def silent(peer: Peer) -> None:
         await peer.request()
@@ -155,7 +161,7 @@ def test_an_answer_that_comes_too_late_is_lost(make: Make) -> None:
     assert found == "sent: net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
 
 
-@both
+@each
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
@@ -187,7 +193,7 @@ def test_what_could_not_be_sent_was_not_sent(make: Make, host: str, expected: st
     assert str(error.value) == expected.replace("PORT", str(port))
 
 
-@both
+@each
 def test_a_connection_that_the_server_closed_is_not_used_again(make: Make) -> None:
     async def once(peer: Peer) -> None:
         await peer.request()
@@ -203,7 +209,7 @@ def test_a_connection_that_the_server_closed_is_not_used_again(make: Make) -> No
     assert asyncio.run(main()) == 3
 
 
-@both
+@each
 def test_requests_at_once_have_connections_of_their_own(make: Make) -> None:
     async def main() -> int:
         async with raw_server(answers) as server, connected(make, server) as transport:
@@ -315,7 +321,7 @@ def test_a_connection_that_nobody_waits_for_any_more_is_kept() -> None:
     assert asyncio.run(main()) == 1
 
 
-@both
+@each
 @pytest.mark.parametrize("rounds", range(0, 40, 3))
 def test_nothing_is_left_of_a_connection_that_is_being_opened(make: Make, rounds: int) -> None:
     """However far it is when everything is closed. (What is left would be a warning, and so an error.)"""
@@ -351,7 +357,7 @@ async def falls_silent(peer: Peer) -> None:
     await hangs(peer)
 
 
-@both
+@each
 @pytest.mark.parametrize(
     ("scheme", "tls"),
     [
@@ -377,18 +383,21 @@ def test_a_request_to_a_server_that_hangs_ends_when_all_is_closed(
     gc.collect()
 
 
+@pytest.mark.parametrize("make", [StreamPool, ProxiedStreamPool])
 @pytest.mark.parametrize("tls", [pytest.param(False, id="plain"), pytest.param(True, id="TLS")])
 @pytest.mark.parametrize(
     "how", ["closed before", "left open", "being read", "given up before its answer begins"]
 )
-def test_a_stream_of_a_server_that_falls_silent_ends_when_all_is_closed(tls: bool, how: str) -> None:
+def test_a_stream_of_a_server_that_falls_silent_ends_when_all_is_closed(
+    make: Callable[..., Streams], tls: bool, how: str
+) -> None:
     """TLS would have both sides say goodbye, and such a server says nothing."""
 
     async def main() -> bool:
         handle = answers_once if how.startswith("given up") else falls_silent
         async with raw_server(handle, server_tls() if tls else None) as server:
             url = urlsplit(f"{'https' if tls else 'http'}://127.0.0.1:{server.port}")
-            streams = StreamPool(url, ServerTLS(TLSSettings(insecure=True)) if tls else None)
+            streams = make(url, ServerTLS(TLSSettings(insecure=True)) if tls else None)
             if how.startswith("given up"):
                 await streams.send(GET, HEADERS, PATIENT)
                 with pytest.raises(LostError):
@@ -417,7 +426,7 @@ async def answers_once(peer: Peer) -> None:
     await hangs(peer)
 
 
-@both
+@each
 def test_nothing_is_opened_any_more_when_all_is_closed(make: Make) -> None:
     async def main() -> int:
         async with raw_server(answers) as server, connected(make, server) as transport:
@@ -443,7 +452,7 @@ def test_after_a_renewal_old_connections_are_left() -> None:
 
 @pytest.mark.parametrize("limit", ["IDLE_SECONDS", "LIFETIME_SECONDS"])
 def test_connections_do_not_live_for_ever(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setattr(short_requests, limit, 0.0)
+    monkeypatch.setattr(connection_pool, limit, 0.0)
     _, server = speak(ShortRequestPool, answers, GET, GET)
     assert [len(peer.heads) for peer in server.peers] == [1, 1]
 

@@ -1,0 +1,207 @@
+"""Connections to one server that are opened, kept between requests, and renewed.
+
+What `short_requests.py` and `streams.py` have in common. On a connection there is one request at a time:
+HTTP/1.1 without pipelining.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+from urllib.parse import SplitResult
+
+from bayplan.client.connecting import Link, connect
+from bayplan.client.responses import ResponseReader
+from bayplan.client.tls import ServerTLS
+from bayplan.client.transport import (
+    CLOSED,
+    CONNECT_SECONDS,
+    Headers,
+    LostError,
+    NotSentError,
+    Request,
+    end_openings,
+    keep_alive,
+    transports_to_close,
+    was_ended,
+    why_not_connected,
+)
+from bayplan.errors import ConfigError
+
+IDLE_SECONDS: Final = 60.0
+"""A connection that was not used for so long is not used again: the server may be about to close it."""
+LIFETIME_SECONDS: Final = 600.0
+"""Connections are renewed now and then: certificates are rotated, and servers join behind load balancers."""
+
+
+class SilenceError(LostError):
+    """The connection ended without a single byte of an answer."""
+
+
+class HTTPConnection:
+    """One connection. When `is_open` is false it is not to be used any more."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.is_reused = False
+        self.opened_at = self.used_at = asyncio.get_running_loop().time()
+        self.ended: Callable[[], None] = lambda: None
+        """Called when the connection is lost."""
+        self._reader = ResponseReader()
+        self._link: Link | None = None
+
+    # Called by the link
+
+    def made(self, link: Link) -> None:
+        self._link = link
+        self.is_open = True
+        keep_alive(link.get_extra_info("socket"))
+
+    def data_received(self, data: bytes) -> None:
+        if not self.is_awaiting:
+            self.abort()  # it speaks without having been asked, or after its answer
+            return
+        reader = self._reader
+        try:
+            reader.feed(data)
+        except ValueError as error:
+            self.fail(LostError(f"net/http: HTTP/1.x transport connection broken: {error}"))
+            return
+        if reader.response is not None:
+            self.is_open = self.is_open and not reader.will_close
+        self.fed(len(data))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        reader, was_awaiting = self._reader, self.is_awaiting
+        reader.end()
+        if was_awaiting:
+            if reader.response is not None:
+                self.fed(0)
+            elif reader.has_begun:
+                self.fail(LostError("unexpected EOF"))
+            else:
+                reason = getattr(error, "strerror", None) or "EOF"
+                self.fail(SilenceError(reason.replace("Conn", "conn")))
+        self.ended()
+
+    # For the kinds of requests
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether (the rest of) a response is expected."""
+        raise NotImplementedError
+
+    def fed(self, size: int) -> None:
+        """More of the response is in the reader, perhaps all of it."""
+        raise NotImplementedError
+
+    def fail(self, error: LostError) -> None:
+        """There will be no more of the response."""
+        raise NotImplementedError
+
+    # For the pool
+
+    def abort(self) -> None:
+        self.is_open = False
+        if self._link is not None:
+            self._link.abort()
+
+    def close(self) -> None:
+        self.is_open = False
+        if self._link is not None:
+            self._link.close()
+
+
+ConnectionT = TypeVar("ConnectionT", bound=HTTPConnection)
+
+
+class ConnectionPool(Generic[ConnectionT]):
+    """Kept connections to one server. `tls` is None for plain HTTP."""
+
+    def __init__(self, server: SplitResult, tls: ServerTLS | None, make: Callable[[], ConnectionT]) -> None:
+        self._host = server.hostname or ""
+        self._port = server.port or (443 if tls is not None else 80)
+        self._prefix = server.path
+        self._host_line = f" HTTP/1.1\r\nHost: {server.netloc.rpartition('@')[2]}\r\n"
+        self._tls = tls
+        self._make = make
+        self._connections: set[ConnectionT] = set()
+        self._opening: set[asyncio.Task[ConnectionT]] = set()
+        self._idle: list[ConnectionT] = []
+        self._renewed_at = float("-inf")
+        self._is_closed = False
+
+    def forget(self) -> None:
+        """Uses no connection any more that is open now; those under way get their answers."""
+        self._renewed_at = asyncio.get_running_loop().time()
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await end_openings(self._opening)
+        for connection in tuple(self._connections):
+            connection.abort()
+        self._idle.clear()
+        await transports_to_close()
+
+    def _encoded(self, request: Request, headers: Headers) -> bytes:
+        """The request as it is sent."""
+        head = f"{request.method} {self._prefix}{request.target}{self._host_line}"
+        if request.body:
+            head = f"{head}Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
+        return b"".join((head.encode("ascii"), headers.block, b"\r\n", request.body))
+
+    def _kept(self) -> ConnectionT | None:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and now - connection.used_at < IDLE_SECONDS:
+                connection.is_reused = True
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, connection: ConnectionT) -> None:
+        now, opened_at = asyncio.get_running_loop().time(), connection.opened_at
+        if connection.is_open and opened_at > self._renewed_at and now - opened_at < LIFETIME_SECONDS:
+            connection.used_at = now
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    async def _connect(self, seconds: float) -> ConnectionT:
+        """A new connection.
+
+        Whoever waits for it may be cancelled, the opening itself is not. Such a connection is kept for
+        whoever comes next.
+        """
+        if self._is_closed:
+            raise NotSentError(CLOSED)
+        opening = asyncio.ensure_future(self._open(min(seconds, CONNECT_SECONDS)))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if was_ended(opening):
+                raise NotSentError(CLOSED) from None
+            opening.add_done_callback(self._opened_for_nobody)
+            raise
+        except (OSError, ConfigError) as error:
+            raise NotSentError(why_not_connected(error, self._host, self._port)) from error
+
+    async def _open(self, seconds: float) -> ConnectionT:
+        connection = self._make()
+        connection.ended = lambda: self._connections.discard(connection)
+        await connect(connection, self._host, self._port, self._tls, seconds)
+        if connection.is_open:
+            self._connections.add(connection)
+        return connection
+
+    def _opened_for_nobody(self, opening: asyncio.Task[ConnectionT]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._keep(opening.result())
