@@ -103,6 +103,15 @@ class HTTPConnection:
 
     # For the pool
 
+    def pause(self) -> None:
+        """Reads nothing until `resume`."""
+        if self._link is not None and self.is_open:
+            self._link.pause_reading()
+
+    def resume(self) -> None:
+        if self._link is not None and self.is_open:
+            self._link.resume_reading()
+
     def abort(self) -> None:
         self.is_open = False
         if self._link is not None:

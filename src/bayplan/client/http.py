@@ -35,6 +35,8 @@ from bayplan.errors import ConflictError
 
 DEFAULT_QPS: Final = 50.0
 DEFAULT_BURST: Final = 100
+EVENT_RESPONSE_SECONDS: Final = 0.02
+"""After so long responses to written events are read, all of a batch at once: nobody waits for them."""
 
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _WRITTEN: Final[dict[type[Object], tuple[tuple[str, str], ...]]] = {
@@ -199,7 +201,13 @@ class KubernetesCluster(ClusterAPI):
         """Where a recorder writes its events: over the same connections, with a limit of its own."""
         bucket = make_bucket(qps, burst)
         return EventWriter(
-            Requests(self.connections, bucket, seconds=self.requests.seconds, may_write=self._may_write)
+            Requests(
+                self.connections,
+                bucket,
+                seconds=self.requests.seconds,
+                response_delay=EVENT_RESPONSE_SECONDS,
+                may_write=self._may_write,
+            )
         )
 
 

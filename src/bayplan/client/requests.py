@@ -85,11 +85,11 @@ class Connections:
         self._tls = tls
         self._wires: list[ShortRequestPool] | None = None if access.proxy else []
 
-    def short(self) -> Transport:
+    def short(self, response_delay: float = 0.0) -> Transport:
         """A way for short requests that nobody else uses: who waits there waits for nobody else."""
         if self._wires is None:
             return self.streams
-        wire = ShortRequestPool(self._url, self._tls)
+        wire = ShortRequestPool(self._url, self._tls, response_delay)
         self._wires.append(wire)
         return wire
 
@@ -109,6 +109,7 @@ class Requests:
         bucket: the rate limit; None for none.
         component: what the client is for, as part of the User-Agent.
         seconds: for the answer to a short request.
+        response_delay: seconds after which responses to short requests are read (`short_requests.py`).
         may_write: asked right before a write is sent; where it says no there is a NotLeadingError. A process
             that was paused wakes up believing that it leads, but can tell by its clock that its lease may
             have lapsed: then it starts no write, and one that was under way can only lose against the new
@@ -122,11 +123,12 @@ class Requests:
         *,
         component: str = "scheduler",
         seconds: float = REQUEST_SECONDS,
+        response_delay: float = 0.0,
         may_write: Callable[[], bool] | None = None,
     ) -> None:
         self.connections = connections
         self.seconds = seconds
-        self._short = connections.short()
+        self._short = connections.short(response_delay)
         self._permit = None if may_write is None else _refuse_unless(may_write)
         self._bucket = bucket
         self._about_us = (("Accept", JSON), ("User-Agent", user_agent(component)))

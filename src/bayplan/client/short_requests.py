@@ -56,10 +56,16 @@ class _Connection(HTTPConnection):
 
 
 class ShortRequestPool(ConnectionPool[_Connection]):
-    """Kept connections to one server, for short requests. `tls` is None for plain HTTP."""
+    """Kept connections to one server, for short requests. `tls` is None for plain HTTP.
 
-    def __init__(self, server: SplitResult, tls: ServerTLS | None) -> None:
+    With `response_delay`, responses are read so many seconds after the first request without one. Many that
+    nobody waits for are then read in one wake-up, not in one each.
+    """
+
+    def __init__(self, server: SplitResult, tls: ServerTLS | None, response_delay: float = 0.0) -> None:
         super().__init__(server, tls, _Connection)
+        self._response_delay = response_delay
+        self._unread: list[_Connection] = []
         self._busy = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -85,13 +91,29 @@ class ShortRequestPool(ConnectionPool[_Connection]):
         try:
             if request.permit is not None:
                 request.permit()
-            return await connection.start(data)
+            response = connection.start(data)
+            if self._response_delay:
+                self._read_later(connection)
+            return await response
         except asyncio.CancelledError:
             connection.abort()  # an answer may still come, to nobody
             raise
         finally:
             alarm.cancel()
             self._keep(connection)
+
+    # Reading later
+
+    def _read_later(self, connection: _Connection) -> None:
+        connection.pause()
+        if not self._unread:
+            asyncio.get_running_loop().call_later(self._response_delay, self._read_all)
+        self._unread.append(connection)
+
+    def _read_all(self) -> None:
+        unread, self._unread = self._unread, []
+        for connection in unread:
+            connection.resume()
 
     # Taking turns
 

@@ -107,14 +107,6 @@ class _Connection(HTTPConnection):
             self._stream.fail(error)
         self.abort()
 
-    def pause(self) -> None:
-        if self._link is not None:
-            self._link.pause_reading()
-
-    def resume(self) -> None:
-        if self._link is not None and self.is_open:
-            self._link.resume_reading()
-
 
 class _DirectStream(Stream):
     """A response on a connection of ours."""

@@ -472,3 +472,47 @@ def test_a_server_that_speaks_unasked_is_not_listened_to() -> None:
             return await transport.send(GET, HEADERS, PATIENT), len(server.peers)
 
     assert asyncio.run(main()) == (ApiResponse(200, "", b"OK"), 2)
+
+
+def test_responses_that_are_read_later_are_read_together() -> None:
+    """They arrive one after the other, long before they are read."""
+
+    async def main() -> list[float]:
+        loop, read_at = asyncio.get_running_loop(), list[float]()
+
+        async with raw_server(answers) as server:
+            url = urlsplit(f"http://127.0.0.1:{server.port}")
+            transport = ShortRequestPool(url, None, response_delay=0.2)
+
+            async def send() -> None:
+                await transport.send(GET, HEADERS, PATIENT)
+                read_at.append(loop.time())
+
+            try:
+                await asyncio.gather(*(send() for _ in range(3)))  # opens connections
+                began = loop.time()
+                read_at.clear()
+                await asyncio.gather(*(send() for _ in range(3)))
+                assert len(server.peers) == 3
+            finally:
+                await transport.close()
+        return [moment - began for moment in read_at]
+
+    waited = asyncio.run(main())
+    assert len(waited) == 3
+    assert min(waited) >= 0.2
+
+
+def test_a_response_that_is_not_read_yet_ends_when_all_is_closed() -> None:
+    async def main() -> None:
+        async with raw_server(answers) as server:
+            url = urlsplit(f"http://127.0.0.1:{server.port}")
+            transport = ShortRequestPool(url, None, response_delay=PATIENT)
+            sending = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
+            while not (server.peers and server.peers[0].heads):
+                await asyncio.sleep(0.001)
+            await transport.close()
+            with pytest.raises(LostError):
+                await sending
+
+    asyncio.run(main())

@@ -194,7 +194,7 @@ class FakeConnections(Connections):
         super().__init__(Access("http://fuzz.invalid"))
         self.streams = cast(StreamPool, server)
 
-    def short(self) -> Transport:
+    def short(self, response_delay: float = 0.0) -> Transport:
         return self._server
 
 
