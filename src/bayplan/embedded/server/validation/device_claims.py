@@ -6,7 +6,7 @@ import re
 from ipaddress import ip_interface
 from typing import Any, Final
 
-from bayplan.api.quantity import is_extended_resource
+from bayplan.api.quantity import canonical_quantity, is_extended_resource
 from bayplan.embedded.server.schema.go_structs import fields_in_order, go_struct
 from bayplan.embedded.server.schema.types import named_type
 from bayplan.embedded.server.statuses import (
@@ -234,10 +234,16 @@ def device_claim_status_problems(claim: Content, old: Content) -> list[FieldProb
 
 
 def prepare_claim_status(claim: Content, old: Content) -> None:
-    """Removes the status of devices that leave the allocation with this change."""
+    """Removes the status of devices that leave the allocation with this change.
+
+    Quantities get their canonical form, also from writers in this process, whose bodies nobody has parsed.
+    """
     status = claim.get("status") or {}
     if status.get("allocation") is not None:
         status["allocation"].setdefault("devices", {})
+    for result in _results(status.get("allocation")):
+        if consumed := result.get("consumedCapacity"):
+            result["consumedCapacity"] = {name: canonical_quantity(each) for name, each in consumed.items()}
     if "devices" not in status:
         return
     kept = [device_id(result) for result in _results(status.get("allocation"))]
