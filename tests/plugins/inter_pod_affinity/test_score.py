@@ -1,0 +1,134 @@
+"""Score of InterPodAffinity: how preferences rank nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from bayplan.api.pod import Affinity, PodAffinityTerm
+from bayplan.plugin import (
+    SKIP,
+    SKIP_FOR_SIGNATURE,
+    Pod,
+)
+from bayplan.testing.builders import (
+    make_node,
+    make_pod,
+    make_pod_affinity,
+    make_pod_term,
+)
+
+from ..judging import make_cluster
+from .clusters import DB, HOST, WEB, ZONE, ask, zones
+
+
+def prefers(weight: int, term: PodAffinityTerm) -> Affinity:
+    return make_pod_affinity(preferred=[(weight, term)])
+
+
+def avoids(weight: int, term: PodAffinityTerm) -> Affinity:
+    return make_pod_affinity(anti_preferred=[(weight, term)])
+
+
+@pytest.mark.parametrize(
+    ("pod", "placed", "raw", "normal"),
+    [
+        pytest.param(
+            make_pod("incoming", affinity=prefers(5, make_pod_term(ZONE, WEB))),
+            {"a1": [make_pod("w", labels=WEB), make_pod("v", labels=WEB)]},
+            [10, 10, 0, 0, 0],
+            [100, 100, 0, 0, 0],
+            id="each pod that it likes counts",
+        ),
+        pytest.param(
+            make_pod("incoming", affinity=avoids(5, make_pod_term(HOST, WEB))),
+            {"a1": [make_pod("w", labels=WEB)], "b1": [make_pod("x", labels=WEB), make_pod("y", labels=WEB)]},
+            [-5, 0, -10, 0, 0],
+            [50, 100, 0, 100, 100],
+            id="each that it dislikes counts against",
+        ),
+        pytest.param(
+            make_pod("incoming", labels=WEB),
+            {
+                "a1": [make_pod("w", affinity=prefers(7, make_pod_term(HOST, WEB)))],
+                "b1": [make_pod("x", affinity=avoids(7, make_pod_term(HOST, WEB)))],
+            },
+            [7, 0, -7, 0, 0],
+            [100, 50, 0, 50, 50],
+            id="pods that run have preferences, too",
+        ),
+        pytest.param(
+            make_pod("incoming", labels=WEB),
+            {"a1": [make_pod("w", affinity=make_pod_affinity(required=[make_pod_term(ZONE, WEB)]))]},
+            [1, 1, 0, 0, 0],
+            [100, 100, 0, 0, 0],
+            id="and those that needed this kind draw it a little",
+        ),
+        pytest.param(
+            make_pod("incoming", affinity=prefers(3, make_pod_term(ZONE, WEB))),
+            {
+                "a1": [make_pod("w", labels=WEB)],
+                "b1": [make_pod("x", labels=WEB)],
+                "lost": [make_pod("z", labels=WEB)],
+            },
+            [3, 3, 3, 3, 0],
+            [100, 100, 100, 100, 0],
+            id="a node without the label gets nothing",
+        ),
+    ],
+)
+def test_scores(pod: Pod, placed: Mapping[str, list[Pod]], raw: list[int], normal: list[int]) -> None:
+    asked = ask(pod, zones(placed))
+    assert (asked.scores(), asked.normalized()) == (raw, normal)
+
+
+def test_scores_that_are_all_alike_come_to_nothing() -> None:
+    placed = {name: [make_pod(name, labels=WEB)] for name in ("a1", "b1")}
+    cluster = make_cluster([make_node(name, labels={HOST: name}) for name in placed], placed)
+    pod = make_pod("incoming", affinity=prefers(9, make_pod_term(HOST, WEB)))
+    assert ask(pod, cluster).normalized() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("pod", "placed", "args"),
+    [
+        pytest.param(make_pod("incoming", labels=WEB), {}, {}, id="nobody there"),
+        pytest.param(
+            make_pod("incoming", labels=WEB), {"a1": [make_pod("w", labels=WEB)]}, {}, id="nobody with wishes"
+        ),
+        pytest.param(
+            make_pod("incoming", labels=WEB),
+            {"lost": [make_pod("w", affinity=prefers(7, make_pod_term(ZONE, WEB)))]},
+            {},
+            id="wishes of a pod that is nowhere",
+        ),
+        pytest.param(
+            make_pod("incoming", labels=WEB),
+            {"a1": [make_pod("w", affinity=prefers(7, make_pod_term(ZONE, WEB)))]},
+            {"ignore_preferred_terms_of_existing_pods": True},
+            id="wishes of others that are to be ignored",
+        ),
+        pytest.param(
+            make_pod("incoming", labels=WEB),
+            {"a1": [make_pod("w", affinity=make_pod_affinity(required=[make_pod_term(ZONE, WEB)]))]},
+            {"hard_pod_affinity_weight": 0},
+            id="needs of others that are worth nothing",
+        ),
+    ],
+)
+def test_nothing_to_score(pod: Pod, placed: Mapping[str, list[Pod]], args: dict[str, int | bool]) -> None:
+    assert ask(pod, zones(placed), **args).pre_score in (SKIP, SKIP_FOR_SIGNATURE)
+
+
+def test_wishes_of_others_count_where_the_pod_has_some_of_its_own() -> None:
+    """They are ignored only for pods without preferences."""
+    pod = make_pod("incoming", labels=WEB, affinity=prefers(1, make_pod_term(ZONE, DB)))
+    placed = {"a1": [make_pod("w", affinity=prefers(7, make_pod_term(ZONE, WEB)))]}
+    asked = ask(pod, zones(placed), ignore_preferred_terms_of_existing_pods=True)
+    assert asked.scores() == [7, 7, 0, 0, 0]
+
+
+def test_what_a_need_of_others_is_worth() -> None:
+    placed = {"a1": [make_pod("w", affinity=make_pod_affinity(required=[make_pod_term(HOST, WEB)]))]}
+    assert ask(make_pod("incoming", labels=WEB), zones(placed), hard_pod_affinity_weight=30).scores()[0] == 30
