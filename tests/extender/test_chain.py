@@ -338,7 +338,7 @@ def test_skipping_leaves_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> 
             await chain.answer(FilterRequest(POD, NODES))
             return chain.extenders[0].url
 
-    with caplog.at_level(logging.WARNING, "bayplan.extender"):
+    with caplog.at_level(logging.WARNING, "bayplan.extender.chain"):
         url = asyncio.run(scenario())
     assert caplog.messages == [f"pod default/p: skipping extender {url}, which is ignorable: unwell"]
 

@@ -65,6 +65,18 @@ def test_what_is_told(settings: LogSettings, messages: list[str]) -> None:
     assert told(settings) == messages
 
 
+def test_a_rule_for_one_file_costs_the_others_nothing() -> None:
+    """Their messages are not even made."""
+    configure(LogSettings(modules=["process=3"]), io.StringIO())
+    assert logging.getLogger("bayplan.operating.process").isEnabledFor(verbosity(3))
+    assert not logging.getLogger("bayplan.scheduler.recorder").isEnabledFor(verbosity(1))
+
+
+def test_a_rule_for_a_plugin_reaches_the_logger_that_plugins_share() -> None:
+    configure(LogSettings(modules=["node_name=3"]), io.StringIO())
+    assert logging.getLogger("bayplan.plugin").isEnabledFor(verbosity(3))
+
+
 def test_verbosity_can_be_changed_while_running() -> None:
     stream = io.StringIO()
     configure(LogSettings(), stream)

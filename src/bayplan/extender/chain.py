@@ -41,7 +41,7 @@ NO_VICTIM: Final = "expected at least one victim pod on node {node}"
 SCALE: Final = 10
 """Extenders score up to 10 and plugins up to 100; neither limit is checked."""
 
-_log: Final = logging.getLogger("bayplan.extender")
+_log: Final = logging.getLogger(__name__)
 
 
 class ExtenderChain:

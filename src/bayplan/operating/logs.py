@@ -17,13 +17,14 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Final, TextIO
 
+import bayplan
 from bayplan.errors import ConfigError
 
 TEXT: Final = "text"
@@ -31,6 +32,7 @@ JSON: Final = "json"
 
 DEBUG_VERBOSITY: Final = 4
 _FIELDS: Final = "fields"
+_PLUGINS: Final = "bayplan.plugins."
 _LETTERS: Final = ((logging.ERROR, "E"), (logging.WARNING, "W"))
 
 
@@ -78,8 +80,32 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
     handler.addFilter(Verbosity(settings.verbosity, rules))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    most = max([settings.verbosity, *(v for _, v in rules)])
-    root.setLevel(min(verbosity(most), logging.DEBUG if most >= DEBUG_VERBOSITY else logging.INFO))
+    root.setLevel(_level(max([settings.verbosity, *_set_levels(rules)])))
+
+
+def _set_levels(rules: Sequence[tuple[str, int]]) -> Iterator[int]:
+    """Lets loggers of single files say more than the others. Yields what all have to say for other rules.
+
+    Otherwise every message of every file would be made and then thrown away, which costs more than some of
+    the work that it is about. Plugins, ours and others', share one logger, whose files are not known.
+    """
+    for pattern, v in rules:
+        files = [name for name in _modules() if fnmatchcase(name.rpartition(".")[2], pattern)]
+        for name in files:
+            logging.getLogger(name).setLevel(_level(v))
+        if not files or any(name.startswith(_PLUGINS) for name in files):
+            yield v
+
+
+def _modules() -> Iterator[str]:
+    """Of all our files, whose loggers have their names."""
+    for path in Path(bayplan.__file__).parent.rglob("*.py"):
+        yield ".".join(("bayplan", *path.relative_to(Path(bayplan.__file__).parent).with_suffix("").parts))
+
+
+def _level(v: int) -> int:
+    """The lowest level of Python that is told with `-v`."""
+    return min(verbosity(v), logging.DEBUG if v >= DEBUG_VERBOSITY else logging.INFO)
 
 
 def change_verbosity(v: int) -> None:
@@ -89,7 +115,7 @@ def change_verbosity(v: int) -> None:
         for rule in handler.filters:
             if isinstance(rule, Verbosity):
                 rule.everywhere = v
-    root.setLevel(min(root.level, verbosity(v), logging.DEBUG if v >= DEBUG_VERBOSITY else logging.INFO))
+    root.setLevel(min(root.level, _level(v)))
 
 
 class Verbosity(logging.Filter):

@@ -198,9 +198,9 @@ class Scheduler:
 
     def _make_informers(self, kinds: Sequence[type[Object]]) -> tuple[Informer[Any], ...]:
         context, rng = self.context, self.context.rng
-        pods = PodHandler(context, self._frameworks.keys(), self._work.set)
+        pods = PodHandler(context, self._frameworks.keys(), self._queue_changed)
         self.pods = Informer(context.api, Pod, DeferredHandler(pods, self._deferrals), rng=rng)
-        nodes = NodeHandler(context, self._work.set)
+        nodes = NodeHandler(context, self._queue_changed)
         made: list[Informer[Any]] = [
             Informer(context.api, Node, DeferredHandler(nodes, self._deferrals), rng=rng)
         ]
@@ -208,7 +208,7 @@ class Scheduler:
         watched = (kind.record for kind in KINDS.watched() if kind.record not in (Pod, Node))
         for record in dict.fromkeys((*watched, *kinds, *of_plugins)):
             kind = KINDS.find(record)
-            handler = ObjectHandler(context, "" if kind is None else kind.event, self._work.set)
+            handler = ObjectHandler(context, "" if kind is None else kind.event, self._queue_changed)
             # Scheduling waits for the kinds that every API server has; a plugin's kind may not be installed.
             optional = kind is None or kind.watch is not Watch.REQUIRED
             made.append(
@@ -335,6 +335,15 @@ class Scheduler:
             else:
                 await asyncio.sleep(0)
         context.tasks.run_deferred()
+
+    def _queue_changed(self) -> None:
+        """Wakes the loop if it would find something in the queue.
+
+        Most events leave none: a pod that was just bound comes back as an event, and nobody waits for it.
+        """
+        queue = self.context.queue
+        if queue.has_ready or queue.next_timer() is not None:
+            self._work.set()
 
     async def _wait_for_work(self) -> None:
         """Waits until an event or a timer makes a pod ready."""

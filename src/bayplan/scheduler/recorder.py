@@ -77,7 +77,7 @@ _Key = tuple[object, ...]
 _TOLD: Final = logging.INFO - 2
 """The level at which events are logged, too: `-v=2`."""
 
-_log = logging.getLogger("bayplan.events")
+_log = logging.getLogger(__name__)
 
 
 class _Recorded(msgspec.Struct, gc=False):

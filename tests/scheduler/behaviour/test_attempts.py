@@ -44,6 +44,22 @@ async def test_pods_are_tried_by_priority_and_among_equals_first_come_first_serv
 
 
 @virtual
+async def test_an_event_that_leaves_nothing_to_do_does_not_wake_the_loop() -> None:
+    """A pod that was just bound comes back as an event; with nobody waiting there is no reason to look."""
+    async with running(make_node("n")) as world:
+        await world.create(make_pod("p"))
+        assert world.node_of("p") == "n"
+        looks, queue = [], world.context.queue
+        pop = queue.pop
+        queue.pop = lambda: looks.append(1) or pop()  # type: ignore[method-assign,func-returns-value]
+        await world.create(make_node("m"))
+        assert looks == []
+        await world.create(make_pod("q"))
+        assert world.node_of("q") != ""
+        assert looks != []
+
+
+@virtual
 async def test_pods_that_were_there_before_the_scheduler_are_scheduled() -> None:
     async with running(make_node("n"), make_pod("p")) as world:
         assert world.node_of("p") == "n"
