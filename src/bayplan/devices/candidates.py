@@ -67,6 +67,12 @@ class Candidates:
                 return True
         return False
 
+    def find_all(self) -> None:
+        """Finds all candidates now."""
+        index = len(self.found)
+        while self.has(index):
+            index += 1
+
     def all_devices(self) -> list[Candidate]:
         """The devices that a request for all devices means: those in use are among them.
 

@@ -4,8 +4,9 @@ The order of everything is kube-scheduler's, so that the same devices are chosen
 alternatives in order, within a request only combinations in the order of the devices, and the last choice is
 changed first.
 
-A long search skips devices that cannot make a difference: where a device was tried without success, so would
-be another one that all requests and constraints see alike (`_likeness`).
+A search that becomes long ends where the devices cannot suffice in any order (`feasibility.py`), and skips
+devices that cannot make a difference: where a device was tried in vain, so would be another one that all
+requests and constraints see alike (`_likeness`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bayplan.devices.candidates import Candidate, Candidates, tolerated
 from bayplan.devices.capacity import fits
 from bayplan.devices.constraints import Constraint, attribute_value, make_constraint
 from bayplan.devices.errors import AllocationError
+from bayplan.devices.feasibility import Need, can_be_met
 from bayplan.devices.features import Features
 from bayplan.devices.pools import CounterKey, DeviceKey, NodePools, PoolKey, SliceDevice
 from bayplan.devices.requests import MAX_RESULTS, PreparedClaim, PreparedRequest
@@ -39,6 +41,10 @@ class Outcome(Enum):
 
 
 _FOUND, _NONE, _EXCEEDED = Outcome.FOUND, Outcome.NONE, Outcome.EXCEEDED
+
+
+class _HopelessError(Exception):
+    """There is no solution, whatever else is tried."""
 
 
 class Search:
@@ -90,13 +96,15 @@ class Search:
             self._prepare(claim)
         depth = 2 * sum(5 + 3 * len(claim.requests) + MAX_RESULTS for claim in self._claims)
         limit = sys.getrecursionlimit()
-        if depth < limit // 2:
-            return self._one(0, 0, -1, 0, 0) is _FOUND
-        sys.setrecursionlimit(limit + depth)
+        if depth > limit // 2:
+            sys.setrecursionlimit(limit + depth)
         try:
             return self._one(0, 0, -1, 0, 0) is _FOUND
+        except _HopelessError:
+            return False
         finally:
-            sys.setrecursionlimit(limit)
+            if depth > limit // 2:
+                sys.setrecursionlimit(limit)
 
     # Before the search
 
@@ -133,6 +141,8 @@ class Search:
     def _one(self, index: int, request_index: int, sub: int, k: int, start: int) -> Outcome:
         """Finds device number `k` of a request; `sub` is the alternative that is being tried, or -1."""
         self._steps += 1
+        if self._steps == _LONG and self._is_hopeless():
+            raise _HopelessError
         if self._check_deadline is not None and self._steps % _CHECK_EVERY == 0:
             self._check_deadline()
         if index == len(self._claims):
@@ -204,6 +214,40 @@ class Search:
             if self._steps > _LONG and (likeness := self._likeness(device)) is not None:
                 in_vain.add(likeness)
         return _NONE
+
+    def _is_hopeless(self) -> bool:
+        """Whether the devices cannot suffice, and no error would end the search before that is found out."""
+        needs: list[Need] = []
+        for claim in self._claims:
+            has_constraints = bool(claim.claim.spec.devices.constraints)
+            for options in claim.requests:
+                found = [self._need(request) for request in options]
+                if any(request.is_all and has_constraints for request in options) or None in found:
+                    return False
+                possible = [need for need in found if need is not None and can_be_met([need])]
+                # Of several alternatives any may be the one.
+                needs += possible if len(options) == 1 else []
+                if not possible:
+                    needs.append(Need(1, (), 0))
+        return not can_be_met(needs)
+
+    def _need(self, request: PreparedRequest) -> Need | None:
+        """The devices that a request needs; None where selectors cannot be evaluated for some."""
+        candidates = self._candidates[request]
+        if not request.is_all:
+            candidates.find_all()
+        if any(candidate.error for candidate in candidates.found):
+            return None
+        devices = [candidate.device for candidate in candidates.found]
+        count = len(devices) if request.is_all else request.count
+        if request.is_all and not request.admin_access:
+            devices = [device for device in devices if device.key not in self._allocated.taken]
+            count = max(count, 1)
+        if request.admin_access:
+            return Need(count, (), len(devices))
+        multiple = self._features.consumable_capacity
+        exclusive = [device.key for device in devices if not (multiple and device.allow_multiple)]
+        return Need(count, exclusive, len(devices) - len(exclusive))
 
     def _likeness(self, device: SliceDevice) -> Hashable:
         """What this search can see of a device now; None where devices have to be tried one by one."""
