@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 
-from bayplan.api.pod import Pod
+from aiohttp import web
+
+from bayplan.api.pod import Pod, PodResourceClaim
 from bayplan.api.pod_group import PodGroup
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
+from bayplan.errors import APIError, ConflictError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.operating.permissions import (
     Permission,
@@ -18,8 +21,19 @@ from bayplan.operating.permissions import (
     watching_permissions,
 )
 from bayplan.scheduler.loop import Scheduler
-from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
-from tests.client.http.api_server import BREAK, ApiServer, Asked
+from bayplan.testing.builders import (
+    make_device,
+    make_device_class,
+    make_device_request,
+    make_node,
+    make_pod,
+    make_pv,
+    make_pvc,
+    make_resource_claim,
+    make_resource_slice,
+    make_storage_class,
+)
+from tests.client.http.api_server import BREAK, ApiServer, Asked, refused
 from tests.client.http.clients import talk, until
 
 from .manifests import OPTIONAL, SECOND, granted
@@ -39,7 +53,10 @@ UPSTREAM: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("policy", ("poddisruptionbudgets",), READ),
     ("storage.k8s.io", ("csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"), READ),
     ("storage.k8s.io", ("storageclasses",), READ),
-    ("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), READ),
+    ("resource.k8s.io", ("deviceclasses", "resourceslices"), READ),
+    ("resource.k8s.io", ("resourceclaims",), (*READ, "create", "update", "patch", "delete")),
+    ("resource.k8s.io", ("resourceclaims/status",), (*READ, "update", "patch")),
+    ("resource.k8s.io", ("resourceclaims/binding",), ("update", "patch")),
     ("authentication.k8s.io", ("tokenreviews",), ("create",)),
     ("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
 ]
@@ -92,7 +109,8 @@ def permission_for(asked: Asked) -> Permission | None:
 def life(*, streaming: bool) -> set[Permission]:
     """What is asked for in a life with everything in it.
 
-    Pods are bound, refused, preempting and with volumes; an answer is lost; a lease is held and released.
+    Pods are bound, rejected, preempting, with volumes and with devices; an answer is lost; a lease is held
+    and released.
     """
     store = MemoryStore()
     store.create(make_node("n", cpu="2", memory="4Gi"))
@@ -100,15 +118,21 @@ def life(*, streaming: bool) -> set[Permission]:
     store.create(make_pv("disk", storage_class="fast"))
     store.create(make_pvc("static", storage_class="fast"))
     store.create(make_pvc("made-on-demand", storage_class="fast", storage="100Gi"))
+    store.create(make_device_class("gpu", extended_resource="example.com/gpu"))
+    store.create(make_resource_slice("s", make_device("gpu-0"), make_device("gpu-1"), node="n"))
+    store.create(make_resource_claim("gpu", make_device_request("gpu", "gpu")))
     victim = store.create(make_pod("victim", requests={"cpu": "2"}, priority=0))
     store.bind(victim.name, victim.namespace, "n")
-    lost = False
+    answers: dict[str, str | web.StreamResponse] = {
+        "/pods/important/binding": BREAK,
+        "/resourceclaims/gpu/status": refused(ConflictError("changed")),
+        "/pods/with-devices/binding": refused(APIError("no", code=422)),
+    }
+    """To the first request of a path that ends so."""
 
-    async def lose(asked: Asked) -> str | None:
-        nonlocal lost
-        first = not lost and asked.path.endswith("/pods/important/binding")
-        lost = lost or first
-        return BREAK if first else None
+    async def lose(asked: Asked) -> str | web.StreamResponse | None:
+        ending = next((path for path in answers if asked.path.endswith(path)), "")
+        return answers.pop(ending, None)
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> set[Permission]:
         settings = ElectionSettings(name=LEASE)
@@ -122,6 +146,9 @@ def life(*, streaming: bool) -> set[Permission]:
             store.create(make_pod("with-disk", claims=["static", "made-on-demand"]))
             await until(lambda: bool(server.of("PATCH", "/persistentvolumes/disk")))
             await until(lambda: bool(server.of("PATCH", "/persistentvolumeclaims/made-on-demand")))
+            claims = (PodResourceClaim(name="gpu", resource_claim_name="gpu"),)
+            store.create(make_pod("with-devices", resource_claims=claims, requests={"example.com/gpu": 1}))
+            await until(lambda: bool(store.get(Pod, "with-devices", "default").spec.node_name))
             await until(lambda: bool(server.of("POST", "/apis/events.k8s.io/v1/namespaces/default/events")))
             await election.release()
         finally:
@@ -135,8 +162,10 @@ def life(*, streaming: bool) -> set[Permission]:
 RARE = {
     Permission("events.k8s.io", "events", "patch"),
     Permission("", "events", "patch"),
+    Permission("resource.k8s.io", "resourceclaims/binding", "update"),
+    Permission("resource.k8s.io", "resourceclaims/binding", "patch"),
 }
-"""For events that are repeated; tests/client/http has them."""
+"""For events that are repeated (tests/client/http has them), and what the API server checks by itself."""
 
 
 def test_what_is_asked_for_is_what_is_listed() -> None:

@@ -8,7 +8,7 @@ registration" is decided on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import IntFlag, StrEnum
 from typing import Any, Final
@@ -107,13 +107,23 @@ Hint = Callable[[Pod, Any, Any], bool]
 """`hint(waiting pod, old object or None, new object or None)`: True if the event requeues the pod."""
 
 
+EventKeys = Callable[[Any, Any], Collection[str] | None]
+"""`keys(old object or None, new object or None)`: what the event is about; None where it may help any pod."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterEventWithHint:
-    """An event that may make a pod schedulable which this plugin rejected."""
+    """An event that may make a pod schedulable which this plugin rejected.
+
+    With `keys` the hint is asked only about pods that wait for one of these keys (`WaitingKeysPlugin`).
+    """
 
     event: ClusterEvent
     hint: Hint | None = None
+    keys: EventKeys | None = None
 
 
-def event_with_hint(resource: str, action: Action, hint: Hint | None = None) -> ClusterEventWithHint:
-    return ClusterEventWithHint(ClusterEvent(resource, action), hint)
+def event_with_hint(
+    resource: str, action: Action, hint: Hint | None = None, keys: EventKeys | None = None
+) -> ClusterEventWithHint:
+    return ClusterEventWithHint(ClusterEvent(resource, action), hint, keys)

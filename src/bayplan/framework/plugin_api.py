@@ -9,7 +9,7 @@ I/O: what they may read is passed in, and their results are return values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -134,6 +134,18 @@ class PreEnqueuePlugin(Protocol):
     """
 
     def pre_enqueue(self, pod: Pod) -> Status | None: ...
+
+
+@runtime_checkable
+class WaitingKeysPlugin(Protocol):
+    """Names the objects that a pod waits for, where every pod has its own.
+
+    The queue calls it when a pod is rejected by this plugin, and when such a pod changes. Events that name
+    keys (`ClusterEventWithHint.keys`) are evaluated only for pods with one of these keys; otherwise each of a
+    thousand new objects would be compared with each of a thousand waiting pods.
+    """
+
+    def waiting_keys(self, pod: Pod) -> Collection[str]: ...
 
 
 @runtime_checkable
@@ -274,6 +286,17 @@ class DomainScorePlugin(Protocol):
     def scores_by_domain(
         self, state: CycleState, pod: Pod, nodes: NodeColumns
     ) -> tuple[str, IntColumn] | None: ...
+
+
+@runtime_checkable
+class UniformScorePlugin(Protocol):
+    """A shortcut for plugins whose scores differ for few pods only.
+
+    Called before Score, with what PreFilter and PreScore wrote to `state`. True: all nodes have the same
+    score for this pod, so that Score and NormalizeScore are not called.
+    """
+
+    def has_uniform_score(self, state: CycleState, pod: Pod) -> bool: ...
 
 
 @runtime_checkable

@@ -125,8 +125,13 @@ class Metrics:
     def claim_created(self, status: str) -> None:
         """Creating a ResourceClaim for extended resources ended with `success` or `failure`."""
 
-    def binding_conditions(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        """Waiting for the binding conditions of devices ended: `success`, `failure`, `timeout`, `error`."""
+    def binding_conditions(
+        self, profile: str, driver: str, status: str, seconds: float, *, has_conditions: bool = True
+    ) -> None:
+        """Waiting for the binding conditions of devices ended: `success`, `failure`, `timeout`, `error`.
+
+        Called once for each device of the pod's claims, those without binding conditions included.
+        """
 
     def volume_error(self, operation: str) -> None:
         """Volume scheduling failed at stage `predicate`, `assume` or `bind`."""

@@ -167,8 +167,11 @@ class SchedulerMetrics(Metrics):
     def claim_created(self, status: str) -> None:
         self.families[scheduler.CLAIM_CREATES][(status,)].inc()
 
-    def binding_conditions(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        self.families[scheduler.BINDING_CONDITIONS][profile, driver, status].inc()
+    def binding_conditions(
+        self, profile: str, driver: str, status: str, seconds: float, *, has_conditions: bool = True
+    ) -> None:
+        if has_conditions:
+            self.families[scheduler.BINDING_CONDITIONS][profile, driver, status].inc()
         self.families[scheduler.BINDING_CONDITIONS_SECONDS][profile, driver, status].observe(seconds)
 
     def volume_error(self, operation: str) -> None:

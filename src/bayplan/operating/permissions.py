@@ -7,9 +7,12 @@ actual requests of a scheduler with it. Kinds that your own plugins watch are ad
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
+
+_DEVICES: Final = "resource.k8s.io"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,6 +39,16 @@ def scheduling_permissions() -> frozenset[Permission]:
         # A volume is written with its claim, a claim with its node.
         Permission("", "persistentvolumes", "patch"),
         Permission("", "persistentvolumeclaims", "patch"),
+        # A claim gets devices and is reserved for its pod; one for extended resources is created and deleted.
+        # The API server checks changes of allocation and reservation as `resourceclaims/binding`.
+        Permission(_DEVICES, "resourceclaims", "get"),
+        Permission(_DEVICES, "resourceclaims", "create"),
+        Permission(_DEVICES, "resourceclaims", "update"),
+        Permission(_DEVICES, "resourceclaims", "delete"),
+        Permission(_DEVICES, "resourceclaims/status", "update"),
+        Permission(_DEVICES, "resourceclaims/status", "patch"),
+        Permission(_DEVICES, "resourceclaims/binding", "update"),
+        Permission(_DEVICES, "resourceclaims/binding", "patch"),
         # Events, and their series; in the old API version where there is no other, and for leases.
         Permission("events.k8s.io", "events", "create"),
         Permission("events.k8s.io", "events", "patch"),

@@ -22,6 +22,9 @@ from bayplan.api.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from bayplan.api.pod import (
+    ContainerExtendedResourceRequest,
+)
 from bayplan.api.resource_claims import (
     ALL_DEVICES,
     CLAIM_FINALIZER,
@@ -49,22 +52,71 @@ from bayplan.api.resource_claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
+from bayplan.devices import (
+    INVALID_POOLS,
+    AllocationError,
+    AllocationTimeoutError,
+    Allocator,
+    NoFit,
+)
+from bayplan.framework.binding_conditions import (
+    Readiness,
+    is_overdue,
+    readiness,
+)
+from bayplan.framework.claim_binder import (
+    BindsClaims,
+    ClaimBinder,
+    ClaimPlan,
+    PlannedClaim,
+)
+from bayplan.snapshot.claims_in_flight import (
+    ClaimInFlight,
+    is_in_flight,
+    put_in_flight,
+    remove_in_flight,
+)
+from bayplan.snapshot.device_counts import (
+    with_devices,
+)
+from bayplan.snapshot.devices import (
+    DEVICE_KINDS,
+    ClusterDevices,
+)
+from bayplan.snapshot.extended_resources import (
+    IMPLICIT_PREFIX,
+    ExtendedResourceClaims,
+    ExtendedResources,
+    is_device_resource,
+)
 
 __all__ = [
     "ALL_DEVICES",
     "CLAIM_FINALIZER",
+    "DEVICE_KINDS",
     "EXACT_COUNT",
     "EXTENDED_RESOURCE_CLAIM_ANNOTATION",
     "FROM_CLAIM",
     "FROM_CLASS",
+    "IMPLICIT_PREFIX",
+    "INVALID_POOLS",
     "MAX_RESERVED_FOR",
     "POD_CLAIM_NAME_ANNOTATION",
     "AllocatedDeviceStatus",
+    "AllocationError",
     "AllocationResult",
+    "AllocationTimeoutError",
+    "Allocator",
+    "BindsClaims",
     "CELDeviceSelector",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
     "CapacityRequirements",
+    "ClaimBinder",
+    "ClaimInFlight",
+    "ClaimPlan",
+    "ClusterDevices",
+    "ContainerExtendedResourceRequest",
     "Counter",
     "CounterSet",
     "Device",
@@ -86,7 +138,12 @@ __all__ = [
     "DeviceTaint",
     "DeviceToleration",
     "ExactDeviceRequest",
+    "ExtendedResourceClaims",
+    "ExtendedResources",
+    "NoFit",
     "OpaqueDeviceConfiguration",
+    "PlannedClaim",
+    "Readiness",
     "ResourceClaim",
     "ResourceClaimConsumerReference",
     "ResourceClaimSpec",
@@ -96,4 +153,11 @@ __all__ = [
     "ResourcePool",
     "ResourceSlice",
     "ResourceSliceSpec",
+    "is_device_resource",
+    "is_in_flight",
+    "is_overdue",
+    "put_in_flight",
+    "readiness",
+    "remove_in_flight",
+    "with_devices",
 ]

@@ -1,6 +1,7 @@
 """Quantities, and what pods request."""
 
 from bayplan.api.quantity import (
+    NANO,
     is_extended_resource,
     is_scalar_resource,
     is_tracked_resource,
@@ -17,6 +18,7 @@ from bayplan.api.requests import (
 )
 
 __all__ = [
+    "NANO",
     "assigned_requests",
     "balance_requests",
     "fit_requests",

@@ -13,7 +13,7 @@ https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from bayplan.plugin import (
     MAX_SCORE,
@@ -29,6 +29,8 @@ from bayplan.plugin import (
     Status,
 )
 from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs
+from bayplan.plugin.columns import derived
+from bayplan.plugin.devices import DEVICE_KINDS, ExtendedResources, is_device_resource, with_devices
 from bayplan.plugin.resources import balance_requests, is_scalar_resource, is_tracked_resource
 
 
@@ -41,6 +43,15 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin):
     elementwise: ClassVar = True
 
     args: NodeResourcesBalancedAllocationArgs
+
+    def __new__(
+        cls, args: NodeResourcesBalancedAllocationArgs | None = None, handle: Handle | None = None
+    ) -> Self:
+        """A plugin whose scores depend on devices, where the configuration has resources that these serve."""
+        resources = () if args is None else args.resources
+        if cls is NodeResourcesBalancedAllocation and any(is_device_resource(one.name) for one in resources):
+            return super().__new__(_DeviceBalancing)  # type: ignore[return-value]  # a subclass
+        return super().__new__(cls)
 
     def __init__(
         self, args: NodeResourcesBalancedAllocationArgs | None = None, handle: Handle | None = None
@@ -66,8 +77,7 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin):
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
         counted, before, after = [], [], []
         for resource, amount in state.read(self.name):
-            allocatable = nodes.allocatable(resource)
-            used = nodes.requested(resource)
+            allocatable, used = self._amounts(nodes, resource)
             size = nodes.maximum(allocatable, 1)
             counted.append(allocatable > 0)
             before.append(nodes.minimum(used / size, 1.0))
@@ -77,6 +87,24 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin):
         balance_after = nodes.trunc((1 - deviation(nodes, counted, after)) * MAX_SCORE)
         half = MAX_SCORE // 2
         return half + nodes.trunc((half + balance_after - balance_before) / 2)
+
+    def _amounts(self, nodes: NodeColumns, resource: str) -> tuple[Any, Any]:
+        """How much of a resource there is, and how much is used."""
+        return nodes.allocatable(resource), nodes.requested(resource)
+
+
+class _DeviceBalancing(NodeResourcesBalancedAllocation):
+    """The same where the score depends on devices, too. Then its results do not hold for long."""
+
+    name: ClassVar = NodeResourcesBalancedAllocation.name
+    depends_on: ClassVar = Dependencies.of("resources", usage=True, kinds=DEVICE_KINDS)
+    elementwise: ClassVar = False
+
+    def _amounts(self, nodes: NodeColumns, resource: str) -> tuple[Any, Any]:
+        found = derived(nodes.cluster, ExtendedResources).class_for(resource)
+        if found is None or not is_device_resource(resource):
+            return super()._amounts(nodes, resource)
+        return with_devices(nodes, resource, found)
 
 
 def _deviation_of_two(nodes: NodeColumns, counted: Sequence[Any], shares: Sequence[Any]) -> Any:

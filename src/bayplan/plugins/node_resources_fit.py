@@ -6,8 +6,8 @@ they really use. The score looks at the same amounts by one of three strategies:
 (RequestedToCapacityRatio). For scoring, a container that requests no cpu or memory counts with a small
 default, because pods that ask for nothing would otherwise all land on one node.
 
-Upstream leaves extended resources that a DeviceClass offers to DynamicResources. There are no device classes
-here yet, so every extended resource is judged by what nodes say they have.
+An extended resource that a DeviceClass serves is left to DynamicResources on nodes that do not offer it
+themselves, through a device plugin.
 
 `filter` and `score` are formulas over whatever the columns return: arrays, or plain numbers for the one row
 that changed. They are called for every pod that is placed, so all that follows from the pod alone is worked
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from operator import attrgetter, methodcaller
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from bayplan.plugin import (
     CPU,
@@ -29,6 +29,7 @@ from bayplan.plugin import (
     MAX_SCORE,
     MEMORY,
     Action,
+    Cluster,
     ClusterEventWithHint,
     CycleState,
     Dependencies,
@@ -52,7 +53,15 @@ from bayplan.plugin.args import (
     NodeResourcesFitArgs,
     UtilizationShapePoint,
 )
-from bayplan.plugin.columns import Interner, Lookup
+from bayplan.plugin.columns import Interner, Lookup, derived
+from bayplan.plugin.devices import (
+    DEVICE_KINDS,
+    IMPLICIT_PREFIX,
+    DeviceClass,
+    ExtendedResources,
+    is_device_resource,
+    with_devices,
+)
 from bayplan.plugin.resources import (
     assigned_requests,
     fit_requests,
@@ -70,9 +79,6 @@ REASON_RESOURCE: Final = "Insufficient {resource}"
 NEEDED: Final = ("NodeResourcesFit", "needed")
 SCORED: Final = ("NodeResourcesFit", "scored")
 
-IMPLICIT_DEVICE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
-"""With the name of a DeviceClass: the extended resource that it always offers."""
-
 
 class Needed(NamedTuple):
     """What must be free of one resource."""
@@ -80,12 +86,14 @@ class Needed(NamedTuple):
     resource: str
     amount: int
     reason: str
+    by_devices: bool
+    """Whether a DeviceClass serves it: DynamicResources decides on nodes that do not offer it themselves."""
 
 
 class Scored(NamedTuple):
     """One resource of the score."""
 
-    resource: str
+    allocatable: Callable[[NodeColumns], Any]
     used: Callable[[NodeColumns], Any]
     amount: int
     weight: int
@@ -99,10 +107,17 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
 
     name: ClassVar = "NodeResourcesFit"
     args_type: ClassVar = NodeResourcesFitArgs
-    depends_on: ClassVar = Dependencies.of("resources", usage=True)
+    depends_on: ClassVar = Dependencies.of("resources", usage=True, kinds=(DeviceClass,))
     elementwise: ClassVar = True
 
     args: NodeResourcesFitArgs
+
+    def __new__(cls, args: NodeResourcesFitArgs | None = None, handle: Handle | None = None) -> Self:
+        """A plugin whose scores depend on devices, where the configuration has resources that these serve."""
+        resources = () if args is None else args.scoring_strategy.resources
+        if cls is NodeResourcesFit and any(is_device_resource(one.name) for one in resources):
+            return super().__new__(_DeviceScoringFit)  # type: ignore[return-value]  # a subclass
+        return super().__new__(cls)
 
     def __init__(self, args: NodeResourcesFitArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or NodeResourcesFitArgs(), handle)
@@ -136,17 +151,25 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
         """The pod would fit the node if it were empty, and something that it needs is new or has grown."""
         needed = {resource: amount for resource, amount in fit_requests(pod).items() if amount}
         allowed = value(new.status.allocatable.get("pods"))
-        if allowed < 1 or any(amount > _allocatable(new, resource) for resource, amount in needed.items()):
+        by_devices = {resource for resource in needed if self._is_left_to_devices(new, resource)}
+        own = {resource: amount for resource, amount in needed.items() if resource not in by_devices}
+        if allowed < 1 or any(amount > _allocatable(new, resource) for resource, amount in own.items()):
             return False
-        if old is None or allowed > value(old.status.allocatable.get("pods")):
+        if old is None or by_devices or allowed > value(old.status.allocatable.get("pods")):
             return True
-        return any(_allocatable(new, resource) > _allocatable(old, resource) for resource in needed)
+        return any(_allocatable(new, resource) > _allocatable(old, resource) for resource in own)
+
+    def _is_left_to_devices(self, node: Node, resource: str) -> bool:
+        """Whether devices have to serve a resource on this node."""
+        if self.handle is None or not is_device_resource(resource) or _allocatable(node, resource):
+            return False
+        return derived(self.handle.cluster, ExtendedResources).class_for(resource) is not None
 
     def device_class_helps(self, pod: Pod, old: Any, new: Any) -> bool:
         """A class of devices came, or got a new name as a resource, under which the pod requests it."""
         named = new.spec.extended_resource_name
         if old is None:
-            offered = {named, IMPLICIT_DEVICE_PREFIX + new.name}
+            offered = {named, IMPLICIT_PREFIX + new.name}
         elif old.spec.extended_resource_name != named:
             offered = {named}
         else:
@@ -155,12 +178,18 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
         requests = fit_requests(pod)
+        classes = derived(nodes.cluster, ExtendedResources)
         plain = [resource for resource in (CPU, MEMORY, EPHEMERAL_STORAGE) if resource in requests]
         others = sorted(requests.keys() - set(plain))
         state.write(
             NEEDED,
             [
-                Needed(resource, requests[resource], REASON_RESOURCE.format(resource=resource))
+                Needed(
+                    resource,
+                    requests[resource],
+                    REASON_RESOURCE.format(resource=resource),
+                    is_device_resource(resource) and classes.class_for(resource) is not None,
+                )
                 for resource in (*plain, *others)
                 if requests[resource] and not self._ignores(resource)
             ],
@@ -171,9 +200,11 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
         full = nodes.pod_count >= nodes.allowed_pods
         if nodes.any(full):
             rejects.append(Reject(full, REASON_PODS))
-        for resource, amount, reason in state.read(NEEDED):
+        for resource, amount, reason, by_devices in state.read(NEEDED):
             allocatable = nodes.allocatable(resource)
             short = amount > allocatable - nodes.requested(resource)
+            if by_devices:
+                short = short & (allocatable > 0)
             if nodes.any(short):
                 # Where even the empty node would be too small, evicting pods does not help.
                 rejects.append(Reject(short & (amount <= allocatable), reason))
@@ -185,7 +216,7 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
         state.write(
             SCORED,
             [
-                Scored(spec.name, _used(spec.name), requests.get(spec.name, 0), spec.weight)
+                self._scored(nodes.cluster, spec.name, requests.get(spec.name, 0), spec.weight)
                 for spec in self.args.scoring_strategy.resources
                 # Nobody minds how much there is of a special resource that the pod does not want.
                 if is_tracked_resource(spec.name)
@@ -196,6 +227,9 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
         scored = state.read(SCORED)
         return self._scorer(nodes, scored) if scored else nodes.where(nodes.exists, 0, 0)
+
+    def _scored(self, cluster: Cluster, resource: str, amount: int, weight: int) -> Scored:
+        return Scored(methodcaller("allocatable", resource), _used(resource), amount, weight)
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -215,12 +249,31 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
         return resource in self.args.ignored_resources or group in self.args.ignored_resource_groups
 
 
+class _DeviceScoringFit(NodeResourcesFit):
+    """The same where the score depends on devices, too. Then its results do not hold for long."""
+
+    name: ClassVar = NodeResourcesFit.name
+    depends_on: ClassVar = Dependencies.of("resources", usage=True, kinds=DEVICE_KINDS)
+    elementwise: ClassVar = False
+
+    def _scored(self, cluster: Cluster, resource: str, amount: int, weight: int) -> Scored:
+        found = derived(cluster, ExtendedResources).class_for(resource)
+        if found is None or not is_device_resource(resource):
+            return super()._scored(cluster, resource, amount, weight)
+        return Scored(
+            lambda nodes: with_devices(nodes, resource, found)[0],
+            lambda nodes: with_devices(nodes, resource, found)[1],
+            amount,
+            weight,
+        )
+
+
 def least_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
     """The more is left, the better: free share in percent, averaged by weight."""
     total: Any = 0
     weights: Any = 0
-    for resource, used, amount, weight in resources:
-        allocatable = nodes.allocatable(resource)
+    for read_allocatable, used, amount, weight in resources:
+        allocatable = read_allocatable(nodes)
         free = nodes.maximum(allocatable - used(nodes) - amount, 0)
         total = total + weight * (free * MAX_SCORE // nodes.maximum(allocatable, 1))
         weights = weights + _counted(nodes, weight, allocatable)
@@ -231,8 +284,8 @@ def most_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
     """The less is left, the better: used share in percent, averaged by weight."""
     total: Any = 0
     weights: Any = 0
-    for resource, used, amount, weight in resources:
-        allocatable = nodes.allocatable(resource)
+    for read_allocatable, used, amount, weight in resources:
+        allocatable = read_allocatable(nodes)
         taken = nodes.minimum(used(nodes) + amount, allocatable)
         total = total + weight * (taken * MAX_SCORE // nodes.maximum(allocatable, 1))
         weights = weights + _counted(nodes, weight, allocatable)
@@ -254,8 +307,8 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
     def score(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
         total: Any = 0
         weights: Any = 0
-        for resource, used, amount, weight in resources:
-            allocatable = nodes.allocatable(resource)
+        for read_allocatable, used, amount, weight in resources:
+            allocatable = read_allocatable(nodes)
             size = nodes.maximum(allocatable, 1)
             on_curve = curve(nodes.minimum(used(nodes) + amount, size) * 100 // size)
             counts = nodes.where((allocatable > 0) & (on_curve > 0), weight, 0)

@@ -13,21 +13,23 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.framework.events import (
     Action,
     ClusterEvent,
     ClusterEventWithHint,
+    EventKeys,
     Hint,
     Resource,
     event_with_hint,
 )
-from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.plugin_api import Plugin, WaitingKeysPlugin
 from bayplan.framework.points import Point
 from bayplan.queue.in_flight import Recorded
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
-from bayplan.queue.unschedulable import Rejector
+from bayplan.queue.unschedulable import Filing, Rejector
 from bayplan.runtime.profile import Profile, points_of
 
 _log = logging.getLogger(__name__)
@@ -84,6 +86,21 @@ class Listeners:
     rejectors: tuple[Rejector, ...]
     plugins: frozenset[str]
     """The plugins of all profiles."""
+    keys: Mapping[Rejector, tuple[EventKeys, ...]]
+    """For those that may narrow the event down to some of their pods."""
+
+    def filings(self, old: Any, new: Any) -> Iterable[Filing]:
+        """Under which the pods are filed that the event may help."""
+        if not self.keys:
+            return self.rejectors
+        found: list[Filing] = []
+        for rejector in self.rejectors:
+            narrowing = [keys(old, new) for keys in self.keys.get(rejector, ())]
+            if not narrowing or None in narrowing:
+                found.append(rejector)
+            else:
+                found += [(*rejector, key) for keys in narrowing for key in keys or ()]
+        return found
 
 
 class QueueingHints:
@@ -99,7 +116,11 @@ class QueueingHints:
         self._observer = observer
         self._listeners: dict[ClusterEvent, Listeners | None] = {}
         self._registered: dict[str, dict[str, tuple[ClusterEventWithHint, ...]]] = {}
+        self._keyed: dict[Rejector, WaitingKeysPlugin] = {}
         for profile in profiles:
+            for plugin in profile.all_plugins():
+                if isinstance(plugin, WaitingKeysPlugin):
+                    self._keyed[profile.scheduler_name, plugin.name] = plugin
             found = {
                 plugin.name: registrations(plugin)
                 for plugin in profile.all_plugins()
@@ -108,6 +129,11 @@ class QueueingHints:
             if extenders:
                 found[EXTENDER] = ANYTHING
             self._registered[profile.scheduler_name] = found
+
+    def keys_of(self, rejector: Rejector, pod: Pod) -> Iterable[str]:
+        """What a pod waits for that this plugin rejected, as keys of events."""
+        plugin = self._keyed.get(rejector)
+        return () if plugin is None else plugin.waiting_keys(pod)
 
     def registered(self, profile: str, plugin: str) -> tuple[ClusterEvent, ...]:
         """The events that may requeue a pod which this plugin rejected."""
@@ -123,16 +149,20 @@ class QueueingHints:
 
     def _find_listeners(self, event: ClusterEvent) -> Listeners | None:
         hints: dict[str, dict[str, tuple[Hint | None, ...]]] = {}
+        keys: dict[Rejector, tuple[EventKeys, ...]] = {}
         for profile, plugins in self._registered.items():
             for plugin, registered_events in plugins.items():
-                matching = tuple(each.hint for each in registered_events if each.event.matches(event))
+                matching = [each for each in registered_events if each.event.matches(event)]
                 if matching:
-                    hints.setdefault(profile, {})[plugin] = matching
+                    hints.setdefault(profile, {})[plugin] = tuple(each.hint for each in matching)
+                    narrowing = tuple(each.keys for each in matching if each.keys is not None)
+                    if len(narrowing) == len(matching) and (profile, plugin) in self._keyed:
+                        keys[profile, plugin] = narrowing
         if not hints and not event.is_wildcard:
             return None
         rejectors = tuple((profile, plugin) for profile in hints for plugin in hints[profile])
         plugins_of_all = frozenset(plugin for _, plugin in rejectors)
-        return Listeners(event, event.is_wildcard, hints, rejectors, plugins_of_all)
+        return Listeners(event, event.is_wildcard, hints, rejectors, plugins_of_all, keys)
 
     def worth_requeuing(self, info: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> Strategy:
         """Whether and when an event requeues the pod.

@@ -91,6 +91,7 @@ class SchedulingQueue:
             now,
             pre_enqueue_before_backoff=early,
             observer=observer,
+            keys_of=self.hints.keys_of,
         )
         self._in_flight = InFlight()
         self._now = now
@@ -233,7 +234,8 @@ class SchedulingQueue:
             return
         waiting = self._sub_queues.unschedulable
         if waiting:
-            for info in list(waiting) if listeners.is_wildcard else waiting.rejected_by(listeners.rejectors):
+            wildcard = listeners.is_wildcard
+            for info in list(waiting) if wildcard else waiting.rejected_by(listeners.filings(old, new)):
                 if precheck is not None and not precheck(info.pod):
                     continue
                 gate = info.gating_plugin

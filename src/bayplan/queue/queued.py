@@ -76,8 +76,8 @@ class QueuedPod:
     """Its sub-queue; None while it is in flight, and after it has left the queue."""
     ticket: int = field(default=0, init=False)
     """Identifies its current entry in a heap."""
-    filed_under: tuple[tuple[str, str], ...] = field(default=(), init=False)
-    """Profile and rejecting plugins under which the unschedulable pods are indexed."""
+    filed_under: tuple[tuple[str, ...], ...] = field(default=(), init=False)
+    """The unschedulable pods are indexed by these: profile, rejecting plugin, perhaps a key it waits for."""
 
     @property
     def profile(self) -> str:

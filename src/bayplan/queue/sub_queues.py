@@ -36,7 +36,7 @@ from bayplan.queue.object_events import (
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.pre_enqueue import PreEnqueue
 from bayplan.queue.queued import NEVER, QueuedPod
-from bayplan.queue.unschedulable import UnschedulablePods
+from bayplan.queue.unschedulable import KeysOf, UnschedulablePods
 
 NOMINATING: Final = frozenset({UNSCHEDULABLE_POD_ADD.label, UNSCHEDULABLE_POD_UPDATE.label})
 """Events at which a pod that becomes active is nominated to the node in its status."""
@@ -70,10 +70,11 @@ class SubQueues:
         *,
         pre_enqueue_before_backoff: bool = True,
         observer: QueueObserver | None = None,
+        keys_of: KeysOf | None = None,
     ) -> None:
         self.active = PodHeap("active")
         self.backoff = backoff
-        self.unschedulable = UnschedulablePods()
+        self.unschedulable = UnschedulablePods() if keys_of is None else UnschedulablePods(keys_of)
         self.nominations = nominations
         self.pods: dict[str, QueuedPod] = {}
         self.pinned: dict[str, str] = {}
@@ -104,6 +105,8 @@ class SubQueues:
     def set_pod(self, info: QueuedPod, pod: Pod) -> None:
         """The object of a pending pod has changed. It stays in its sub-queue; its position may change."""
         info.pod = pod
+        if info.sub_queue is self.unschedulable and info.filed_under:
+            self.unschedulable.put(info)
         sort_key = self._sort_key(pod, info.timestamp)
         if sort_key == info.sort_key:
             return

@@ -6,23 +6,37 @@ registered it: the cost of an event is proportional to the pods it may concern.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
+from bayplan.api.pod import Pod
 from bayplan.queue.queued import QueuedPod
 
 Rejector = tuple[str, str]
 """A profile and the name of one of its plugins."""
 
+Filing = tuple[str, ...]
+"""A rejector, perhaps with a key that its pods wait for."""
+
+KeysOf = Callable[[Rejector, Pod], Iterable[str]]
+
+
+def _no_keys(rejector: Rejector, pod: Pod) -> Iterable[str]:
+    return ()
+
 
 class UnschedulablePods:
-    """Waiting pods by key and by rejector."""
+    """Waiting pods by key and by rejector.
+
+    `keys_of` says for which keys a pod waits that a plugin rejected (`WaitingKeysPlugin`).
+    """
 
     label = "unschedulable"
 
-    def __init__(self) -> None:
+    def __init__(self, keys_of: KeysOf = _no_keys) -> None:
+        self._keys_of = keys_of
         self._pods: dict[str, QueuedPod] = {}
-        self._by_rejector: dict[Rejector, dict[str, QueuedPod]] = {}
+        self._by_filing: dict[Filing, dict[str, QueuedPod]] = {}
         self._oldest = inf
         """No pod here has waited since before this time."""
 
@@ -41,11 +55,18 @@ class UnschedulablePods:
         self._unfile(info)
         profile, key = info.profile, info.key
         info.sub_queue = self
-        info.filed_under = tuple((profile, plugin) for plugin in info.rejectors)
+        info.filed_under = tuple(self._filings(profile, info))
         self._pods[key] = info
-        for rejector in info.filed_under:
-            self._by_rejector.setdefault(rejector, {})[key] = info
+        for filing in info.filed_under:
+            self._by_filing.setdefault(filing, {})[key] = info
         self._oldest = min(self._oldest, info.waits_since)
+
+    def _filings(self, profile: str, info: QueuedPod) -> Iterator[Filing]:
+        for plugin in info.rejectors:
+            rejector = (profile, plugin)
+            yield rejector
+            for key in dict.fromkeys(self._keys_of(rejector, info.pod)):
+                yield (profile, plugin, key)
 
     def unindex(self, info: QueuedPod) -> None:
         """Removes a pod that is here from the index, until it is put in again: events do not reach it."""
@@ -58,9 +79,9 @@ class UnschedulablePods:
         if not self._pods:
             self._oldest = inf
 
-    def rejected_by(self, rejectors: Iterable[Rejector]) -> list[QueuedPod]:
+    def rejected_by(self, filings: Iterable[Filing]) -> list[QueuedPod]:
         """The pods that at least one of these plugins rejected, each once."""
-        groups = [group for rejector in rejectors if (group := self._by_rejector.get(rejector))]
+        groups = [group for filing in filings if (group := self._by_filing.get(filing))]
         if len(groups) == 1:
             return list(groups[0].values())
         found: dict[str, QueuedPod] = {}
@@ -80,9 +101,9 @@ class UnschedulablePods:
         return [info for info in self._pods.values() if now - info.waits_since > max_stay]
 
     def _unfile(self, info: QueuedPod) -> None:
-        for rejector in info.filed_under:
-            group = self._by_rejector[rejector]
+        for filing in info.filed_under:
+            group = self._by_filing[filing]
             del group[info.key]
             if not group:
-                del self._by_rejector[rejector]
+                del self._by_filing[filing]
         info.filed_under = ()

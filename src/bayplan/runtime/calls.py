@@ -137,6 +137,14 @@ def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int
         raise score_error(step.name, describe(error)) from error
 
 
+def has_uniform_score(step: Step, state: CycleState, pod: Pod) -> bool:
+    """Whether a plugin has the same score for all nodes, as far as it knows."""
+    try:
+        return step.uniform_score is not None and step.uniform_score(state, pod)
+    except Exception as error:
+        raise score_error(step.name, describe(error)) from error
+
+
 def score_error(plugin: str, text: str) -> AttemptError:
     text = f'running Score plugins: plugin "{plugin}" failed with: {text}'
     return AttemptError(text, plugin, Point.SCORE)

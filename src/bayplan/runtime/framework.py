@@ -273,6 +273,7 @@ class Framework:
         search.results.prepare_scores()
         asked = self.scoring.uncached_steps(search, lambda: feasible.view)
         self.caller.passed(Point.PRE_SCORE)
+        asked = self.scoring.varying(search, asked)
         added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
         row = feasible.best(search.pod, added)
         self.caller.passed(Point.SCORE)
@@ -285,6 +286,6 @@ class Framework:
         search.results.prepare_scores()
         asked = self.scoring.uncached_steps(search, lambda: view)
         self.caller.passed(Point.PRE_SCORE)
-        totals = self.scoring.totals(search, view, asked)
+        totals = self.scoring.totals(search, view, self.scoring.varying(search, asked))
         self.caller.passed(Point.SCORE)
         return totals

@@ -41,6 +41,7 @@ from bayplan.framework.plugin_api import (
     Reject,
     ReservePlugin,
     ScorePlugin,
+    UniformScorePlugin,
 )
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
@@ -75,6 +76,7 @@ PreScoreMethod = Callable[[CycleState, Pod, NodeColumns], Status | None]
 ScoreMethod = Callable[[CycleState, Pod, NodeColumns], IntColumn]
 NormalizeMethod = Callable[[CycleState, Pod, NodeColumns, IntColumn], IntColumn]
 DomainScoresMethod = Callable[[CycleState, Pod, NodeColumns], tuple[str, IntColumn] | None]
+UniformScoreMethod = Callable[[CycleState, Pod], bool]
 AffectedMethod = Callable[[CycleState, Pod, NodeColumns], NDArray[np.bool_]]
 
 
@@ -108,6 +110,7 @@ class Step:
     score: ScoreMethod
     normalize: NormalizeMethod | None
     domain_scores: DomainScoresMethod | None
+    uniform_score: UniformScoreMethod | None
     affected: AffectedMethod | None
     adjusts: AddRemovePodPlugin | None
     cached: bool
@@ -140,6 +143,7 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         score=plugin.score if isinstance(plugin, ScorePlugin) else _no_score,
         normalize=plugin.normalize if isinstance(plugin, NormalizePlugin) else None,
         domain_scores=plugin.scores_by_domain if isinstance(plugin, DomainScorePlugin) else None,
+        uniform_score=plugin.has_uniform_score if isinstance(plugin, UniformScorePlugin) else None,
         affected=(plugin.nodes_affected_by_pods if isinstance(plugin, NodesAffectedByPodsPlugin) else None),
         adjusts=plugin if isinstance(plugin, AddRemovePodPlugin) else None,
         cached=plugin.depends_on is not None,

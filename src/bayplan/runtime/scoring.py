@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code
+from bayplan.runtime import calls
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import Caller
@@ -37,6 +38,14 @@ class Scoring:
                     if answer is SKIP_FOR_SIGNATURE:
                         for_signature.add(step.name)
         return [step for step in self._scores if step.name not in skipped]
+
+    def varying(self, search: Search, steps: list[Step]) -> list[Step]:
+        """Those of the steps whose scores may tell nodes apart."""
+        return [
+            step
+            for step in steps
+            if step.uniform_score is None or not calls.has_uniform_score(step, search.state, search.pod)
+        ]
 
     def totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
         """Total scores of these (feasible) rows."""

@@ -13,6 +13,7 @@ from typing import Any
 from bayplan.api.pod import Pod
 from bayplan.cache.cache import Cache
 from bayplan.cluster_api import ClusterAPI
+from bayplan.framework.claim_binder import ClaimBinder
 from bayplan.framework.handle import WaitingPodView
 from bayplan.framework.volume_binder import VolumeBinder
 from bayplan.metrics import Metrics
@@ -71,11 +72,13 @@ class SchedulerHandle:
         self._now = now
         self._context: Context | None = None
         self._volumes: VolumeBinder | None = None
+        self._claims: ClaimBinder | None = None
 
-    def connect(self, context: Context, volumes: VolumeBinder) -> None:
+    def connect(self, context: Context, volumes: VolumeBinder, claims: ClaimBinder) -> None:
         """Called once all parts exist; plugins are created before."""
         self._context = context
         self._volumes = volumes
+        self._claims = claims
 
     @property
     def context(self) -> Context:
@@ -87,6 +90,12 @@ class SchedulerHandle:
         """Binds the volumes of pods (`framework.volume_binder.BindsVolumes`)."""
         assert self._volumes is not None, "plugins are asked only once the scheduler is put together"
         return self._volumes
+
+    @property
+    def claims(self) -> ClaimBinder:
+        """Who writes the ResourceClaims of pods (`framework.claim_binder.BindsClaims`)."""
+        assert self._claims is not None, "plugins are asked only once the scheduler is put together"
+        return self._claims
 
     def now(self) -> float:
         return self._now()

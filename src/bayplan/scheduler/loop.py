@@ -20,6 +20,7 @@ from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cache.cache import Cache
 from bayplan.client.informer import Informer
 from bayplan.cluster_api import ClusterAPI, EventSink
@@ -36,6 +37,8 @@ from bayplan.runtime.framework import Framework
 from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings
 from bayplan.scheduler.binding_progress import BindingProgress
+from bayplan.scheduler.claim_binder import ClusterClaimBinder
+from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
@@ -182,7 +185,12 @@ class Scheduler:
                     self.context.rng,
                     needs_all_feasible=self._extenders.filters_or_prioritizes,
                 )
-        handle.connect(self.context, ClusterVolumeBinder(self.context))
+        self._claims = ClaimHandler(self.context, KINDS.of(ResourceClaim).event, self._queue_changed)
+        handle.connect(
+            self.context,
+            ClusterVolumeBinder(self.context),
+            ClusterClaimBinder(self.context, self._claims),
+        )
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context, self._plugins())
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
@@ -208,7 +216,11 @@ class Scheduler:
         watched = (kind.record for kind in KINDS.watched() if kind.record not in (Pod, Node))
         for record in dict.fromkeys((*watched, *kinds, *of_plugins)):
             kind = KINDS.find(record)
-            handler = ObjectHandler(context, "" if kind is None else kind.event, self._queue_changed)
+            handler = (
+                self._claims
+                if record is ResourceClaim
+                else ObjectHandler(context, "" if kind is None else kind.event, self._queue_changed)
+            )
             # Scheduling waits for the kinds that every API server has; a plugin's kind may not be installed.
             optional = kind is None or kind.watch is not Watch.REQUIRED
             made.append(

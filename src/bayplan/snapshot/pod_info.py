@@ -55,9 +55,12 @@ class PodInfo:
 
 
 def _names_itself(pod: Pod) -> bool:
-    """Whether something that scheduling reads depends on the pod's own name."""
-    spec = pod.spec
-    return bool(spec.resource_claims) or any(volume.ephemeral is not None for volume in spec.volumes)
+    """Whether something that scheduling reads depends on the pod's own name.
+
+    The claims of a pod do, too, if they were created from templates. But DynamicResources compares what is in
+    them, so that pods with equal claims are identical.
+    """
+    return any(volume.ephemeral is not None for volume in pod.spec.volumes)
 
 
 def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
@@ -88,7 +91,7 @@ def pod_signature(pod: Pod) -> bytes:
             )
         )
     if _names_itself(pod):
-        parts.append((meta.name, meta.uid, status.resource_claim_statuses))
+        parts.append((meta.name, meta.uid))
     return encoded(_encoder, parts)
 
 
@@ -112,7 +115,6 @@ def same_signature(old: Pod, new: Pod) -> bool:
         and not (status.container_statuses or was.container_statuses)
         and not (status.init_container_statuses or was.init_container_statuses)
         and status.resources is was.resources is None
-        and status.resource_claim_statuses == was.resource_claim_statuses
         and msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
     )
 

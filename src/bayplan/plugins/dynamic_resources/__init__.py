@@ -1,0 +1,399 @@
+"""DynamicResources: devices that pods ask for through ResourceClaims.
+
+A claim that has devices ties the pod to the nodes that can use them. For a claim without devices the
+allocator looks for them on every node (`node_results.py`). When a node is chosen, Reserve marks the devices
+found there as allocated, and PreBind writes them to the claim. Pods whose claims ask for the same share these
+results: after one allocation only nodes are searched again whose devices changed.
+
+Pods may also request devices as extended resources (`extended.py`).
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from bayplan.plugin import (
+    SKIP,
+    SKIP_FOR_SIGNATURE,
+    Action,
+    BoolColumn,
+    ClusterEventWithHint,
+    CycleState,
+    FilterOutcome,
+    FilterPlugin,
+    Handle,
+    IntColumn,
+    NodeColumns,
+    NodesAffectedByPodsPlugin,
+    NormalizePlugin,
+    Plugin,
+    Pod,
+    PostFilterPlugin,
+    PostFilterResult,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    Reject,
+    ReservePlugin,
+    Resource,
+    ScorePlugin,
+    SelectorError,
+    Status,
+    UniformScorePlugin,
+    WaitingKeysPlugin,
+    event_with_hint,
+    failure,
+    normalize_default,
+    unresolvable,
+    unschedulable,
+)
+from bayplan.plugin.args import DynamicResourcesArgs
+from bayplan.plugin.devices import (
+    CLAIM_FINALIZER,
+    AllocationResult,
+    BindsClaims,
+    ClaimPlan,
+    DeviceClass,
+    PlannedClaim,
+    ResourceClaim,
+    is_in_flight,
+    put_in_flight,
+    remove_in_flight,
+)
+from bayplan.plugin.objects import Objects
+from bayplan.plugins.dynamic_resources.extended import claim_with, extended_demand
+from bayplan.plugins.dynamic_resources.node_results import NodeResult, SearchSettings, node_results
+from bayplan.plugins.dynamic_resources.pod_claims import AllocatedClaim, PodClaims, allocated_claim
+from bayplan.plugins.dynamic_resources.resolving import claim_keys, resolve_claims
+
+IN_FLIGHT: Final = "resource claim {claim} is in the process of being allocated"
+NO_CLASS: Final = "request {request}: device class {name} does not exist"
+NO_CLASS_NAME: Final = "request {request}: unsupported request type"
+NO_REQUEST_TYPE: Final = "resource claim {claim}, request {request}: unknown request type"
+
+REASON_NOT_AVAILABLE: Final = "resourceclaim not available on the node"
+REASON_LEFT_OVER: Final = "cannot schedule extended resource claim"
+
+NOT_FOUND: Final = "not found"
+"""What upstream says of the state that its PreFilter did not leave behind."""
+NO_CLAIMS: Final = "no new claims to deallocate"
+DEALLOCATED: Final = "deallocation of ResourceClaim completed"
+DELETED: Final = "deletion of ResourceClaim completed"
+STILL_UNSCHEDULABLE: Final = "still not schedulable"
+NO_ALLOCATION: Final = "claim allocation not found for node"
+NO_BINDER: Final = "binding claims: nobody is there to write to the API server"
+
+
+class DynamicResources(
+    Plugin,
+    PreEnqueuePlugin,
+    WaitingKeysPlugin,
+    PreFilterPlugin,
+    FilterPlugin,
+    NodesAffectedByPodsPlugin,
+    PostFilterPlugin,
+    ScorePlugin,
+    NormalizePlugin,
+    UniformScorePlugin,
+    ReservePlugin,
+    PreBindPlugin,
+):
+    """Rejects nodes where the pod's claims have no devices and can get none."""
+
+    name: ClassVar = "DynamicResources"
+    args_type: ClassVar = DynamicResourcesArgs
+    pre_binds_in_parallel: ClassVar = True
+
+    args: DynamicResourcesArgs
+
+    def __init__(self, args: DynamicResourcesArgs | None = None, handle: Handle | None = None) -> None:
+        super().__init__(args or DynamicResourcesArgs(), handle)
+        timeout = self.args.binding_timeout
+        self._binding_seconds = None if timeout is None else timeout.seconds
+        """None where devices are not waited for."""
+        limit = self.args.filter_timeout
+        self._search = SearchSettings(time.monotonic, 0.0 if limit is None else limit.seconds, _new_share_id)
+
+    # What may help
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return [
+            event_with_hint(
+                Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
+            ),
+            event_with_hint(
+                Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE, self.claim_change_helps, _claim_keys
+            ),
+            event_with_hint(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self.pod_change_helps),
+            event_with_hint(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
+            event_with_hint(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
+        ]
+
+    def claim_change_helps(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> bool:
+        """Devices became free, or one of the pod's own claims changed."""
+        assert self.handle is not None
+        claims = resolve_claims(self.handle.cluster.objects, pod)
+        if isinstance(claims, Status):
+            return False
+        if _was_freed(old, new):
+            return True
+        if all(claim.uid != new.uid for claim in claims):
+            return False
+        return old is None or old.status != new.status
+
+    def waiting_keys(self, pod: Pod) -> Collection[str]:
+        """The pod's claims, as far as their names are known."""
+        return claim_keys(pod)
+
+    def pod_change_helps(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
+        """All claims of this very pod have been created."""
+        assert self.handle is not None
+        return new.uid == pod.uid and not isinstance(resolve_claims(self.handle.cluster.objects, new), Status)
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        if not pod.spec.resource_claims:
+            return None
+        assert self.handle is not None
+        claims = resolve_claims(self.handle.cluster.objects, pod)
+        return claims if isinstance(claims, Status) else None
+
+    # Filtering
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        cluster = nodes.cluster
+        claims = resolve_claims(cluster.objects, pod) if pod.spec.resource_claims else ()
+        if isinstance(claims, Status):
+            return claims
+        demand = extended_demand(cluster, pod)
+        if demand is not None:
+            claims = (*claims, demand.claim)
+        elif not claims:
+            return SKIP if pod.spec.resource_claims else SKIP_FOR_SIGNATURE
+        allocated: list[AllocatedClaim] = []
+        for index, claim in enumerate(claims):
+            if claim.status.allocation is None:
+                is_special = demand is not None and claim is demand.claim
+                problem = _problem(cluster.objects, claim, is_special=is_special)
+                if problem is not None:
+                    return problem
+                continue
+            try:
+                allocated.append(allocated_claim(index, claim, self._now(), self._binding_seconds))
+            except SelectorError as error:
+                return failure(str(error))
+        pod_claims = PodClaims(claims, tuple(allocated), demand, None)
+        if len(allocated) < len(claims):
+            pod_claims.results = node_results(
+                state,
+                cluster,
+                pod,
+                tuple(pod_claims.to_allocate()),
+                demand,
+                has_user_claims=pod_claims.has_user_claims,
+                search=self._search,
+            )
+        state.write(self.name, pod_claims)
+        return None
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        claims: PodClaims | None = state.get(self.name)
+        if claims is None:
+            return  # PreFilter rejected the pod; preemption asks nevertheless
+        if claims.demand is not None and claims.demand.is_left_over:
+            yield Reject(True, REASON_LEFT_OVER, unresolvable=True)
+            return
+        # Evicting pods frees no devices, so nothing here can be resolved.
+        rejected: BoolColumn | None = None
+        if claims.results is not None:
+            for mask, reject in claims.results.rejects(nodes):
+                rejected = mask if rejected is None else rejected | mask
+                yield reject
+        for _, mask in claims.unavailable_claims(nodes):
+            left = mask if rejected is None else mask & ~rejected
+            yield Reject(left, REASON_NOT_AVAILABLE, unresolvable=True)
+
+    def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
+        """None: claims of pods that are evicted are not free before the pods are gone."""
+        return np.zeros(len(nodes), dtype=np.bool_)
+
+    def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
+        if self.name not in outcome.pre_filtered:
+            return PostFilterResult(failure(NOT_FOUND))
+        claims: PodClaims | None = state.get(self.name)
+        if claims is None:
+            return PostFilterResult(unschedulable(NO_CLAIMS))
+        return PostFilterResult(unschedulable(self._free_claim(pod, claims, outcome)))
+
+    def _free_claim(self, pod: Pod, claims: PodClaims, outcome: FilterOutcome) -> str:
+        """Frees one claim, if that may help, and says so."""
+        handle = self.handle
+        assert handle is not None
+        unavailable = self._unavailable_claims(claims, outcome)
+        handle.random.shuffle(unavailable)
+        demand = claims.demand
+        for claim in unavailable:
+            if claims.is_extended(claim):
+                break
+            if all(consumer.uid == pod.uid for consumer in claim.status.reserved_for):
+                if isinstance(handle, BindsClaims):
+                    handle.claims.deallocate(pod, claim)
+                return DEALLOCATED
+        if demand is not None and not demand.is_in_memory:
+            if isinstance(handle, BindsClaims):
+                handle.claims.delete(pod, demand.claim)
+            return DELETED
+        return STILL_UNSCHEDULABLE
+
+    def _unavailable_claims(self, claims: PodClaims, outcome: FilterOutcome) -> list[ResourceClaim]:
+        """The claims that kept the pod from a node which nothing else kept it from before."""
+        rows = [
+            rows
+            for status, rows in outcome.diagnosis.statuses()
+            if status.plugin == self.name and REASON_NOT_AVAILABLE in status.reasons
+        ]
+        if not rows:
+            return []
+        nodes = NodeColumns(outcome.cluster, np.concatenate(rows))
+        return [allocated.claim for allocated, _ in claims.unavailable_claims(nodes)]
+
+    # Scoring: alternatives in the order in which the claim names them
+
+    def has_uniform_score(self, state: CycleState, pod: Pod) -> bool:
+        claims: PodClaims | None = state.get(self.name)
+        return claims is None or claims.results is None or not claims.has_alternatives
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        claims: PodClaims | None = state.get(self.name)
+        if claims is None or claims.results is None:
+            return np.zeros(len(nodes), dtype=np.int64)
+        return claims.results.scores(nodes, claims.preference())
+
+    def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+        return normalize_default(scores)
+
+    # Binding
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        claims: PodClaims | None = state.get(self.name)
+        if claims is None:
+            return None
+        assert self.handle is not None
+        cluster = self.handle.cluster
+        result: NodeResult | None = None
+        if claims.results is not None:
+            result = claims.results.at(cluster.nodes.row_of[node_name])
+            if result is None and any(not claims.is_extended(claim) for claim in claims.to_allocate()):
+                return failure(NO_ALLOCATION)
+        plan = claims.plan = self._plan(claims, result)
+        for planned in plan.claims:
+            if planned.allocation is not None and not is_in_flight(cluster.objects, planned.uid):
+                put_in_flight(cluster.objects, planned.uid, _allocated(planned.claim, planned.allocation))
+        return None
+
+    def _plan(self, claims: PodClaims, result: NodeResult | None) -> ClaimPlan:
+        found = iter(() if result is None else result.allocations)
+        planned: list[PlannedClaim] = []
+        for claim in claims.claims:
+            if claim.status.allocation is not None:
+                planned.append(PlannedClaim(claim.uid, claim))
+            elif not claims.is_extended(claim):
+                planned.append(PlannedClaim(claim.uid, claim, _with_share_ids(next(found))))
+            elif result is not None and result.variant is not None and result.variant.requests:
+                # On a node whose device plugin serves everything there is no claim to create.
+                new = claim_with(claim, result.variant.requests)
+                planned.append(PlannedClaim(claim.uid, new, _with_share_ids(next(found)), is_new=True))
+        mappings = () if result is None or result.variant is None else result.variant.mappings
+        return ClaimPlan(planned, mappings)
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        claims: PodClaims | None = state.get(self.name)
+        if claims is None or claims.plan is None:
+            return
+        handle = self.handle
+        assert handle is not None
+        if isinstance(handle, BindsClaims):
+            handle.claims.release(pod, claims.plan)
+            return
+        for planned in claims.plan.claims:
+            remove_in_flight(handle.cluster.objects, planned.uid)
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        return SKIP if state.get(self.name) is None else None
+
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        claims: PodClaims | None = state.get(self.name)
+        if claims is None or claims.plan is None:
+            return None
+        handle: object = self.handle
+        if not isinstance(handle, BindsClaims):
+            return failure(NO_BINDER)
+        return await handle.claims.bind(pod, node_name, claims.plan, self._binding_seconds)
+
+    def _now(self) -> float:
+        assert self.handle is not None
+        return self.handle.now()
+
+
+def _was_freed(old: ResourceClaim | None, new: ResourceClaim) -> bool:
+    return old is not None and old.status.allocation is not None and new.status.allocation is None
+
+
+def _claim_keys(old: ResourceClaim | None, new: ResourceClaim) -> Collection[str] | None:
+    """Devices that became free may help every pod, any other change only those that use the claim."""
+    return None if _was_freed(old, new) else (new.key,)
+
+
+def _problem(objects: Objects, claim: ResourceClaim, *, is_special: bool) -> Status | None:
+    """Why a claim without devices cannot get any now."""
+    if is_in_flight(objects, claim.uid):
+        return unresolvable(IN_FLIGHT.format(claim=claim.key))
+    if is_special:
+        return None
+    classes = objects.of(DeviceClass)
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            wanted = [(request.name, request.exactly.device_class_name)]
+        elif request.first_available:
+            wanted = [
+                (f"{request.name}/{one.name}", one.device_class_name) for one in request.first_available
+            ]
+        else:
+            return unresolvable(NO_REQUEST_TYPE.format(claim=claim.key, request=request.name))
+        for name, device_class in wanted:
+            if not device_class:
+                return failure(NO_CLASS_NAME.format(request=name))
+            if classes.get(device_class) is None:
+                return unresolvable(NO_CLASS.format(request=name, name=device_class))
+    return None
+
+
+def _new_share_id() -> str:
+    """Unique also among schedulers and their lives, so it is not drawn from the seeded generator."""
+    return str(uuid.uuid4())
+
+
+def _with_share_ids(allocation: AllocationResult) -> AllocationResult:
+    """Results are shared by identical pods, but every share of a device has an id of its own."""
+    results = allocation.devices.results
+    if all(result.share_id is None for result in results):
+        return allocation
+    renamed = tuple(
+        result if result.share_id is None else replace(result, share_id=_new_share_id()) for result in results
+    )
+    return replace(allocation, devices=replace(allocation.devices, results=renamed))
+
+
+def _allocated(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+    """The claim as it will be written."""
+    meta = claim.metadata
+    if CLAIM_FINALIZER not in meta.finalizers:
+        meta = replace(meta, finalizers=(*meta.finalizers, CLAIM_FINALIZER))
+    return replace(claim, metadata=meta, status=replace(claim.status, allocation=allocation))

@@ -1,0 +1,310 @@
+"""Binding a pod's claims: what DynamicResources decided is written, and devices are waited for.
+
+    each claim: create (extended resources) ─► finalizer ─► allocation and reservation ─► assumed
+          │ rejected, gone, allocated elsewhere                      │
+          ▼                                                          ▼ binding conditions? every 5 s
+       failure                                                    ready ─► None
+                                                                  failed, bindingTimeout over ─► failure
+
+After a failure DynamicResources' Unreserve has the reservations taken back (`release`). Allocations that were
+written stay: the next attempt finds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.pod import Pod, PodExtendedResourceClaimStatus
+from bayplan.api.resource_claims import ResourceClaim, ResourceClaimStatus
+from bayplan.cluster_api import PodStatusPatch
+from bayplan.errors import APIError, BayplanError, NotFoundError
+from bayplan.framework.binding_conditions import (
+    DeviceBindingError,
+    check_ready,
+    is_overdue,
+    results_with_conditions,
+)
+from bayplan.framework.claim_binder import ClaimPlan, PlannedClaim
+from bayplan.framework.status import Status, failure
+from bayplan.scheduler.claim_handler import ClaimHandler
+from bayplan.scheduler.claim_writes import (
+    ClaimWriteError,
+    Reservation,
+    deallocate_claim,
+    delete_claim,
+    read_claim,
+)
+from bayplan.scheduler.context import Context
+from bayplan.scheduler.failure import patch_status
+from bayplan.scheduler.recorder import NORMAL, reference
+from bayplan.snapshot.claims_in_flight import remove_in_flight
+
+POLL_SECONDS: Final = 5.0
+"""Between two looks at binding conditions; the first is at once."""
+ASSUME_SECONDS: Final = 1.0
+"""Between two looks whether the watch has shown a claim that was created."""
+MAX_ASSUME_SECONDS: Final = 120.0
+SETTLE_SECONDS: Final = 1.0
+"""For a write that was interrupted to take effect."""
+RETRY_SECONDS: Final = 1.0
+"""Before a pod is tried again whose claim could not be deallocated."""
+
+NOT_FOUND: Final = 'could not find ResourceClaim "{claim}"'
+DEADLINE: Final = "device binding timeout: context deadline exceeded"
+
+_log = logging.getLogger(__name__)
+
+
+class OverdueError(BayplanError):
+    """Devices did not become ready in time."""
+
+
+class ClusterClaimBinder:
+    """Carries plans out on the scheduler's cluster (`framework.claim_binder.ClaimBinder`)."""
+
+    def __init__(self, context: Context, handler: ClaimHandler) -> None:
+        self._context = context
+        self._handler = handler
+
+    # PreBind
+
+    async def bind(
+        self, pod: Pod, node_name: str, plan: ClaimPlan, timeout_seconds: float | None
+    ) -> Status | None:
+        bound: dict[str, ResourceClaim] = {}
+        try:
+            for planned in plan.claims:
+                if planned.uid in bound:
+                    # The pod names one claim twice: it is allocated and reserved once.
+                    planned.claim = bound[planned.uid]
+                elif not planned.claim.is_reserved_for(pod.uid):
+                    await self._bind_claim(pod, planned, plan)
+                bound[planned.uid] = planned.claim
+            if timeout_seconds is not None:
+                await self._wait_for_devices(pod, node_name, plan, timeout_seconds)
+        except (APIError, ClaimWriteError, DeviceBindingError, OverdueError) as error:
+            return failure(str(error))
+        return None
+
+    async def _bind_claim(self, pod: Pod, planned: PlannedClaim, plan: ClaimPlan) -> None:
+        context = self._context
+        claim = planned.claim
+        if planned.is_new:
+            claim = planned.claim = await self._create(claim)
+        reservation = Reservation(context.api, pod, planned.allocation, context.now)
+        planned.in_doubt = True
+        try:
+            written = planned.claim = await reservation.write(claim)
+            planned.in_doubt = False
+        except ClaimWriteError:
+            planned.in_doubt = reservation.in_doubt
+            raise
+        if planned.is_new:
+            await self._show_extended_claim(pod, written, plan)
+            await self._assume_created(written)
+        context.between_cycles(lambda: self._landed(planned, written))
+
+    def _landed(self, planned: PlannedClaim, written: ResourceClaim) -> None:
+        """What was in flight is written."""
+        self._handler.assume(written)
+        if planned.allocation is not None:
+            remove_in_flight(self._context.cluster.objects, planned.uid)
+        self._context.wake()
+
+    async def _create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Creates the claim for a pod's extended resources."""
+        meta = claim.metadata
+        new = ResourceClaim(
+            metadata=ObjectMeta(
+                namespace=meta.namespace,
+                generate_name=meta.generate_name,
+                annotations=meta.annotations,
+                owner_references=meta.owner_references,
+            ),
+            spec=claim.spec,
+            status=ResourceClaimStatus(),
+        )
+        try:
+            created = await self._context.api.create(new)
+        except APIError as error:
+            self._context.metrics.claim_created("failure")
+            text = f"create claim for extended resources {meta.namespace}/: {error}"
+            raise ClaimWriteError(text) from error
+        self._context.metrics.claim_created("success")
+        assert isinstance(created, ResourceClaim)
+        return created
+
+    async def _show_extended_claim(self, pod: Pod, claim: ResourceClaim, plan: ClaimPlan) -> None:
+        status = PodExtendedResourceClaimStatus(
+            request_mappings=plan.request_mappings, resource_claim_name=claim.name
+        )
+        try:
+            await patch_status(self._context, pod, PodStatusPatch(extended_resource_claim=status))
+        except APIError as error:
+            raise ClaimWriteError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
+
+    async def _assume_created(self, claim: ResourceClaim) -> None:
+        """Its devices stay in flight until the watch has shown the claim."""
+        loop = self._context.loop
+        end = loop.time() + MAX_ASSUME_SECONDS
+        while not self._handler.assume(claim) and loop.time() < end:
+            await asyncio.sleep(ASSUME_SECONDS)
+
+    # Binding conditions
+
+    async def _wait_for_devices(
+        self, pod: Pod, node_name: str, plan: ClaimPlan, timeout_seconds: float
+    ) -> None:
+        if not any(list(results_with_conditions(planned.claim)) for planned in plan.claims):
+            return
+        context = self._context
+        note = f"waiting for binding conditions for device on node {node_name}"
+        profile = pod.spec.scheduler_name
+        context.recorder.record(
+            reference(pod), NORMAL, "BindingConditionsPending", "Scheduling", note, profile
+        )
+        started, outcome = context.loop.time(), "error"
+        try:
+            await self._until_ready(plan, timeout_seconds)
+            outcome = "success"
+        except OverdueError:
+            outcome = "timeout"
+            raise
+        except DeviceBindingError:
+            outcome = "failure"
+            raise
+        finally:
+            seconds = context.loop.time() - started
+            for planned in plan.claims:
+                allocation = planned.claim.status.allocation
+                for result in () if allocation is None else allocation.devices.results:
+                    context.metrics.binding_conditions(
+                        profile,
+                        result.driver,
+                        outcome,
+                        seconds,
+                        has_conditions=bool(result.binding_conditions),
+                    )
+
+    async def _until_ready(self, plan: ClaimPlan, timeout_seconds: float) -> None:
+        loop = self._context.loop
+        end = loop.time() + timeout_seconds
+        poll = loop.time()
+        while True:
+            if self._are_ready(plan, timeout_seconds):
+                return
+            poll = max(poll + POLL_SECONDS, loop.time())
+            await asyncio.sleep(min(poll, end) - loop.time())
+            if poll >= end:
+                raise OverdueError(DEADLINE)
+
+    def _are_ready(self, plan: ClaimPlan, timeout_seconds: float) -> bool:
+        claims = self._context.cluster.objects.of(ResourceClaim)
+        for planned in plan.claims:
+            if not planned.claim.uid or (planned.is_new and planned.allocation is None):
+                continue
+            claim = claims.get(planned.claim.name, planned.claim.namespace)
+            if claim is None:
+                raise ClaimWriteError(NOT_FOUND.format(claim=planned.claim.key))
+            planned.claim = claim
+            if not check_ready(claim):
+                if is_overdue(claim, self._context.now(), timeout_seconds):
+                    raise OverdueError(f"device binding timeout: claim={claim.name}")
+                return False
+        return True
+
+    # Unreserve and PostFilter
+
+    def release(self, pod: Pod, plan: ClaimPlan) -> None:
+        api = self._context.api
+        for planned in plan.claims:
+            claim = planned.claim
+            if planned.in_doubt:
+                self._start(self._settle(pod, planned), pod)
+                continue
+            self._not_written(planned)
+            if planned.is_new:
+                if claim.metadata.resource_version:
+                    self._start(self._try(delete_claim(api, claim), "delete", claim), pod)
+            elif claim.status.allocation is not None and claim.is_reserved_for(pod.uid):
+                self._start(self._try(api.release_claim(claim, pod.uid), "unreserve", claim), pod)
+
+    def _not_written(self, planned: PlannedClaim) -> None:
+        """An allocation is no longer in flight. Its devices are free, which no watch event will tell."""
+        if planned.allocation is not None:
+            dropped = remove_in_flight(self._context.cluster.objects, planned.uid)
+            if dropped is not None:
+                self._handler.freed(dropped)
+                self._context.wake()
+
+    async def _settle(self, pod: Pod, planned: PlannedClaim) -> None:
+        """Finds out what came of a write that was interrupted; until then its devices are in flight."""
+        context, claim = self._context, planned.claim
+        await asyncio.sleep(SETTLE_SECONDS)
+        try:
+            written = await read_claim(context.api, claim)
+        except APIError as error:
+            _log.warning("cannot read ResourceClaim %s: %s", claim.key, error)
+            written = claim
+        planned.claim, planned.in_doubt = written, False
+
+        def end() -> None:
+            self._handler.assume(written)
+            self.release(pod, ClaimPlan([planned]))
+
+        context.between_cycles(end)
+
+    def deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
+        self._start(self._deallocate(pod, claim), pod)
+
+    def delete(self, pod: Pod, claim: ResourceClaim) -> None:
+        self._start(self._delete(pod, claim), pod)
+
+    async def _deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
+        try:
+            cleared = await deallocate_claim(self._context.api, claim)
+        except APIError as error:
+            self._try_again(pod, "deallocate", claim, error)
+        else:
+            self._context.between_cycles(lambda: self._assume_and_wake(cleared))
+
+    def _assume_and_wake(self, claim: ResourceClaim) -> None:
+        self._handler.assume(claim)
+        self._context.wake()
+
+    async def _delete(self, pod: Pod, claim: ResourceClaim) -> None:
+        try:
+            await delete_claim(self._context.api, claim)
+        except APIError as error:
+            self._try_again(pod, "delete", claim, error)
+
+    def _try_again(self, pod: Pod, verb: str, claim: ResourceClaim, error: APIError) -> None:
+        """No event will follow that could bring the pod back, so it is tried again soon."""
+        _log.warning("cannot %s ResourceClaim %s for pod %s: %s", verb, claim.key, pod.key, error)
+        context = self._context
+
+        def activate() -> None:
+            context.queue.activate([pod])
+            context.wake()
+
+        context.loop.call_later(RETRY_SECONDS, context.between_cycles, activate)
+
+    def _start(self, work: Coroutine[Any, Any, None], pod: Pod) -> None:
+        """Runs it between two cycles."""
+        context = self._context
+        context.tasks.defer(work, "claims of pod", pod.key)
+        context.loop.call_soon(context.tasks.run_deferred)
+
+    @staticmethod
+    async def _try(write: Coroutine[Any, Any, None], verb: str, claim: ResourceClaim) -> None:
+        try:
+            await write
+        except NotFoundError:
+            pass
+        except APIError as error:
+            # Comes up again when the pod is tried again.
+            _log.warning("cannot %s ResourceClaim %s: %s", verb, claim.key, error)

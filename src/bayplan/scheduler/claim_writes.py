@@ -1,0 +1,189 @@
+"""Writes to ResourceClaims, each tried until its outcome is known.
+
+A write that meets a newer version (409) is made again on the version that is there now, five times at most. A
+write without an answer may have taken effect, so the claim is read until the API server says: a device that
+was given to a claim must not look free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import (
+    CLAIM_FINALIZER,
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from bayplan.cluster_api import ClusterAPI
+from bayplan.errors import (
+    APIError,
+    BayplanError,
+    ConflictError,
+    NotFoundError,
+    ServerError,
+    UnknownOutcomeError,
+)
+
+TRIES: Final = 5
+RETRY_SECONDS: Final = 0.01
+READ_BACK_SECONDS: Final = 1.0
+MAX_READ_BACK_SECONDS: Final = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class ClaimWriteError(BayplanError):
+    """A claim could not be written. The text is upstream's."""
+
+
+async def read_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceClaim:
+    """The claim as it is now, asked for until the API server answers. NotFoundError where it is gone."""
+    wait = READ_BACK_SECONDS
+    while True:
+        try:
+            found = await api.get(ResourceClaim, claim.name, claim.namespace)
+        except NotFoundError:
+            raise
+        except (ServerError, UnknownOutcomeError) as error:
+            _log.warning("cannot read ResourceClaim %s, trying again: %s", claim.key, error)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, MAX_READ_BACK_SECONDS)
+            continue
+        if found.uid != claim.uid:
+            raise NotFoundError(f'resourceclaims.resource.k8s.io "{claim.name}" not found')
+        return found
+
+
+class Reservation:
+    """Reserves a claim for a pod and, where it has none, gives it an allocation."""
+
+    def __init__(
+        self, api: ClusterAPI, pod: Pod, allocation: AllocationResult | None, now: Callable[[], float]
+    ) -> None:
+        self._api = api
+        self._pod = pod
+        self._allocation = allocation
+        self._now = now
+        self.in_doubt = False
+        """Whether a write got no answer, and it is not known yet what came of it."""
+
+    async def write(self, claim: ResourceClaim) -> ResourceClaim:
+        """The claim as it is stored afterwards.
+
+        Raises:
+            ClaimWriteError: it could not be written.
+        """
+        for tries_left in range(TRIES - 1, -1, -1):
+            try:
+                return await self._write_once(claim)
+            except _NewerVersionError as error:
+                if not tries_left:
+                    raise ClaimWriteError(str(error)) from error
+                await asyncio.sleep(RETRY_SECONDS)
+                claim = await self._read(claim)
+            except _NoAnswerError as error:
+                self.in_doubt = True
+                claim = await self._read(claim)
+                self.in_doubt = False
+                if self._is_written(claim):
+                    return claim
+                if not tries_left:
+                    raise ClaimWriteError(str(error)) from error
+        raise AssertionError("the last try returns or raises")
+
+    async def _read(self, claim: ResourceClaim) -> ResourceClaim:
+        try:
+            return await read_claim(self._api, claim)
+        except APIError as error:
+            raise ClaimWriteError(f"get updated claim {claim.key} after conflict: {error}") from error
+
+    async def _write_once(self, claim: ResourceClaim) -> ResourceClaim:
+        key, allocation = claim.key, self._allocation
+        if claim.metadata.deletion_timestamp is not None:
+            raise ClaimWriteError(f"claim {key} got deleted in the meantime")
+        if allocation is None:
+            allocation = claim.status.allocation
+            if allocation is None:
+                raise ClaimWriteError(f"claim {key} got deallocated elsewhere in the meantime")
+            what = f"add reservation to claim {key}"
+        else:
+            if claim.status.allocation is not None:
+                raise ClaimWriteError(f"claim {key} got allocated elsewhere in the meantime")
+            claim = await self._with_finalizer(claim)
+            if allocation.allocation_timestamp is None:
+                moment = datetime.fromtimestamp(int(self._now()), UTC)
+                allocation = replace(allocation, allocation_timestamp=moment)
+            what = f"add allocation and reservation to claim {key}"
+        pod = self._pod
+        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+        status = replace(
+            claim.status, allocation=allocation, reserved_for=(*claim.status.reserved_for, consumer)
+        )
+        return await _send(what, self._api.update_status(replace(claim, status=status)))
+
+    async def _with_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
+        meta = claim.metadata
+        if CLAIM_FINALIZER in meta.finalizers:
+            return claim
+        marked = replace(claim, metadata=replace(meta, finalizers=(*meta.finalizers, CLAIM_FINALIZER)))
+        return await _send(f"add finalizer to claim {claim.key}", self._api.update(marked))
+
+    def _is_written(self, claim: ResourceClaim) -> bool:
+        """Whether a write of ours took effect that got no answer."""
+        stored, ours = claim.status.allocation, self._allocation
+        if stored is None or not claim.is_reserved_for(self._pod.uid):
+            return False
+        return ours is None or stored.devices == ours.devices
+
+
+async def deallocate_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceClaim:
+    """Clears allocation, reservations and device status of the claim as it was read, and no newer one."""
+    changed = await api.update_status(replace(claim, status=ResourceClaimStatus()))
+    assert isinstance(changed, ResourceClaim)
+    return changed
+
+
+async def delete_claim(api: ClusterAPI, claim: ResourceClaim) -> None:
+    """Deletes a claim that the scheduler created, without waiting for anybody: the finalizer goes first."""
+    for tries_left in range(TRIES - 1, -1, -1):
+        meta = claim.metadata
+        left = tuple(name for name in meta.finalizers if name != CLAIM_FINALIZER)
+        try:
+            await api.update(replace(claim, metadata=replace(meta, finalizers=left)))
+            break
+        except ConflictError:
+            if not tries_left:
+                raise
+        await asyncio.sleep(RETRY_SECONDS)
+        claim = await read_claim(api, claim)
+    await api.delete(claim)
+
+
+class _NewerVersionError(BayplanError):
+    """The claim has changed since it was read."""
+
+
+class _NoAnswerError(BayplanError):
+    """Whether the write took effect is not known."""
+
+
+async def _send(what: str, write: Awaitable[object]) -> ResourceClaim:
+    try:
+        answer = await write
+    except ConflictError as error:
+        raise _NewerVersionError(f"{what}: {error}") from error
+    except (ServerError, UnknownOutcomeError) as error:
+        raise _NoAnswerError(f"{what}: {error}") from error
+    except APIError as error:
+        raise ClaimWriteError(f"{what}: {error}") from error
+    assert isinstance(answer, ResourceClaim)
+    return answer

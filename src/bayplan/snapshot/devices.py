@@ -1,0 +1,87 @@
+"""The devices of the cluster: what drivers offer, what claims hold, and on which rows that changed.
+
+`bayplan.devices` finds devices for claims and knows nothing of columns. This index feeds it with the
+cluster's objects. Most pools belong to one node, so that an allocation concerns one row; devices that several
+nodes can use concern all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from bayplan.api.devices import DeviceClass, ResourceSlice
+from bayplan.api.meta import Object
+from bayplan.api.resource_claims import AllocationResult, ResourceClaim
+from bayplan.devices import DeviceState
+from bayplan.snapshot.changes import Log, Topic
+from bayplan.snapshot.claims_in_flight import ClaimInFlight
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.derived import ObjectReader
+
+DEVICE_KINDS: Final[tuple[type[Object], ...]] = (DeviceClass, ResourceSlice, ResourceClaim, ClaimInFlight)
+"""What devices and their use follow from."""
+
+
+class ClusterDevices:
+    """Inventory and allocated devices (`snapshot.derived`)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        clock = cluster.changes.clock
+        self.rows: Log[int] = Log(clock)
+        """Rows of nodes whose own devices changed."""
+        self.everywhere = Topic(clock)
+        """Devices changed that all nodes may use."""
+        self._state = DeviceState()
+        self.inventory = self._state.inventory
+        self.allocated = self._state.allocated
+        self._slices: ObjectReader[ResourceSlice] = ObjectReader()
+        self._claims: ObjectReader[ResourceClaim] = ObjectReader()
+        self._in_flight: ObjectReader[ClaimInFlight] = ObjectReader()
+        self._allocations: dict[str, tuple[str, AllocationResult]] = {}
+        """The allocated claims by uid."""
+
+    def update(self, cluster: Cluster) -> None:
+        before = self._state.version
+        objects = cluster.objects
+        gone, came = self._slices.changed(objects.of(ResourceSlice))
+        replaced = {item.name for item in came}
+        for item in gone:
+            if item.name not in replaced:
+                self._state.remove_slice(item.name)
+        for item in came:
+            self._state.put_slice(item)
+        self._read_claims(cluster)
+        if self._state.version != before:
+            self._record(cluster, self._state.changed_nodes(before))
+
+    def _read_claims(self, cluster: Cluster) -> None:
+        gone, came = self._claims.changed(cluster.objects.of(ResourceClaim))
+        landed, started = self._in_flight.changed(cluster.objects.of(ClaimInFlight))
+        for claim in gone:
+            self._allocations.pop(claim.uid, None)
+        for claim in came:
+            if claim.status.allocation is not None:
+                self._allocations[claim.uid] = claim.key, claim.status.allocation
+        in_flight = cluster.objects.of(ClaimInFlight)
+        uids = dict.fromkeys(
+            (*(claim.uid for claim in (*gone, *came)), *(item.name for item in (*landed, *started)))
+        )
+        for uid in uids:
+            known, about = self._allocations.get(uid), in_flight.get(uid)
+            if known is not None:
+                self._state.put_claim(uid, *known)
+            elif about is not None:
+                self._state.put_claim(uid, about.claim.key, about.claim.status.allocation)
+            else:
+                self._state.remove_claim(uid)
+
+    def _record(self, cluster: Cluster, names: Iterable[str] | None) -> None:
+        if names is None:
+            self.everywhere.change()
+            return
+        row_of = cluster.nodes.row_of
+        for name in names:
+            row = row_of.get(name)
+            if row is not None:
+                self.rows.record(row)
