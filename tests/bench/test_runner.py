@@ -19,7 +19,7 @@ from .fake_core import FakeCore
 SMALL = Sizes(nodes=4, init_pods=6, pods=10)
 
 
-ALONE = [workload for workload in WORKLOADS if not workload.group_size]
+ALONE = [workload for workload in WORKLOADS if not workload.needs_scheduler]
 """Workloads that the decision core can be measured with: groups need the scheduler around it."""
 
 

@@ -42,6 +42,11 @@ def test_they_are_all_there() -> None:
         "Preemption",
         "MixedShapes",
         "Gangs",
+        "SchedulingWithResourceClaimTemplate",
+        "SteadyStateClusterResourceClaimTemplate",
+        "SchedulingWithResourceClaim",
+        "FirstAvailable",
+        "ExtendedResource_25Classes",
     ]
 
 
@@ -83,7 +88,7 @@ def test_pods_are_as_an_api_server_holds_them(workload: Workload) -> None:
         assert spec.priority is not None
         assert (spec.scheduler_name, spec.preemption_policy) == ("default-scheduler", "PreemptLowerPriority")
         assert (spec.node_name, pod.status.phase) == ("", "Pending")
-        assert spec.containers[0].ports[0].protocol == "TCP"
+        assert all(port.protocol == "TCP" for port in spec.containers[0].ports)
         assert pod.namespace in namespaces
 
 

@@ -94,8 +94,8 @@ def measure(
     profile: TextIO | None = None,
 ) -> Measurement:
     """Runs the workload against an empty core; with `profile`, writes a profile there."""
-    if workload.group_size:
-        raise BenchError(f"{workload.name}: groups need the whole scheduler, leave out --core")
+    if workload.needs_scheduler:
+        raise BenchError(f"{workload.name} needs the whole scheduler, leave out --core")
     for namespace in as_delivered(workload.make_namespaces(), Namespace):
         core.add_namespace(namespace)
     for done, node in enumerate(as_delivered(workload.make_nodes(sizes.nodes), Node), 1):

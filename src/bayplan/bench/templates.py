@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from bayplan.api.meta import (
     Condition,
     LabelSelector,
@@ -30,6 +32,7 @@ from bayplan.api.pod import (
     Pod,
     PodAffinity,
     PodAffinityTerm,
+    PodResourceClaim,
     PodSpec,
     PodStatus,
     ResourceRequirements,
@@ -103,6 +106,19 @@ def make_template(
         ),
         status=PodStatus(phase="Pending"),
     )
+
+
+def make_claiming_template(
+    claim: PodResourceClaim | None = None, requests: dict[str, str | int | float] | None = None
+) -> Pod:
+    """A pending pod that asks for nothing but devices: through a claim, or as extended resources."""
+    template = make_template("test-dra-")
+    wanted = requests or {}
+    container = Container(
+        name="pause", image=IMAGE, resources=ResourceRequirements(requests=wanted, limits=dict(wanted))
+    )
+    claims = () if claim is None else (claim,)
+    return replace(template, spec=replace(template.spec, containers=(container,), resource_claims=claims))
 
 
 def peers(labels: dict[str, str], topology_key: str, *, by_label: bool = False) -> PodAffinityTerm:
@@ -212,3 +228,11 @@ HIGH_PRIORITY_POD: Final = make_template("pod-high-priority-", cpu="3", priority
 
 LARGE_POD: Final = make_template("pod-h-", cpu="9", priority=10, limits=False)
 """More CPU than any node has: it neither fits nor can preempt."""
+
+CLAIM_TEMPLATE_POD: Final = make_claiming_template(
+    PodResourceClaim(name="resource", resource_claim_template_name="test-claim-template")
+)
+SHARED_CLAIM_POD: Final = make_claiming_template(
+    PodResourceClaim(name="resource", resource_claim_name="test-claim")
+)
+"""The workload gives each five of them a claim of their own."""

@@ -17,6 +17,7 @@ from typing import Final, TextIO
 
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
+from bayplan.bench.devices import ClaimController
 from bayplan.bench.errors import BenchError
 from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
 from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, silent
@@ -49,6 +50,9 @@ class _Run:
         self._progress = progress
         self._store = MemoryStore(history=4 * (sizes.init_pods + sizes.pods + sizes.nodes) + 10_000)
         self._decided: list[int] = []
+        devices = workload.devices
+        self._claims = None if devices is None else ClaimController(self._store, devices)
+        self._batch = sizes.pods if devices is None else devices.batch or sizes.pods
 
     async def measured(self, profile: TextIO | None) -> Measurement:
         workload, sizes, store = self._workload, self._sizes, self._store
@@ -58,6 +62,11 @@ class _Run:
             store.create(node)
         for group in workload.make_groups(sizes.pods):
             store.create(group)
+        if workload.devices is not None:
+            for device_class in workload.devices.make_classes():
+                store.create(device_class)
+            for node in store.list(Node):
+                store.create(workload.devices.make_slice(node.name))
         self._scheduler = scheduler = Scheduler(
             MemoryCluster(store),
             metrics=SchedulerMetrics(),
@@ -90,7 +99,12 @@ class _Run:
         if profiler:
             profiler.enable()
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-        await self._schedule(pods, "measuring")
+        finished = 0
+        for begin in range(0, len(pods), self._batch):
+            batch = pods[begin : begin + self._batch]
+            await self._schedule(batch, "measuring")
+            if self._claims is not None and begin + self._batch < len(pods):
+                finished += self._finish(batch, self._claims)
         cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
         gc.unfreeze()
         if profiler and profile:
@@ -98,7 +112,7 @@ class _Run:
             pstats.Stats(profiler, stream=profile).sort_stats("tottime").print_stats(PROFILE_LINES)
         left = self._store.list(Pod)
         bound = sum(1 for pod in left if pod.spec.node_name)
-        evicted = standing + len(pods) - len(left)
+        evicted = standing + len(pods) - finished - len(left)
         intervals = sorted(b - a for a, b in zip(self._decided, self._decided[1:], strict=False)) or [0]
         return Measurement(
             workload=workload.name,
@@ -111,10 +125,17 @@ class _Run:
             p99_us=round(percentile(intervals, 99) / 1e3, 2),
             rows_per_pod=round((self._scheduler.core.rows_computed - rows_before) / sizes.pods, 2),
             peak_rss_mb=peak_rss_mb(),
-            scheduled=bound - standing + evicted,
+            scheduled=bound - standing + evicted + finished,
             unscheduled=len(left) - bound,
             evicted=evicted,
         )
+
+    def _finish(self, pods: Sequence[Pod], claims: ClaimController) -> int:
+        """Deletes those of the pods that were bound, and frees their devices; how many there were."""
+        bound = [pod for pod in pods if self._store.get(Pod, pod.name, pod.namespace).spec.node_name]
+        for pod in bound:
+            claims.delete(pod)
+        return len(bound)
 
     def _on_decision(self, decision: Decision) -> None:
         self._decided.append(time.perf_counter_ns())
@@ -127,7 +148,10 @@ class _Run:
         """Creates the pods and waits until the scheduler has finished with them."""
         for begin in range(0, len(pods), CREATED_AT_ONCE):
             for pod in pods[begin : begin + CREATED_AT_ONCE]:
-                self._store.create(pod)
+                if self._claims is None:
+                    self._store.create(pod)
+                else:
+                    self._claims.create(pod)
             await asyncio.sleep(0)
         quiet = 0
         while quiet < 3:

@@ -17,6 +17,7 @@ from bayplan.api.meta import ObjectMeta
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
+from bayplan.bench.devices import PODS_A_CLAIM, Claims, DeviceSetup
 from bayplan.bench.templates import HOSTNAME, NODE, ZONE
 
 CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,6 +76,13 @@ class Workload:
     namespace_labels: tuple[tuple[str, str], ...] = ()
     group_size: int = 0
     """Measured pods come in groups of this size that run together or not at all; 0: no groups."""
+    devices: DeviceSetup | None = None
+    """The devices of the nodes, and how the pods ask for them."""
+
+    @property
+    def needs_scheduler(self) -> bool:
+        """Whether deciding alone is not enough: pods wait for each other, or claims are written."""
+        return bool(self.group_size) or self.devices is not None
 
     def make_nodes(self, count: int) -> Iterator[Node]:
         """Yields nodes, each with its own host name, as a kubelet would register them."""
@@ -98,7 +106,7 @@ class Workload:
         first = 0
         for index, pods in enumerate(self.init):
             share = count * (index + 1) // len(self.init) - first
-            yield from pods.make("i", share, first)
+            yield from self._claiming("i", pods.make("i", share, first))
             first += share
 
     def make_groups(self, count: int) -> Iterator[PodGroup]:
@@ -118,9 +126,19 @@ class Workload:
             labels = {**pod.labels, POD_GROUP_LABEL: _group(number // self.group_size)}
             yield replace(pod, metadata=replace(pod.metadata, labels=labels))
 
+    def _claiming(self, role: str, pods: Iterator[Pod]) -> Iterator[Pod]:
+        if self.devices is None or self.devices.claims is not Claims.SHARED:
+            yield from pods
+            return
+        for number, pod in enumerate(pods):
+            (entry,) = pod.spec.resource_claims
+            name = f"{entry.resource_claim_name}-{role}{number // PODS_A_CLAIM:06d}"
+            claims = (replace(entry, resource_claim_name=name),)
+            yield replace(pod, spec=replace(pod.spec, resource_claims=claims))
+
     def make_pods(self, count: int) -> Iterator[Pod]:
         """Yields `count` measured pods in order of arrival, with the background pods between them."""
-        arrivals = self._grouped(self.measured.make("m", count))
+        arrivals = self._grouped(self._claiming("m", self.measured.make("m", count)))
         if self.background is None:
             yield from arrivals
             return

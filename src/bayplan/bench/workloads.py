@@ -2,7 +2,8 @@
 
 Names, steps and sizes are those of test/integration/scheduler_perf (v1.36), by default its largest size at
 5,000 nodes, so that results are comparable. There `initPods` counts the pods of one step; here it counts all
-of them. `MixedShapes` is ours (see `shapes.py`). `runner.py` measures.
+of them. The workloads with devices have 500 nodes, as upstream; in the steady state 80 % of the devices are
+allocated. `MixedShapes` and `Gangs` are ours (see `shapes.py`). `runner.py` measures.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.bench import templates
+from bayplan.bench.devices import Claims, DeviceSetup
 from bayplan.bench.errors import UnknownWorkloadError
 from bayplan.bench.shapes import make_shapes
 from bayplan.bench.workload import PodSet, Workload
 
 NODES: Final = 5000
+DEVICE_NODES: Final = 500
 MOONS: Final = ("moon-1", "moon-2", "moon-3")
 ONE_ZONE: Final = ("zone1",)
 CROWD: Final = tuple(f"init-ns-{number}" for number in range(100))
@@ -69,6 +72,33 @@ def _peers_by_namespace_label(
         measured=_all_in(template, "measure-ns-0"),
         zones=zones,
         namespace_labels=tuple(templates.DEVOPS.items()),
+    )
+
+
+EXTENDED_PODS: Final = tuple(
+    templates.make_claiming_template(requests={f"example.com/gpu-{number}": 1}) for number in range(25)
+)
+
+
+def _claiming(
+    name: str,
+    summary: str,
+    templates: tuple[Pod, ...],
+    devices: DeviceSetup,
+    *,
+    init_pods: int = 2500,
+    pods: int = 2500,
+) -> Workload:
+    """Pods that ask for devices, on 500 nodes."""
+    return Workload(
+        name=name,
+        summary=summary,
+        nodes=DEVICE_NODES,
+        init_pods=init_pods,
+        pods=pods,
+        init=(PodSet(templates, ("init",)),),
+        measured=PodSet(templates, ("test",)),
+        devices=devices,
     )
 
 
@@ -228,5 +258,38 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         init=(_all_in(templates.DEFAULT_POD, "namespace-1"),),
         measured=_all_in(templates.DEFAULT_POD, "namespace-2"),
         group_size=50,
+    ),
+    _claiming(
+        "SchedulingWithResourceClaimTemplate",
+        "a device for each pod, claims from a template, until all devices are taken",
+        (templates.CLAIM_TEMPLATE_POD,),
+        DeviceSetup(per_node=10),
+    ),
+    _claiming(
+        "SteadyStateClusterResourceClaimTemplate",
+        "the same at 80 % of all devices, pods come and go",
+        (templates.CLAIM_TEMPLATE_POD,),
+        DeviceSetup(per_node=8, batch=10),
+        init_pods=3200,
+        pods=1000,
+    ),
+    _claiming(
+        "SchedulingWithResourceClaim",
+        "a device for five pods that share a claim",
+        (templates.SHARED_CLAIM_POD,),
+        DeviceSetup(per_node=2, claims=Claims.SHARED),
+    ),
+    _claiming(
+        "FirstAvailable",
+        "a device for each pod, the second of two alternatives",
+        (templates.CLAIM_TEMPLATE_POD,),
+        DeviceSetup(per_node=10, claims=Claims.ALTERNATIVES, batch=10),
+        pods=1000,
+    ),
+    _claiming(
+        "ExtendedResource_25Classes",
+        "a device for each pod as one of 25 extended resources",
+        EXTENDED_PODS,
+        DeviceSetup(per_node=10, claims=Claims.EXTENDED, classes=len(EXTENDED_PODS)),
     ),
 )

@@ -58,7 +58,7 @@ def bench(
     Most workloads and sizes are those of Kubernetes' scheduler_perf for 5,000 nodes.
     """
     workloads = [find_workload(name) for name in names] or [
-        workload for workload in WORKLOADS if not (core and workload.group_size)
+        workload for workload in WORKLOADS if not (core and workload.needs_scheduler)
     ]
     if list_only:
         _print_list(workloads, as_json)

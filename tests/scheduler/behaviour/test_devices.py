@@ -77,8 +77,17 @@ class Devices(Cluster):
         await self._claim("delete", item, lambda: super(Devices, self).delete(item))
 
 
-def gpus(node: str, count: int = 1, **fields: Any) -> Object:
-    devices = (make_device(f"gpu-{number}", **fields) for number in range(count))
+def devices_of(world: World) -> Devices:
+    assert isinstance(world.cluster, Devices)
+    return world.cluster
+
+
+def gpus(node: str, count: int = 1, conditions: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())) -> Object:
+    ready, failed = conditions
+    devices = (
+        make_device(f"gpu-{number}", binding_conditions=ready, binding_failure_conditions=failed)
+        for number in range(count)
+    )
     return make_resource_slice(f"slice-{node}", *devices, node=node)
 
 
@@ -186,7 +195,7 @@ async def test_a_claim_without_a_timestamp_can_be_reserved() -> None:
     async with running(make_node("n"), CLASS, gpus("n"), kind_of_cluster=Devices) as world:
         await world.create(allocated, claiming("p", "c"))
         assert (world.node_of("p"), reserved_for(world, "c")) == ("n", ["p"])
-        assert world.cluster.requests() == ["patch", "update status", "bind"]
+        assert devices_of(world).requests() == ["patch", "update status", "bind"]
 
 
 # Conflicts, lost answers and failures
@@ -195,28 +204,28 @@ async def test_a_claim_without_a_timestamp_can_be_reserved() -> None:
 @virtual
 async def test_a_conflict_is_tried_again_with_the_latest_claim() -> None:
     async with running(make_node("n"), CLASS, gpus("n"), kind_of_cluster=Devices) as world:
-        world.cluster.answers["update status"] = [(ConflictError("changed"), False)] * 2
+        devices_of(world).answers["update status"] = [(ConflictError("changed"), False)] * 2
         await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"))
         await world.after(1)
         assert (world.node_of("p"), held(world, "c")) == ("n", ["n/gpu-0"])
-        assert world.cluster.requests() == ["patch", "update", *["update status"] * 3, "bind"]
+        assert devices_of(world).requests() == ["patch", "update", *["update status"] * 3, "bind"]
 
 
 @virtual
 async def test_a_write_without_an_answer_that_took_effect_is_no_failure() -> None:
     async with running(make_node("n"), CLASS, gpus("n", 2), kind_of_cluster=Devices) as world:
-        world.cluster.answers["update status"] = [(UnknownOutcomeError("lost"), True)]
+        devices_of(world).answers["update status"] = [(UnknownOutcomeError("lost"), True)]
         await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"))
         await world.after(5)
         assert (world.node_of("p"), held(world, "c"), reserved_for(world, "c")) == ("n", ["n/gpu-0"], ["p"])
-        assert world.cluster.requests().count("update status") == 1
+        assert devices_of(world).requests().count("update status") == 1
 
 
 @virtual
 async def test_a_rejected_write_frees_the_devices_for_others() -> None:
     """Nothing in the API changes then, so nothing else would wake the pod that waits for the device."""
     async with running(make_node("n"), CLASS, gpus("n"), kind_of_cluster=Devices) as world:
-        world.cluster.answers["update"] = [(APIError("no", code=422), False)]
+        devices_of(world).answers["update"] = [(APIError("no", code=422), False)]
         await world.create(
             make_resource_claim("c", REQUEST), make_resource_claim("d", REQUEST), claiming("p", "c")
         )
@@ -286,7 +295,7 @@ async def test_a_deallocation_that_fails_is_tried_again() -> None:
         "c", REQUEST, allocated=[make_allocated_device("gpu-0", "a")], node_selector=NodeSelector()
     )
     async with running(make_node("b"), CLASS, gpus("b"), kind_of_cluster=Devices) as world:
-        world.cluster.answers["update status"] = [(ConflictError("changed"), False)]
+        devices_of(world).answers["update status"] = [(ConflictError("changed"), False)]
         await world.create(allocated, claiming("p", "c"))
         assert held(world, "c") == ["a/gpu-0"]
         await world.after(60)
@@ -295,7 +304,7 @@ async def test_a_deallocation_that_fails_is_tried_again() -> None:
 
 # Binding conditions
 
-CONDITIONS = {"binding_conditions": ("Ready",), "binding_failure_conditions": ("Broken",)}
+CONDITIONS = (("Ready",), ("Broken",))
 
 
 def set_condition(world: World, name: str, condition: str) -> None:
@@ -314,7 +323,7 @@ def set_condition(world: World, name: str, condition: str) -> None:
 async def test_the_pod_is_bound_when_its_device_is_ready() -> None:
     metrics = SchedulerMetrics()
     async with running(
-        make_node("n"), CLASS, gpus("n", **CONDITIONS), kind_of_cluster=Devices, metrics=metrics
+        make_node("n"), CLASS, gpus("n", conditions=CONDITIONS), kind_of_cluster=Devices, metrics=metrics
     ) as world:
         await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"))
         await world.after(11)
@@ -341,7 +350,9 @@ def test_a_device_that_does_not_become_ready(condition: str, seconds: float, mes
 
     @virtual
     async def scenario() -> None:
-        async with running(make_node("n"), CLASS, gpus("n", **CONDITIONS), kind_of_cluster=Devices) as world:
+        async with running(
+            make_node("n"), CLASS, gpus("n", conditions=CONDITIONS), kind_of_cluster=Devices
+        ) as world:
             await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"))
             await world.after(1)
             if condition:
@@ -384,7 +395,7 @@ async def test_an_extended_resource_is_served_by_devices() -> None:
         assert world.node_of("p") == "n"
         assert made.name.startswith("p-extended-resources-")
         assert held(world, made.name) == ["n/gpu-0", "n/gpu-1"]
-        assert world.cluster.requests() == ["patch", "create", "update", "update status", "patch", "bind"]
+        assert devices_of(world).requests() == ["patch", "create", "update", "update status", "patch", "bind"]
         shown = world.pod("p").status.extended_resource_claim_status
         assert shown is not None
         assert shown.resource_claim_name == made.name
@@ -402,13 +413,14 @@ async def test_the_claim_of_a_pod_that_cannot_be_bound_is_deleted() -> None:
         await world.after(60)
         assert world.node_of("p") == "n"
         assert len(own_claims(world)) == 1
-        assert "delete" in world.cluster.requests()
+        assert "delete" in devices_of(world).requests()
 
 
 @virtual
 async def test_a_node_whose_device_plugin_serves_the_resource_needs_no_claim() -> None:
     """Also for a pod that has a claim besides, which upstream never binds."""
-    node = replace(make_node("n"), status=make_node("n", **{"example.com/gpu": 2}).status)
+    room: dict[str, Any] = {"example.com/gpu": 2}
+    node = make_node("n", **room)
     async with running(node, SERVED, gpus("n"), kind_of_cluster=Devices) as world:
         await world.create(
             make_resource_claim("c", REQUEST), claiming("p", "c", requests={"example.com/gpu": 1})

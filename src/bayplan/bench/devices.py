@@ -1,0 +1,172 @@
+"""Devices of the benchmarks: what a driver publishes, and the claims of pods.
+
+Classes, requests and numbers are those of scheduler_perf's DRA workloads (v1.36): every node has the same
+number of equal devices of one driver, and every claim asks for one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from msgspec.structs import replace
+
+from bayplan.api.devices import (
+    CELDeviceSelector,
+    Device,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceSelector,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from bayplan.api.meta import ObjectMeta, OwnerReference
+from bayplan.api.pod import Pod, PodResourceClaimStatus
+from bayplan.api.resource_claims import (
+    EXACT_COUNT,
+    POD_CLAIM_NAME_ANNOTATION,
+    DeviceClaim,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+)
+from bayplan.errors import NotFoundError
+from bayplan.memory_api.store import MemoryStore
+
+DRIVER: Final = "test-driver.cdi.k8s.io"
+CLASS: Final = "test-class"
+EMPTY_CLASS: Final = "no-devices-class"
+PODS_A_CLAIM: Final = 5
+"""Pods that share a claim, where they do."""
+
+
+class Claims(Enum):
+    """How pods ask for devices."""
+
+    TEMPLATE = "a claim for each pod, from a template"
+    ALTERNATIVES = "the same with a first alternative that nothing offers"
+    SHARED = "claims that five pods share"
+    EXTENDED = "extended resources"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSetup:
+    """The devices of a workload."""
+
+    per_node: int
+    claims: Claims = Claims.TEMPLATE
+    classes: int = 1
+    """With extended resources: classes that each serve a resource of their own, in turn."""
+    batch: int = 0
+    """Measured pods come so many at a time and are deleted once they are bound; 0: all come and stay."""
+
+    def make_classes(self) -> Iterator[DeviceClass]:
+        if self.claims is Claims.EXTENDED:
+            for number in range(self.classes):
+                yield _class(f"{CLASS}-{number}", DRIVER, f"example.com/gpu-{number}")
+            return
+        yield _class(CLASS, DRIVER)
+        if self.claims is Claims.ALTERNATIVES:
+            yield _class(EMPTY_CLASS, "no-such-driver.cdi.k8s.io")
+
+    def make_slice(self, node: str) -> ResourceSlice:
+        """What the driver publishes for a node."""
+        devices = tuple(Device(name=f"instance-{number:02d}") for number in range(self.per_node))
+        return ResourceSlice(
+            metadata=ObjectMeta(name=f"00000-{DRIVER}-{node}"),
+            spec=ResourceSliceSpec(
+                driver=DRIVER,
+                pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
+                node_name=node,
+                devices=devices,
+            ),
+        )
+
+    def claim_spec(self) -> ResourceClaimSpec:
+        if self.claims is Claims.ALTERNATIVES:
+            request = DeviceRequest(
+                name="req-0",
+                first_available=tuple(
+                    DeviceSubRequest(
+                        name=f"sub-{number}",
+                        device_class_name=name,
+                        allocation_mode=EXACT_COUNT,
+                        count=1,
+                    )
+                    for number, name in enumerate((EMPTY_CLASS, CLASS))
+                ),
+            )
+        else:
+            exactly = ExactDeviceRequest(device_class_name=CLASS, allocation_mode=EXACT_COUNT, count=1)
+            request = DeviceRequest(name="req-0", exactly=exactly)
+        return ResourceClaimSpec(devices=DeviceClaim(requests=(request,)))
+
+
+class ClaimController:
+    """Does what the controller of a cluster does to claims: creates, frees and deletes them."""
+
+    def __init__(self, store: MemoryStore, setup: DeviceSetup) -> None:
+        self._store = store
+        self._setup = setup
+
+    def create(self, pod: Pod) -> None:
+        """Creates a pod, and the claims that it waits for."""
+        store = self._store
+        if self._setup.claims is Claims.SHARED:
+            for entry in pod.spec.resource_claims:
+                assert entry.resource_claim_name is not None
+                self._create_shared(entry.resource_claim_name, pod.namespace)
+        created = store.create(pod)
+        statuses = []
+        for entry in pod.spec.resource_claims:
+            if entry.resource_claim_template_name is None:
+                continue
+            owner = OwnerReference(
+                api_version="v1", kind="Pod", name=created.name, uid=created.uid, controller=True
+            )
+            meta = ObjectMeta(
+                name=f"{created.name}-{entry.name}",
+                namespace=created.namespace,
+                annotations={POD_CLAIM_NAME_ANNOTATION: entry.name},
+                owner_references=(owner,),
+            )
+            claim = store.create(ResourceClaim(metadata=meta, spec=self._setup.claim_spec()))
+            statuses.append(PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.name))
+        if statuses:
+            status = replace(created.status, resource_claim_statuses=tuple(statuses))
+            store.update(replace(created, status=status))
+
+    def _create_shared(self, name: str, namespace: str) -> None:
+        try:
+            self._store.get(ResourceClaim, name, namespace)
+        except NotFoundError:
+            meta = ObjectMeta(name=name, namespace=namespace)
+            self._store.create(ResourceClaim(metadata=meta, spec=self._setup.claim_spec()))
+
+    def delete(self, pod: Pod) -> None:
+        """Deletes a pod and the claims that were created for it."""
+        store = self._store
+        stored = store.get(Pod, pod.name, pod.namespace)
+        store.delete(Pod, pod.name, pod.namespace)
+        names = [status.resource_claim_name for status in stored.status.resource_claim_statuses]
+        if stored.status.extended_resource_claim_status is not None:
+            names.append(stored.status.extended_resource_claim_status.resource_claim_name)
+        for name in filter(None, names):
+            claim = store.get(ResourceClaim, name, pod.namespace)
+            claim = store.update_claim_status(replace(claim, status=ResourceClaimStatus()))
+            store.update(replace(claim, metadata=replace(claim.metadata, finalizers=())))
+            store.delete(ResourceClaim, name, pod.namespace)
+
+
+def _class(name: str, driver: str, extended_resource: str | None = None) -> DeviceClass:
+    selector = DeviceSelector(cel=CELDeviceSelector(expression=f'device.driver == "{driver}"'))
+    return DeviceClass(
+        metadata=ObjectMeta(name=name),
+        spec=DeviceClassSpec(selectors=(selector,), extended_resource_name=extended_resource),
+    )
