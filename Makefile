@@ -21,7 +21,7 @@ COVERAGE ?=
 
 run: $(STAMP)
 	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.coscheduling:Coscheduling --exit-when-idle auto \
-	  -f examples/tour/1-platform.yaml -f examples/tour/2-workloads.yaml -f examples/tour/3-urgent.yaml
+	  --devices examples/gpus.yaml -f examples/tour/1-platform.yaml -f examples/tour/2-workloads.yaml -f examples/tour/3-urgent.yaml
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto $(if $(COVERAGE),--cov --cov-report=term:skip-covered)

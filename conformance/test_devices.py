@@ -1,4 +1,8 @@
-"""Devices on `bayplan up`: kube-scheduler schedules the examples there, with simulated drivers."""
+"""Devices on `bayplan up`: kube-scheduler and bayplan's own scheduler allocate the same ones there.
+
+The examples of the repository run with simulated drivers. Created pod after pod on one node, the status of
+every claim is compared field by field.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from bayplan.api.documents import read_documents
 from bayplan.client.kubeconfig import load_access
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.process import Process, wait_until
@@ -79,6 +84,12 @@ def test_kube_scheduler_schedules_the_examples(programs: Programs, tmp_path: Pat
         asyncio.run(_schedules_the_examples(kubeconfig))
 
 
+def test_bayplan_schedules_the_examples(tmp_path: Path) -> None:
+    flags = ("--nodes", "3", "--devices", str(DEVICES), "-f", str(PODS))
+    with cluster(tmp_path, *flags) as kubeconfig:
+        asyncio.run(_schedules_the_examples(kubeconfig))
+
+
 async def _schedules_the_examples(kubeconfig: Path) -> None:
     async with Admin(load_access(str(kubeconfig))) as admin:
         await all_running(admin)
@@ -120,3 +131,88 @@ async def _freed(admin: Admin, names: set[str]) -> None:
                 assert not any("ownerReferences" in claim["metadata"] for claim in claims)
                 return
             await asyncio.sleep(0.1)
+
+
+# The same devices
+
+
+def test_both_allocate_the_same_devices(programs: Programs, tmp_path: Path) -> None:
+    flags = ("--nodes", "1", "--devices", str(_devices(tmp_path)))
+    found = {}
+    for name in ("kube-scheduler", "bayplan"):
+        directory = tmp_path / name
+        directory.mkdir()
+        if name == "bayplan":
+            with cluster(directory, *flags) as kubeconfig:
+                found[name] = asyncio.run(_one_by_one(kubeconfig))
+        else:
+            with (
+                cluster(directory, *flags, "--no-scheduler") as kubeconfig,
+                kube_scheduler(programs, kubeconfig),
+            ):
+                found[name] = asyncio.run(_one_by_one(kubeconfig))
+    assert found["bayplan"] == found["kube-scheduler"]
+
+
+def _devices(directory: Path) -> Path:
+    """The devices of the example, with twice as many GPUs: everything has to fit on one node."""
+    path = directory / "devices.yaml"
+    path.write_text(
+        DEVICES.read_text().replace(
+            "count: 2\n    attributes:\n      model", "count: 4\n    attributes:\n      model"
+        )
+    )
+    return path
+
+
+async def _one_by_one(kubeconfig: Path) -> dict[str, Any]:
+    """Creates the objects of the examples, each pod when the one before runs; gives what became of claims."""
+    async with Admin(load_access(str(kubeconfig))) as admin:
+        for document in read_documents(PODS):
+            content = document.content
+            items = _pods_of(content) if content["kind"] == "Job" else [content]
+            for item in items:
+                await admin.create(item)
+                if item["kind"] == "Pod":
+                    await all_running(admin, item["metadata"]["name"])
+        claims = await admin.list("ResourceClaim")
+        pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in await admin.list("Pod")}
+        return {_name_of(claim): _comparable(claim, pods) for claim in claims}
+
+
+def _pods_of(job: Raw) -> list[Raw]:
+    meta = job["metadata"]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{meta['name']}-{i}", "namespace": meta["namespace"]},
+            "spec": job["spec"]["template"]["spec"],
+        }
+        for i in range(job["spec"]["completions"])
+    ]
+
+
+def _name_of(claim: Raw) -> str:
+    """The name, or the beginning of a generated one."""
+    meta = claim["metadata"]
+    return str(meta.get("generateName") or meta["name"])
+
+
+def _comparable(claim: Raw, pods: dict[str, str]) -> Raw:
+    """A claim's spec, status, finalizers and annotations, without what is different each time."""
+    content: Raw = json.loads(json.dumps({key: claim[key] for key in ("spec", "status")}))
+    meta = claim["metadata"]
+    content["metadata"] = {key: meta.get(key) for key in ("annotations", "finalizers")}
+    owners = meta.get("ownerReferences") or ()
+    content["metadata"]["owners"] = [{**owner, "uid": pods[owner["uid"]]} for owner in owners]
+    status = content["status"]
+    assert status["allocation"].pop("allocationTimestamp")
+    for part in (*status["allocation"]["devices"]["results"], *(status.get("devices") or ())):
+        if "shareID" in part:
+            part["shareID"] = "*"
+        for condition in part.get("conditions") or ():
+            del condition["lastTransitionTime"]
+    for consumer in status["reservedFor"]:
+        consumer["uid"] = pods[consumer["uid"]]
+    return content

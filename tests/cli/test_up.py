@@ -53,15 +53,18 @@ def _ended(tmp_path: Path, *arguments: str) -> str:
 
 def test_the_tour(tmp_path: Path) -> None:
     files = [argument for file in TOUR for argument in ("-f", file)]
-    output = _ended(tmp_path, "--nodes", "12", "--plugin", COSCHEDULING, *files)
+    devices = str(ROOT / "examples" / "gpus.yaml")
+    output = _ended(tmp_path, "--nodes", "12", "--plugin", COSCHEDULING, "--devices", devices, *files)
     lines = output.splitlines()
     assert lines[0].startswith("● embedded control plane on https://127.0.0.1:")
-    # All four of the group, the web servers, their caches, the batch work but one, and the important pod.
-    assert lines[-1] == "● 12 nodes · pods: 21 running, 2 pending"
+    # All four of the group, the web servers, their caches, two with GPUs, the batch work but one, and the
+    # important pod.
+    assert lines[-1] == "● 12 nodes · pods: 23 running, 2 pending"
     words = [line.split(maxsplit=4) for line in lines if line[2:3] == ":"]
     bound = [pod for _, state, pod, *_ in words if state == "bound"]
     # Each once, though the gang was held at Permit until it was complete; the victim, too.
-    assert len(set(bound)) == len(bound) == 22
+    assert len(set(bound)) == len(bound) == 24
+    assert sum(pod.startswith("ml/finetune-") for pod in bound) == 2
     assert sum(pod.startswith("ml/train-") for pod in bound) == 4
     held = {pod: reason for _, state, pod, _, reason in words if state == "waiting"}
     assert len(held) == 3

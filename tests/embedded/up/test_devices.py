@@ -1,0 +1,134 @@
+"""Devices from end to end: drivers, claims, scheduler, kubelets and controllers in one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.device_files import WatchedDevices
+from bayplan.embedded.up.manifests import read_manifests
+from bayplan.embedded.up.outcomes import Outcomes
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+GPUS = "drivers: [{driver: a.com, devices: [{name: 'gpu-{i}', count: 2%s}]}]"
+CLASS = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
+
+
+def claim(name: str, **exactly: Any) -> Content:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", **exactly}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+def pod(name: str, claim_name: str) -> Content:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim_name}],
+        },
+    }
+
+
+class Devices:
+    """A cluster with one node and a file of devices."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.api = cluster.server.api
+
+    def create(self, *contents: Content) -> None:
+        for content in contents:
+            resource = self.api.catalog.of_kind(content["apiVersion"], content["kind"])
+            self.api.create(resource, content, "default" if resource.namespaced else "")
+
+    def phases(self) -> dict[str, str]:
+        return {each.name: each.status.phase for each in self.cluster.pods() if not each.is_terminating}
+
+    def claim(self, name: str) -> Content:
+        found: Content = self.api.get(RESOURCE_CLAIMS, name, "default").get("status") or {}
+        return found
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not true():
+                await asyncio.sleep(0.02)
+
+
+def with_devices(path: Path, test: Callable[[Devices], Any], *, nodes: int = 1) -> None:
+    async def main() -> None:
+        settings = LocalSettings(nodes=nodes, devices=WatchedDevices(path), stop_seconds=0)
+        async with LocalCluster(settings, Outcomes()) as cluster:
+            await test(Devices(cluster))
+
+    asyncio.run(main())
+
+
+def test_the_examples_run() -> None:
+    async def test(devices: Devices) -> None:
+        (documents,) = read_manifests([str(EXAMPLES / "gpu-pods.yaml")])
+        await devices.cluster.apply(documents)
+        await devices.until(
+            lambda: len(devices.phases()) == 10 and set(devices.phases().values()) == {"Running"}
+        )
+
+    with_devices(EXAMPLES / "gpus.yaml", test, nodes=3)
+
+
+def test_a_claim_waits_for_a_device_and_gets_it_when_one_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "gpus.yaml"
+    path.write_text(GPUS % "")
+
+    async def test(devices: Devices) -> None:
+        devices.create(CLASS, claim("both", count=2), claim("one"), pod("p", "both"))
+        await devices.until(lambda: devices.phases() == {"p": "Running"})
+        devices.create(pod("q", "one"))
+        await devices.until(lambda: bool(devices.api.get(PODS, "q", "default")["status"].get("conditions")))
+        (scheduled,) = devices.api.get(PODS, "q", "default")["status"]["conditions"]
+        assert "cannot allocate all claims" in scheduled["message"]
+        devices.api.delete(PODS, "p", "default")
+        await devices.until(lambda: devices.phases() == {"q": "Running"})
+        assert devices.claim("both") == {}, "its devices were freed before"
+
+    with_devices(path, test)
+
+
+def test_a_taint_in_the_file_evicts_the_pods_of_a_device(tmp_path: Path) -> None:
+    path = tmp_path / "gpus.yaml"
+    path.write_text(GPUS % "")
+
+    async def test(devices: Devices) -> None:
+        devices.create(CLASS, claim("c"), pod("p", "c"))
+        await devices.until(lambda: devices.phases() == {"p": "Running"})
+        path.write_text(GPUS % ", taints: [{key: broken, effect: NoExecute}]")
+        await devices.until(lambda: devices.phases() == {})
+        await devices.until(lambda: devices.claim("c") == {})
+        (published,) = devices.api.list(RESOURCE_SLICES)
+        assert published["spec"]["devices"][0]["taints"][0]["key"] == "broken"
+
+    with_devices(path, test)
+
+
+def test_a_pod_is_bound_when_its_device_is_ready(tmp_path: Path) -> None:
+    path = tmp_path / "gpus.yaml"
+    conditions = ", bindingConditions: [ready], bindingFailureConditions: [failed]"
+    path.write_text((GPUS % conditions).replace("count: 2", "count: 1"))
+
+    async def test(devices: Devices) -> None:
+        devices.create(CLASS, claim("c"), pod("p", "c"))
+        await devices.until(lambda: devices.phases() == {"p": "Running"})
+        (device,) = devices.claim("c")["devices"]
+        assert [(each["type"], each["status"]) for each in device["conditions"]] == [("ready", "True")]
+
+    with_devices(path, test)
