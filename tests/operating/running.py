@@ -22,8 +22,8 @@ from tests.client.http.certificates import authority, server_tls
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 20
-"""For something to happen that must happen."""
+PATIENCE_SECONDS = 120
+"""For something to happen that must happen, on a busy machine, too."""
 SECRET = "s3cret-t0ken"
 ALONE = ("--leader-elect=false", "--secure-port=0")
 """Flags of a scheduler that neither elects nor serves."""

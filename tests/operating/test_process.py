@@ -85,7 +85,7 @@ def test_a_signal_lets_bindings_under_way_finish(tmp_path: Path, number: signal.
         async with scheduling(ApiServer(store, interfere=slowly), tmp_path, *ALONE) as run:
             await under_way.wait()
             run.signal(number)
-            await asyncio.sleep(0.2)
+            await run.says("Received a signal to stop")
             store.create(make_pod("too-late"))
             go_on.set()
             return await run.end(), run.log
@@ -136,12 +136,12 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         async def never(asked: Asked) -> None:
             if asked.path.endswith("/binding"):
                 under_way.set()
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
 
         async with scheduling(ApiServer(cluster(), interfere=never), tmp_path, *ALONE) as run:
             await under_way.wait()
             run.signal()
-            await asyncio.sleep(0.2)
+            await run.says("Received a signal to stop")
             assert run.process.returncode is None
             run.signal()
             return await run.end()

@@ -94,6 +94,7 @@ class Process:
         try:
             await self._work(scheduler, election)
         except _StoppedError:
+            log(_log, logging.INFO, "Received a signal to stop, finishing the bindings under way")
             await self._finish(scheduler, election)
         finally:
             await scheduler.close()

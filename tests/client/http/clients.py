@@ -17,6 +17,9 @@ from .certificates import authority, server_tls
 
 T = TypeVar("T")
 
+PATIENCE_SECONDS = 60
+"""For something to happen that must happen, on a busy machine, too."""
+
 
 @asynccontextmanager
 async def connected(
@@ -40,7 +43,7 @@ def talk(
 
     async def main() -> T:
         async with connected(store, **settings) as (server, cluster):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 return await act(server, cluster)
 
     return asyncio.run(main())
@@ -48,6 +51,6 @@ def talk(
 
 async def until(true: Callable[[], bool]) -> None:
     """Waits for something to come true."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not true():
             await asyncio.sleep(0.005)

@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
@@ -65,6 +65,8 @@ class RawServer:
     port: int = 0
     peers: list[Peer] = field(default_factory=list)
     """All connections so far."""
+    closed: int = 0
+    """How many of them the server has closed."""
 
 
 @asynccontextmanager
@@ -86,6 +88,9 @@ async def raw_server(
             pass
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            server.closed += 1
             tasks.discard(task)
 
     listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)

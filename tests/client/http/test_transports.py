@@ -25,7 +25,7 @@ from .raw_server import OK, Peer, RawServer, answers, raw_server
 GET = Request("GET", "/a?b=c")
 BIND = Request("POST", "/bind", b"{}", "application/json", repeatable=False)
 HEADERS = Headers((("User-Agent", "me"), ("Authorization", "Bearer t")))
-PATIENT = 5.0
+PATIENT = 60.0
 
 each = pytest.mark.parametrize(
     "make",
@@ -155,10 +155,20 @@ def test_an_answer_that_does_not_come_is_lost(make: Make, pieces: Iterable[bytes
 def test_an_answer_that_comes_too_late_is_lost(make: Make) -> None:
     async def silent(peer: Peer) -> None:
         await peer.request()
+        await peer.send(OK)
+        await peer.request()
         await asyncio.sleep(PATIENT)
 
-    [found] = speak(make, silent, BIND, seconds=0.05)[0]
-    assert found == "sent: net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
+    async def main() -> str:
+        async with raw_server(silent) as server, connected(make, server) as transport:
+            # On a connection that is open: opening one may take longer than this.
+            await transport.send(GET, HEADERS, PATIENT)
+            with pytest.raises(LostError) as lost:
+                await transport.send(BIND, HEADERS, 0.05)
+            return str(lost.value)
+
+    expected = "net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
+    assert asyncio.run(main()) == expected
 
 
 @each
@@ -201,9 +211,12 @@ def test_a_connection_that_the_server_closed_is_not_used_again(make: Make) -> No
 
     async def main() -> int:
         async with raw_server(once) as server, connected(make, server) as transport:
-            for _ in range(3):
+            for number in range(3):
                 await transport.send(BIND, HEADERS, PATIENT)
-                await asyncio.sleep(0.02)
+                while server.closed <= number:
+                    await asyncio.sleep(0.001)
+                for _ in range(5):  # rounds of the event loop in which the client can learn of it
+                    await asyncio.sleep(0)
             return len(server.peers)
 
     assert asyncio.run(main()) == 3
@@ -257,7 +270,7 @@ def test_no_more_connections_than_allowed(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def main() -> int:
         nonlocal busiest
-        busy = 0
+        busy, all_busy = 0, asyncio.Event()
 
         async def slow(peer: Peer) -> None:
             nonlocal busy, busiest
@@ -265,6 +278,9 @@ def test_no_more_connections_than_allowed(monkeypatch: pytest.MonkeyPatch) -> No
                 await peer.request()
                 busy += 1
                 busiest = max(busy, busiest)
+                if busy == 3:
+                    all_busy.set()
+                await all_busy.wait()
                 await asyncio.sleep(0.005)
                 busy -= 1
                 await peer.send(OK)
