@@ -20,8 +20,8 @@ R = TypeVar("R")
 
 STEP_SECONDS: Final = 0.005
 """After this time others get their turn."""
-MAX_BYTES: Final = 64 * 1024
-"""JSON that is parsed or changed at once: about a millisecond's work."""
+MAX_BYTES: Final = 16 * 1024
+"""JSON that is parsed, checked and changed at once: a few milliseconds' work."""
 MAX_YAML_BYTES: Final = 4 * 1024
 """YAML takes twenty times as long."""
 
