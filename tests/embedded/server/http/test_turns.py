@@ -11,7 +11,7 @@ import pytest
 
 from bayplan.embedded.server.http import turns
 from bayplan.embedded.server.http.answers import pieces
-from bayplan.embedded.server.http.turns import in_steps, in_thread_if
+from bayplan.embedded.server.http.turns import in_steps, in_thread_if, paced
 from tests.embedded.server.http.serving import (
     CONFIG_MAPS,
     JSON_PATCH,
@@ -45,6 +45,32 @@ def test_work_on_many_objects_is_cut_into_steps(monkeypatch: pytest.MonkeyPatch)
     results, turns_of_others = asyncio.run(main())
     assert results == list(range(0, 2000, 2))
     assert turns_of_others > 50
+
+
+@pytest.mark.parametrize(("step_seconds", "least", "most"), [(0.0, 200, 210), (0.005, 5, 100)])
+def test_long_answers_are_written_many_pieces_at_a_time(
+    step_seconds: float, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have their turn, but not after each piece: in a busy process that would take very long."""
+    monkeypatch.setattr(turns, "STEP_SECONDS", step_seconds)
+
+    async def main() -> tuple[int, int]:
+        turns_of_others = 0
+
+        async def other() -> None:
+            nonlocal turns_of_others
+            while True:
+                turns_of_others += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        written = [piece async for piece in paced(b"piece" for _ in range(200))]
+        task.cancel()
+        return len(written), turns_of_others
+
+    written, turns_of_others = asyncio.run(main())
+    assert written == 200
+    assert least <= turns_of_others <= most
 
 
 def test_large_work_is_done_in_a_thread() -> None:

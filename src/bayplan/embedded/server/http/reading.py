@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import itertools
 import secrets
@@ -19,7 +18,7 @@ from bayplan.embedded.server import statuses
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.http.answers import answer, is_for_people, pieces
 from bayplan.embedded.server.http.requests import JSON, Form, Target, integer
-from bayplan.embedded.server.http.turns import MAX_YAML_BYTES, in_steps, in_thread_if
+from bayplan.embedded.server.http.turns import MAX_YAML_BYTES, in_steps, in_thread_if, paced
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.selecting import Selection, parse_selection
@@ -101,9 +100,8 @@ class Reader:
         response = web.StreamResponse()
         response.content_type = JSON
         await response.prepare(request)
-        for piece in pieces(parts):
+        async for piece in paced(pieces(parts)):
             await response.write(piece)
-            await asyncio.sleep(0)  # others have their turn, however fast this client reads
         await response.write_eof()
         return response
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -26,6 +26,8 @@ MAX_YAML_BYTES: Final = 4 * 1024
 """YAML takes twenty times as long."""
 
 _CHECKED_EVERY: Final = 16
+_WRITE_SECONDS: Final = 0.00025
+"""Of CPU, to encrypt and send a piece of an answer."""
 _workers: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-requests")
 
 
@@ -57,3 +59,21 @@ async def in_steps(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
             await asyncio.sleep(0)
             started = time.perf_counter()
     return results
+
+
+async def paced(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of an answer. Others get their turn when making and writing them has taken long enough.
+
+    Not after each piece: in a busy process others take long, and a list has a hundred pieces.
+    """
+    spent, remaining = 0.0, iter(pieces)
+    while True:
+        started = time.perf_counter()
+        piece = next(remaining, None)
+        if piece is None:
+            return
+        spent += time.perf_counter() - started + _WRITE_SECONDS
+        yield piece
+        if spent > STEP_SECONDS:
+            await asyncio.sleep(0)
+            spent = 0.0

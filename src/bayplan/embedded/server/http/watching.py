@@ -21,6 +21,7 @@ from bayplan.embedded.server.documents import Document, Entry
 from bayplan.embedded.server.http.answers import pieces
 from bayplan.embedded.server.http.reading import body_of, metadata_only, select, selection_of
 from bayplan.embedded.server.http.requests import JSON, Form, Target, flag, integer
+from bayplan.embedded.server.http.turns import paced
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.selecting import Selection
@@ -194,11 +195,10 @@ class _Stream:
         await self.response.prepare(self._request)
 
     async def send(self, frames: Iterable[_Frame]) -> None:
-        for piece in pieces(chain.from_iterable(frames)):
+        async for piece in paced(pieces(chain.from_iterable(frames))):
             try:
                 async with asyncio.timeout(self._patience_seconds):
                     await self.response.write(piece)
-                    await asyncio.sleep(0)  # others have their turn, however fast this client reads
             except TimeoutError as error:
                 raise _CutOffError from error
 
