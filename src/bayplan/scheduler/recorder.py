@@ -163,7 +163,8 @@ class EventRecorder:
         self._later: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers = 0
-        self._writer_starts = False
+        self._starting = 0
+        """Of the writers, those that have not begun."""
         self._look: asyncio.TimerHandle | None = None
 
     # Events of the scheduler
@@ -229,6 +230,10 @@ class EventRecorder:
         collected, self._collected = self._collected, []
         for recorded in collected:
             self._take(recorded)
+        if len(collected) > 1:
+            # All at once: one after the other would start in as many rounds of the loop.
+            while self._starting < len(self._queue) and self._writers < MAX_WRITERS:
+                self._start_writer()
 
     def _take(self, recorded: _Recorded) -> None:
         key = recorded.key
@@ -300,22 +305,22 @@ class EventRecorder:
 
     def _enqueue(self, event: Event, tries: int = 0) -> None:
         self._queue.append((event, tries))
-        if not self._writer_starts:
+        if not self._starting:
             self._start_writer()
 
     def _start_writer(self) -> None:
         if self._writers < MAX_WRITERS:
-            self._writer_starts = True
+            self._starting += 1
             self._writers += 1
             self._start_task(self._write_queued())
 
     async def _write_queued(self) -> None:
         """Writes until the queue is empty; before it waits for an answer, it sees to a second writer."""
-        self._writer_starts = False
+        self._starting -= 1
         try:
             while self._queue:
                 event, tries = self._queue.popleft()
-                if self._queue and not self._writer_starts:
+                if len(self._queue) > self._starting:
                     self._start_writer()
                 if not await self._written(event):
                     self._try_again(event, tries + 1)

@@ -113,3 +113,17 @@ def test_closing_gives_up_what_was_collected() -> None:
 
     play(sink, story, collect_seconds=0.5)
     assert [when for when, _, _ in sink.writes] == [1.0]
+
+
+def test_collected_events_are_sent_in_one_round_of_the_loop() -> None:
+    """A round for each of them would cost more than the writes."""
+    steps: list[str] = []
+
+    class SlowSink(Sink):
+        async def create_event(self, event: Event) -> None:
+            asyncio.get_running_loop().call_soon(steps.append, "next round")
+            steps.append(event.reason)
+            await asyncio.sleep(1.0)
+
+    play(SlowSink(), bound_at(1.0, 1.1, 1.2, 1.3), collect_seconds=0.5)
+    assert steps == ["Scheduled", "next round", *["Scheduled"] * 3, *["next round"] * 3]
