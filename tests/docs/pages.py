@@ -53,10 +53,35 @@ def commands(page: Path) -> Iterator[Command]:
             yield Command(page.name, tuple(words[1:]), tuple(shown), status)
 
 
-def links(page: Path) -> Iterator[Path]:
-    """The files that the page links to."""
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", read(page)):
-        yield (page.parent / target).resolve()
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """The files that the page links to, each with the heading in it or ""."""
+    for target, heading in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", read(page)):
+        yield (page.parent / target).resolve() if target else page, heading
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", read(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def command_lines(page: Path) -> Iterator[list[str]]:
+    """The words of every `bayplan`, `make` and `python -m` command, in blocks and in text."""
+    text = read(page)
+    quoted = re.findall(r"`([^`\n]+)`", text)
+    indented = re.findall(
+        r"^    (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    )
+    shown = [
+        line
+        for language in ("sh", "console")
+        for block in blocks(page, language)
+        for line in block.splitlines()
+    ]
+    for line in (*quoted, *indented, *shown):
+        for part in line.removeprefix("$ ").removeprefix(".venv/bin/").split(" | "):
+            if re.match(r"(?:bayplan|make|python -m) \S", part):
+                yield shlex.split(part.replace(ANYTHING, ""), comments=True)
 
 
 def agree(shown: Sequence[str], printed: Sequence[str]) -> bool:

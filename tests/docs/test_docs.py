@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+from bayplan.api.decode import parse_objects
 from bayplan.cli.main import COMMANDS
+from bayplan.config import parse_config
+from bayplan.operating.command_line import parse
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.runtime.signature import POD_FIELDS
+from bayplan.scheduler.plugin_sources import catalog_with
 
 from .flags_page import flags_page
-from .pages import PAGES, ROOT, Command, agree, blocks, commands, links, read
+from .pages import PAGES, ROOT, Command, agree, blocks, command_lines, commands, headings, links, read
 
 DOCS = ROOT / "docs"
 PAGE_OF = {"config": "configuration.md", "run": "flags.md", "node": "up.md"}
@@ -46,17 +52,72 @@ def test_commands_print_what_is_shown(command: Command) -> None:
     assert agree(command.shown, printed), "\n".join(printed)
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/plugins.md", "docs/embedded.md"])
-def test_python_runs(name: str) -> None:
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+)
+def test_python_runs(page: Path) -> None:
     """All blocks of a page, one after the other."""
     names: dict[str, Any] = {"__name__": "documentation"}
-    for code in blocks(ROOT / name, "python"):
-        exec(compile(code, name, "exec"), names)
+    for code in blocks(page, "python"):
+        exec(compile(code, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")], ids=lambda page: page.name)
+def test_yaml_is_valid(page: Path) -> None:
+    """Configurations for the scheduler, and objects for the embedded API server."""
+    for text in blocks(page, "yaml"):
+        if "kind: KubeSchedulerConfiguration" in text:
+            parse_config(text, page.name, catalog=catalog_with([*BUILTIN_PLUGINS, Coscheduling]))
+        else:
+            assert parse_objects(text.encode(), page.name) or "rbac.authorization.k8s.io" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    assert [str(target) for target in links(page) if not target.exists()] == []
+    for target, heading in links(page):
+        assert target.exists(), target
+        assert not heading or heading in headings(target), f"{target}#{heading}"
+
+
+def parsed(words: Sequence[str]) -> None:
+    """Fails if `bayplan` has no such command or option."""
+    if words[0].startswith("-"):
+        return
+    command = COMMANDS[words[0]].load()
+    arguments = list(words[1:])
+    if words[0] == "run":
+        parse(arguments, "bayplan run")
+        return
+    if isinstance(command, click.Group):
+        if not arguments:
+            return
+        command = command.commands[arguments.pop(0)]
+    try:
+        command.make_context(words[0], list(arguments))
+    except click.MissingParameter:
+        assert not arguments, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_exist(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that no test can run, because they need a cluster or an hour: their options are real."""
+    makefile = read(ROOT / "Makefile")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bayplan.kubeconfig").touch()
+    for program, *words in command_lines(page):
+        if program == "bayplan":
+            parsed(words)
+        elif program == "make":
+            targets = [word for word in words if "=" not in word]
+            variables = [word.partition("=")[0] for word in words if "=" in word]
+            assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets), words
+            assert all(f"$({name})" in makefile for name in variables), words
+        elif words[1] != "pytest":
+            path = words[1].replace(".", "/")
+            files = [*ROOT.glob(f"{path}*.py"), *ROOT.glob(f"src/{path}*.py"), *ROOT.glob(f"{path}/*.py")]
+            code = "".join(read(file) for file in [*files, *ROOT.glob(f"src/{path}/*.py")])
+            assert code, words
+            assert [word for word in words[2:] if word.startswith("--") and word not in code] == [], words
 
 
 def test_every_built_in_plugin_is_described() -> None:
@@ -103,9 +164,3 @@ def test_the_map_of_the_tree_is_right() -> None:
     packages = {f"src/bayplan/{init.parent.name}/" for init in ROOT.glob("src/bayplan/*/__init__.py")}
     assert {path for path in paths if not (ROOT / path).exists()} == set()
     assert packages - paths == set()
-
-
-def test_make_targets_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", read(ROOT / "Makefile"), re.MULTILINE))
-    named = {target for page in PAGES for target in re.findall(r"`?make ([a-z]+)`", read(page))}
-    assert named - targets == set()
