@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 from bayplan.api.decode import parse_objects
 from bayplan.cli.main import COMMANDS
@@ -66,7 +67,9 @@ def test_python_runs(page: Path) -> None:
 def test_yaml_is_valid(page: Path) -> None:
     """Configurations for the scheduler, and objects for the embedded API server."""
     for text in blocks(page, "yaml"):
-        if "kind: KubeSchedulerConfiguration" in text:
+        if "apiVersion" not in text:
+            assert yaml.safe_load(text)
+        elif "kind: KubeSchedulerConfiguration" in text:
             parse_config(text, page.name, catalog=catalog_with([*BUILTIN_PLUGINS, Coscheduling]))
         else:
             assert parse_objects(text.encode(), page.name) or "rbac.authorization.k8s.io" in text
