@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import subprocess
 import sys
@@ -167,3 +169,17 @@ def test_the_map_of_the_tree_is_right() -> None:
     packages = {f"src/bayplan/{init.parent.name}/" for init in ROOT.glob("src/bayplan/*/__init__.py")}
     assert {path for path in paths if not (ROOT / path).exists()} == set()
     assert packages - paths == set()
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/differences.md"])
+def test_the_numbers_of_recorded_decisions_are_right(name: str) -> None:
+    decisions = sum(
+        len(vector["expect"])
+        for path in (ROOT / "conformance/vectors").glob("*.jsonl.gz")
+        for vector in map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+    )
+    configurations = gzip.decompress((ROOT / "conformance/configs/configs.jsonl.gz").read_bytes()).count(
+        b"\n"
+    )
+    (shown,) = re.findall(r"([\d,]+) recorded\s+decisions\s+and ([\d,]+) configurations", read(ROOT / name))
+    assert shown == (f"{decisions:,}", f"{configurations:,}")
