@@ -50,8 +50,6 @@ def cluster(directory: Path) -> Iterator[Path]:
     kubeconfig = directory / "kubeconfig"
     command: list[str | Path] = [
         sys.executable, "-m", "bayplan.cli.main", "up", "--nodes", str(NODES), "--kubeconfig", kubeconfig,
-        # A spec does not wait for the pods of the one before, and miscounts if they go while it runs.
-        "--stop-seconds", "0",
     ]  # fmt: skip
     with Process("bayplan up", command, directory / "up.log") as process:
 

@@ -136,6 +136,34 @@ def test_a_deleted_pod_is_gone_when_it_has_stopped(
     in_world(test)
 
 
+@pytest.mark.parametrize(
+    ("images", "notes", "gone_after"),
+    [
+        (["registry.k8s.io/pause:3.10"], {}, 0),
+        (["pause", "registry.k8s.io/pause@sha256:1"], {}, 0),
+        (["pause", "web"], {}, 1),
+        (["unpause:1"], {}, 1),
+        (["pause"], {kubelets.STOP_SECONDS: "3"}, 3),
+    ],
+)
+def test_pause_stops_at_once(images: list[str], notes: dict[str, str], gone_after: int) -> None:
+    """As the real one does when it gets SIGTERM."""
+
+    async def test(world: World) -> None:
+        containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
+        pod(world, "p", notes, containers=containers)
+        await world.settle()
+        world.api.delete(PODS, "p", "default")
+        await world.settle()
+        if gone_after:
+            await world.after(gone_after - 0.5)
+            assert world.names(PODS) == ["p"]
+            await world.after(0.5)
+        assert world.names(PODS) == []
+
+    in_world(test)
+
+
 @pytest.mark.parametrize(("stops", "exit_code"), [("5", 143), ("99", 137)])
 def test_who_waits_for_it_sees_whether_it_stopped_or_was_killed(stops: str, exit_code: int) -> None:
     async def test(world: World) -> None:

@@ -8,7 +8,7 @@ ever and costs nothing while it does.
 |---|---|
 | `bayplan/run-seconds` | how long its containers run; without it, until it is deleted |
 | `bayplan/exit-code` | how they end: 0 (the default) is success |
-| `bayplan/stop-seconds` | how long they take to stop when the pod is deleted; 1 if nothing else is said |
+| `bayplan/stop-seconds` | how long they take to stop when the pod is deleted; 1 by default, 0 for `pause` |
 
 Whether they are then started again is the restart policy's to say. The first restart is immediate, the
 following ones wait 10 s, 20 s and so on, up to 5 minutes, as with a real kubelet.
@@ -20,6 +20,7 @@ than its grace period is killed. Of preStop hooks, `sleep` takes its time; other
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
@@ -42,6 +43,7 @@ from bayplan.errors import NotFoundError
 RUN_SECONDS: Final = "bayplan/run-seconds"
 EXIT_CODE: Final = "bayplan/exit-code"
 STOP_SECONDS: Final = "bayplan/stop-seconds"
+_PAUSE: Final = re.compile(r"(.*/)?pause([:@].*)?")
 DEFAULT_STOP_SECONDS: Final = 1.0
 
 _TERMINATED: Final = 143
@@ -215,7 +217,16 @@ class PodKubelets(Controller):
 
     def _stop_seconds(self, pod: Pod) -> float:
         text = pod.annotations.get(STOP_SECONDS)
-        return self._default_stop_seconds if text is None or not _is_duration(text) else float(text)
+        if text is not None and _is_duration(text):
+            return float(text)
+        if self._default_stop_seconds == DEFAULT_STOP_SECONDS and _only_pauses(pod):
+            return 0.0
+        return self._default_stop_seconds
+
+
+def _only_pauses(pod: Pod) -> bool:
+    """Whether it runs nothing but Kubernetes' `pause`, which ends as soon as it gets SIGTERM."""
+    return all(_PAUSE.fullmatch(container.image) for container in pod.spec.containers)
 
 
 def _pre_stop_seconds(content: Content) -> float:
