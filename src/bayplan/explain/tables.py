@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.api.pod import Pod
+from bayplan.explain.devices import MissingDevices, missing_devices
 from bayplan.explain.dump_warnings import Warning
 from bayplan.explain.explanation import Candidate, Explanation, Preemption
 from bayplan.explain.rejections import Rejection, detail, rejections
@@ -100,6 +101,9 @@ def section(evaluated: EvaluatedPod, names_width: int = NAMES_WIDTH) -> Iterator
     groups = rejections(explanation)
     if groups:
         yield _indented(_rejections(evaluated, groups, names_width))
+    missing = missing_devices(evaluated.cluster, evaluated.pod, explanation)
+    if missing:
+        yield _indented(_missing_devices(missing, names_width))
     if explanation.preemption is not None and explanation.preemption.candidates:
         yield _indented(_candidates(evaluated, explanation.preemption))
     if explanation.fit_error_full:
@@ -228,6 +232,19 @@ def _rejections(evaluated: EvaluatedPod, groups: Sequence[Rejection], names_widt
     if left:
         count = sum(len(group.nodes) for group in left)
         table.add_row(f"{count:,}", "", "…", Text(f"{_number(len(left), 'rarer reason')}", style=FAINT))
+    return table
+
+
+def _missing_devices(missing: Sequence[MissingDevices], names_width: int) -> Table:
+    """Which requests for devices cannot be met, on how many nodes, and why."""
+    table = _table(">nodes", "", "claim", "request", "devices")
+    table.columns[1].style = FAINT
+    for one in missing[:MAX_REJECTIONS]:
+        names = _some_names(one.nodes, names_width)
+        table.add_row(*map(Text, (f"{len(one.nodes):,}", names, one.claim, one.request, one.reason)))
+    left = len(missing) - MAX_REJECTIONS
+    if left > 0:
+        table.add_row("", "", "…", "", Text(_number(left, "rarer reason"), style=FAINT))
     return table
 
 

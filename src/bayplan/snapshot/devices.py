@@ -32,6 +32,7 @@ class ClusterDevices:
         """Rows of nodes whose own devices changed."""
         self.everywhere = Topic(clock)
         """Devices changed that all nodes may use."""
+        self._freshness = cluster.changes.freshness(cluster.changes.kinds(DEVICE_KINDS))
         self._state = DeviceState()
         self.inventory = self._state.inventory
         self.allocated = self._state.allocated
@@ -42,8 +43,9 @@ class ClusterDevices:
         """The allocated claims by uid."""
 
     def update(self, cluster: Cluster) -> None:
-        before = self._state.version
-        objects = cluster.objects
+        if self._freshness.is_current:
+            return
+        before, objects = self._state.version, cluster.objects
         gone, came = self._slices.changed(objects.of(ResourceSlice))
         replaced = {item.name for item in came}
         for item in gone:
@@ -54,6 +56,7 @@ class ClusterDevices:
         self._read_claims(cluster)
         if self._state.version != before:
             self._record(cluster, self._state.changed_nodes(before))
+        self._freshness.mark_current()
 
     def _read_claims(self, cluster: Cluster) -> None:
         gone, came = self._claims.changed(cluster.objects.of(ResourceClaim))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np
@@ -60,6 +61,7 @@ from bayplan.plugin.devices import (
     CLAIM_FINALIZER,
     AllocationResult,
     BindsClaims,
+    ClaimBinder,
     ClaimPlan,
     DeviceClass,
     PlannedClaim,
@@ -243,12 +245,12 @@ class DynamicResources(
             if claims.is_extended(claim):
                 break
             if all(consumer.uid == pod.uid for consumer in claim.status.reserved_for):
-                if isinstance(handle, BindsClaims):
-                    handle.claims.deallocate(pod, claim)
+                if self._binder is not None:
+                    self._binder.deallocate(pod, claim)
                 return DEALLOCATED
         if demand is not None and not demand.is_in_memory:
-            if isinstance(handle, BindsClaims):
-                handle.claims.delete(pod, demand.claim)
+            if self._binder is not None:
+                self._binder.delete(pod, demand.claim)
             return DELETED
         return STILL_UNSCHEDULABLE
 
@@ -319,8 +321,8 @@ class DynamicResources(
             return
         handle = self.handle
         assert handle is not None
-        if isinstance(handle, BindsClaims):
-            handle.claims.release(pod, claims.plan)
+        if self._binder is not None:
+            self._binder.release(pod, claims.plan)
             return
         for planned in claims.plan.claims:
             remove_in_flight(handle.cluster.objects, planned.uid)
@@ -332,10 +334,15 @@ class DynamicResources(
         claims: PodClaims | None = state.get(self.name)
         if claims is None or claims.plan is None:
             return None
-        handle: object = self.handle
-        if not isinstance(handle, BindsClaims):
+        if self._binder is None:
             return failure(NO_BINDER)
-        return await handle.claims.bind(pod, node_name, claims.plan, self._binding_seconds)
+        return await self._binder.bind(pod, node_name, claims.plan, self._binding_seconds)
+
+    @cached_property
+    def _binder(self) -> ClaimBinder | None:
+        """Who writes claims. Looked up once: asking whether a handle can do that takes a while."""
+        handle: object = self.handle
+        return handle.claims if isinstance(handle, BindsClaims) else None
 
     def _now(self) -> float:
         assert self.handle is not None

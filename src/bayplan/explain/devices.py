@@ -1,0 +1,74 @@
+"""Why nodes have no devices for a pod's claims: which request fails on how many nodes, and for which reason.
+
+The filter only says `cannot allocate all claims`. Here every request is evaluated alone on each of these
+nodes, and nodes where the same request fails for the same kind of reason are one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bayplan.api.devices import DeviceClass
+from bayplan.api.pod import Pod
+from bayplan.devices.explanation import RequestExplanation, explain, why_not
+from bayplan.explain.explanation import Explanation
+from bayplan.framework.status import Status
+from bayplan.plugins.dynamic_resources import DynamicResources
+from bayplan.plugins.dynamic_resources.node_results import REASON_INVALID_POOLS, REASON_NO_DEVICES
+from bayplan.plugins.dynamic_resources.resolving import resolve_claims
+from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.derived import derived
+from bayplan.snapshot.devices import ClusterDevices
+
+_REASONS = frozenset({REASON_NO_DEVICES, REASON_INVALID_POOLS})
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDevices:
+    """A request that fails on several nodes for one kind of reason."""
+
+    claim: str
+    request: str
+    nodes: tuple[str, ...]
+    reason: str
+    """On the first of the nodes."""
+
+
+def missing_devices(cluster: Cluster, pod: Pod, explanation: Explanation) -> list[MissingDevices]:
+    """The requests that nodes rejected by DynamicResources cannot meet, those of most nodes first."""
+    nodes = [name for name, status in explanation.node_status.items() if _is_about_devices(status)]
+    claims = resolve_claims(cluster.objects, pod) if nodes else ()
+    if isinstance(claims, Status):
+        return []
+    unallocated = [claim for claim in claims if claim.status.allocation is None]
+    devices, classes = derived(cluster, ClusterDevices), cluster.objects.of(DeviceClass)
+    groups: dict[tuple[str, str, str], tuple[RequestExplanation, list[str]]] = {}
+    for name in nodes:
+        node = cluster.nodes.node[cluster.nodes.row_of[name]]
+        if node is None:
+            continue
+        found = explain(devices.inventory, devices.allocated, classes.get, node, unallocated)
+        for one in why_not(found):
+            miss = one.nearest_miss
+            kind = one.problem or (miss.failure if miss is not None else "")
+            groups.setdefault((one.claim, one.request, kind), (one, []))[1].append(name)
+    missing = [
+        MissingDevices(one.claim, one.request, tuple(names), _reason(one)) for one, names in groups.values()
+    ]
+    missing.sort(key=lambda one: -len(one.nodes))
+    return missing
+
+
+def _is_about_devices(status: Status) -> bool:
+    return status.plugin == DynamicResources.name and not _REASONS.isdisjoint(status.reasons)
+
+
+def _reason(one: RequestExplanation) -> str:
+    if one.problem:
+        return one.problem
+    reasons: Sequence[str] = [str(failure) for failure in one.failures] or ["the node has no devices"]
+    if not one.fails_alone:
+        return "enough devices for this request alone, but not for all requests together"
+    wanted = f"{one.free} of {one.needed}" if one.needed else str(one.free)
+    return f"{wanted} devices available: {'; '.join(reasons)}"

@@ -1,0 +1,195 @@
+"""Cached search results equal fresh ones, whatever happens to slices, claims, classes and nodes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
+from bayplan.api.pod import PodResourceClaim
+from bayplan.plugin import CycleState, NodeColumns, Pod
+from bayplan.plugin.devices import ResourceClaim, ResourceClaimStatus, ResourceSlice
+from bayplan.plugins.dynamic_resources import DynamicResources
+from bayplan.plugins.dynamic_resources.node_results import NodeResults
+from bayplan.scheduler.core import CoreHandle
+from bayplan.snapshot.cluster import Cluster
+from bayplan.testing.builders import (
+    make_device,
+    make_device_class,
+    make_device_request,
+    make_first_available,
+    make_node,
+    make_pod,
+    make_resource_claim,
+    make_resource_slice,
+)
+
+NAMES = ("a", "b", "c", "d")
+SPECS = (
+    (make_device_request("r", "gpu"),),
+    (make_device_request("r", "gpu", count=2),),
+    (make_device_request("r", "big"), make_device_request("s", "gpu")),
+    (make_first_available("r", make_device_request("big", "big"), make_device_request("any", "gpu")),),
+    (make_device_request("r", "gpu", 'device.attributes["gpu.example.com"].model == "big"'),),
+)
+ZONED = NodeSelector(
+    node_selector_terms=(
+        NodeSelectorTerm(
+            match_expressions=(LabelSelectorRequirement(key="zone", operator="In", values=("x",)),)
+        ),
+    )
+)
+
+
+class Play:
+    """A cluster to which things happen, and pods that ask for devices there."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.cluster = Cluster()
+        self.plugin = DynamicResources(handle=CoreHandle(self.cluster))
+        self.shared = [CycleState() for _ in SPECS]
+        self.pods: list[tuple[CycleState, Pod, ResourceClaim]] = []
+        self.count = 0
+        self.cluster.objects.put(make_device_class("gpu"))
+        self.set_class("big")
+        for name in NAMES:
+            self.cluster.set_node(make_node(name))
+
+    def set_class(self, model: str) -> None:
+        expression = f'device.attributes["gpu.example.com"].model == "{model}"'
+        self.cluster.objects.put(make_device_class("big", expression))
+
+    def happen(self) -> None:
+        rng, cluster = self.rng, self.cluster
+        match rng.randrange(8):
+            case 0 | 1:
+                self.put_slice()
+            case 2:
+                slices = list(cluster.objects.of(ResourceSlice))
+                if slices:
+                    cluster.objects.remove(rng.choice(slices))
+            case 3:
+                self.set_class(rng.choice(("big", "small")))
+            case 4:
+                name = rng.choice(NAMES)
+                cluster.set_node(make_node(name, labels={"zone": rng.choice("xy")}))
+            case 5 if self.pods:
+                state, pod, _ = self.pods.pop(rng.randrange(len(self.pods)))
+                self.plugin.unreserve(state, pod, "")
+            case 6 if self.pods:
+                self.write(*self.pods.pop(rng.randrange(len(self.pods))))
+            case _:
+                allocated = [one for one in cluster.objects.of(ResourceClaim) if one.status.allocation]
+                if allocated:
+                    cluster.objects.put(replace(rng.choice(allocated), status=ResourceClaimStatus()))
+
+    def a_slice(self, name: str) -> Any:
+        rng = self.rng
+        devices = [
+            make_device(
+                f"gpu-{number}",
+                {"model": rng.choice(("big", "small"))},
+                allow_multiple_allocations=rng.random() < 0.2,
+            )
+            for number in range(rng.randrange(4))
+        ]
+        where: dict[str, Any] = rng.choice(
+            ({"node": name}, {"node": name}, {"node": name}, {"all_nodes": True}, {"node_selector": ZONED})
+        )
+        pool = "" if "node" in where else "shared"
+        return make_resource_slice(
+            f"slice-{name}", *devices, pool=pool, generation=rng.randrange(1, 3), **where
+        )
+
+    def put_slice(self) -> None:
+        self.cluster.objects.put(self.a_slice(self.rng.choice(NAMES)))
+
+    def write(self, state: CycleState, pod: Pod, claim: ResourceClaim) -> None:
+        """What was in flight is in the API server."""
+        (planned,) = state.read("DynamicResources").plan.claims
+        status = ResourceClaimStatus(allocation=planned.allocation)
+        self.cluster.objects.put(replace(claim, status=status))
+        self.plugin.unreserve(state, pod, "")
+
+    def schedule(self) -> None:
+        """A pod of some kind, evaluated with and without what is known of such pods."""
+        which = self.rng.randrange(len(SPECS))
+        self.count += 1
+        claim = make_resource_claim(f"c{self.count}", *SPECS[which])
+        self.cluster.objects.put(claim)
+        entry = PodResourceClaim(name="r", resource_claim_name=claim.name)
+        pod = make_pod(f"p{self.count}", resource_claims=(entry,))
+        state = CycleState(self.shared[which].signature)
+        cached, fresh = self.evaluated(state, pod), self.evaluated(CycleState(), pod)
+        assert cached == fresh
+        feasible = [row for row, (reason, _, _) in enumerate(cached) if not reason]
+        if feasible and self.rng.random() < 0.7:
+            name = self.cluster.nodes.name[self.rng.choice(feasible)]
+            assert self.plugin.reserve(state, pod, name) is None
+            self.pods.append((state, pod, claim))
+
+    def evaluated(self, state: CycleState, pod: Pod) -> list[tuple[str, int, list[str]]]:
+        """For each row the reason against it, its score, and the devices there."""
+        nodes = NodeColumns(self.cluster)
+        assert self.plugin.pre_filter(state, pod, nodes) is None
+        reasons = [""] * len(nodes)
+        for reject in self.plugin.filter(state, pod, nodes):
+            for row, is_rejected in enumerate(reject.mask):  # type: ignore[arg-type]  # always a column here
+                if is_rejected:
+                    reasons[row] += reject.reason
+        results = state.read("DynamicResources").results
+        devices = []
+        for row in range(len(nodes)):
+            found = results.at(row)
+            allocations = () if found is None else found.allocations
+            devices.append(
+                [
+                    f"{one.request} {one.pool}/{one.device}"
+                    for each in allocations
+                    for one in each.devices.results
+                ]
+            )
+        scores = [int(score) for score in self.plugin.score(state, pod, nodes)]
+        return list(zip(reasons, scores, devices, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cached_results_equal_fresh_ones(seed: int) -> None:
+    play = Play(seed)
+    for _ in range(6):
+        play.put_slice()
+    for _ in range(60):
+        for _ in range(play.rng.randrange(3)):
+            play.happen()
+        play.schedule()
+
+
+def test_only_nodes_whose_devices_changed_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(0)
+    for name in NAMES:
+        devices = (make_device(f"gpu-{number}") for number in range(4))
+        play.cluster.objects.put(make_resource_slice(f"slice-{name}", *devices, node=name))
+    searched: list[int] = []
+    search = NodeResults._search
+
+    def counted(self: NodeResults, rows: Any) -> None:
+        searched.append(len(rows))
+        search(self, rows)
+
+    monkeypatch.setattr(NodeResults, "_search", counted)
+    for number in range(3):
+        claim = make_resource_claim(f"x{number}", *SPECS[0])
+        play.cluster.objects.put(claim)
+        entry = PodResourceClaim(name="r", resource_claim_name=claim.name)
+        pod = make_pod(f"x{number}", resource_claims=(entry,))
+        state = CycleState(play.shared[0].signature)
+        nodes = NodeColumns(play.cluster)
+        play.plugin.pre_filter(state, pod, nodes)
+        assert list(play.plugin.filter(state, pod, nodes)) == []
+        play.plugin.reserve(state, pod, "b")
+        play.write(state, pod, claim)
+    assert searched == [4, 1, 1]
