@@ -168,13 +168,13 @@ def test_a_status_is_changed_step_by_step_and_only_where_it_changes(plane: Contr
 
 def test_a_status_is_for_no_other_pod_of_the_same_name(plane: ControlPlane) -> None:
     async def act(admin: Admin, cluster: KubernetesCluster) -> Raw:
-        await admin.create(pod("anew"))
-        first = await cluster.get(Pod, "anew", "default")
-        await admin.delete("Pod", "anew", "default")
-        await admin.create(pod("anew"))
+        await admin.create(pod("replaced"))
+        first = await cluster.get(Pod, "replaced", "default")
+        await admin.delete("Pod", "replaced", "default")
+        await admin.create(pod("replaced"))
         with pytest.raises(APIError, match=r"metadata\.uid: Invalid value: .*: field is immutable"):
             await cluster.patch_pod_status(first, PodStatusPatch(nominated_node_name="n1"))
-        return await admin.get("Pod", "anew", "default")
+        return await admin.get("Pod", "replaced", "default")
 
     assert "nominatedNodeName" not in talk(plane, act)["status"]
 

@@ -16,7 +16,7 @@
         ├── ServerError           429 or 5xx: it cannot now; nothing was done
         └── UnknownOutcomeError   no answer: whether a write took effect is not known
 
-More stand with what raises them: `AttemptError` (framework), `CacheError` (cache), `ExtenderError`
+More are defined where they are raised: `AttemptError` (runtime), `CacheError` (cache), `ExtenderError`
 (extender), `NotLeadingError` and `LeadershipLostError` (client).
 
 "This pod does not fit" is an answer and not an error: it is a status, and never comes through here.

@@ -108,7 +108,7 @@ def test_generated_names_are_counted_and_do_not_collide() -> None:
             id="critical for its node",
         ),
         pytest.param(
-            make_pod(priority=3), [LOW], (3, "", "PreemptLowerPriority"), id="a priority in so many words"
+            make_pod(priority=3), [LOW], (3, "", "PreemptLowerPriority"), id="a priority in the file"
         ),
         pytest.param(
             make_pod(priority=3, priority_class_name="gone"),

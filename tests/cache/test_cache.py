@@ -82,7 +82,7 @@ CONFIRMED = [assume(), add()]
         pytest.param(CONFIRMED, update("b"), False, {"b": 1000}, id="moved: the API server is right"),
         pytest.param(CONFIRMED, remove(), False, {}, id="deleted"),
         pytest.param(CONFIRMED, remove("b"), False, {}, id="deleted elsewhere than counted"),
-        pytest.param([add(), remove()], assume("b"), True, {"b": 1000}, id="assumed anew after it had gone"),
+        pytest.param([add(), remove()], assume("b"), True, {"b": 1000}, id="assumed again after it had gone"),
         pytest.param([assume(), forget()], add("b"), False, {"b": 1000}, id="bound after it was forgotten"),
     ],
 )

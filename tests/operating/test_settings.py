@@ -185,13 +185,13 @@ WRONG: list[Any] = [
         {"podInitialBackoffSeconds": 0, "podMaxBackoffSeconds": -1},
         [],
         "[podInitialBackoffSeconds: Invalid value: 0: must be greater than 0, podMaxBackoffSeconds: Invalid",
-        id="a file that makes no sense",
+        id="a file that is invalid",
     ),
     pytest.param(
         CONNECTED,
         ["--leader-elect-lease-duration=5s"],
         'leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`',
-        id="a flag that makes no sense with the file",
+        id="a flag that is invalid with the file",
     ),
     pytest.param(
         CONNECTED,

@@ -1,7 +1,7 @@
 """Every decision equals the recorded one of kube-scheduler v1.36; `conformance/README.md` has the format.
 
 Each file is judged twice in process, where a failure is easy to debug: with what is kept from one pod to the
-next, and with everything computed anew. Its first scenarios go through the command line, as a user would run
+next, and with nothing cached. Its first scenarios go through the command line, as a user would run
 it.
 """
 

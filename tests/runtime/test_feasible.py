@@ -78,7 +78,7 @@ class Twins:
     """Two cores on equal clusters: one keeps what it can, the other computes everything again."""
 
     def __init__(self, seed: int) -> None:
-        self.kept, self.anew = SchedulingCore(cache=True), SchedulingCore(cache=False)
+        self.cached, self.uncached = SchedulingCore(cache=True), SchedulingCore(cache=False)
         self._rng = random.Random(seed)
         self._number = 0
         self._nodes: dict[str, Node] = {}
@@ -111,12 +111,12 @@ class Twins:
 
     def decide(self) -> None:
         pod = self._pod(self._shape)
-        one, other = self.kept.decide(pod), self.anew.decide(pod)
+        one, other = self.cached.decide(pod), self.uncached.decide(pod)
         assert (one.status, one.node_name) == (other.status, other.node_name)
         if one.found is not None and other.found is not None:
             assert one.found.feasible == other.found.feasible
             self._placed[pod.uid] = one.node_name
-            for core, decision in ((self.kept, one), (self.anew, other)):
+            for core, decision in ((self.cached, one), (self.uncached, other)):
                 core.assume(decision)
 
     def _pod(self, shape: str) -> Pod:
@@ -125,7 +125,7 @@ class Twins:
 
     def _set(self, node: Node) -> None:
         self._nodes[node.name] = node
-        for core in (self.kept, self.anew):
+        for core in (self.cached, self.uncached):
             core.cluster.set_node(node)
 
     def add_node(self) -> None:
@@ -142,7 +142,7 @@ class Twins:
         if len(self._nodes) > 3:
             name = self._rng.choice(sorted(self._nodes))
             del self._nodes[name]
-            for core in (self.kept, self.anew):
+            for core in (self.cached, self.uncached):
                 core.cluster.remove_node(name)
 
     def change_node(self) -> None:
@@ -153,20 +153,20 @@ class Twins:
             sorted(self._placed), k=min(len(self._placed), self._rng.choice((1, 1, 2, 12)))
         ):
             del self._placed[uid]
-            for core in (self.kept, self.anew):
+            for core in (self.cached, self.uncached):
                 core.cluster.remove_pod(uid)
 
     def nominate(self) -> None:
         """A pod is promised a node, or the promise is taken back."""
         if self._nominated:
             uid = self._nominated.pop()
-            for core in (self.kept, self.anew):
+            for core in (self.cached, self.uncached):
                 core.cluster.remove_nomination(uid)
             return
         pod = make_pod(f"nominated{self._number}", cpu="2", priority=10)
         self._nominated.append(pod.uid)
         node = self._rng.choice(sorted(self._nodes))
-        for core in (self.kept, self.anew):
+        for core in (self.cached, self.uncached):
             core.cluster.nominate(pod, node)
 
 

@@ -437,12 +437,12 @@ def test_the_heaviest_weights_do_not_confuse_the_choice() -> None:
 @pytest.mark.parametrize("plugins", [(FITS,), (FITS, NodePorts), (TaintToleration, FITS)])
 def test_the_best_node_is_the_best_after_every_placement(plugins: Iterable[type[Plugin]]) -> None:
     """The kept ranking picks the same node as scoring everything again, over a long run of equal pods."""
-    kept, anew = (
+    cached, uncached = (
         make_framework(*(plugin() for plugin in plugins), nodes=9, cache=cache) for cache in (True, False)
     )
     for number in range(60):
         pod = make_pod(f"p{number}", cpu="130m", memory="1Gi")
-        one, other = found(kept, pod), found(anew, pod)
+        one, other = found(cached, pod), found(uncached, pod)
         assert (one.node_name, one.feasible) == (other.node_name, other.feasible)
-        for framework in (kept, anew):
+        for framework in (cached, uncached):
             framework.cluster.add_pod(pod, one.node_name)

@@ -42,9 +42,9 @@ class Both:
             change(core.cluster)
 
     def decide(self, pod: Pod) -> dict[str, Any]:
-        kept, anew = (outcome(core.decide(pod), core.cluster) for core in self.cores)
-        assert kept == anew
-        return kept
+        cached, uncached = (outcome(core.decide(pod), core.cluster) for core in self.cores)
+        assert cached == uncached
+        return cached
 
     def place(self, pod: Pod) -> str:
         """Where the pod goes, and stays."""

@@ -6,7 +6,7 @@ it.
 
 | plugin or step | what it does here |
 |---|---|
-| names and uids | `generateName` becomes a name; uids follow from kind, namespace and name, so runs repeat |
+| names and uids | `generateName` becomes a name; uids are derived from kind and key, so runs repeat |
 | Priority | priority and preemption policy from the pod's class, or from the default class |
 | DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
 | DefaultStorageClass | claims without a class get the default one |

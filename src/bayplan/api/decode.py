@@ -106,7 +106,7 @@ def read_objects(path: Path) -> list[Object]:
     """The objects of a YAML or JSON file, or of all such files of a directory; `.gz` is unpacked.
 
     Raises:
-        InputError: a file is missing or broken, or an object is malformed or stands twice.
+        InputError: a file is missing or broken, or an object is malformed or occurs twice.
     """
     return decode_documents(read_documents(path))
 

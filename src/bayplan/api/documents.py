@@ -1,4 +1,4 @@
-"""YAML and JSON files as plain values, each document with the line it stands on.
+"""YAML and JSON files as plain values, each document with its line number.
 
 This module handles files: `decode.py` decodes the objects. Plain words mean the same as in kubectl
 (`yaml_values.py`). Sizes and depth are limited: see `input_files.py` and `nesting.py`.

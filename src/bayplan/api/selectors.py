@@ -238,6 +238,6 @@ def _quoted(actual: str | tuple[str, ...]) -> str:
 
 
 def _raise_first(problems: list[str]) -> None:
-    """Kubernetes joins several problems of one requirement as `[a, b]`; a single one stands bare."""
+    """Kubernetes joins several problems of one requirement as `[a, b]`; a single one is bare."""
     if problems:
         raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")

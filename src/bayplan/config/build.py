@@ -130,7 +130,7 @@ def _weights(
 
 
 def _require_one_queue(plan: ProfilePlan, earlier: Sequence[ProfilePlan]) -> None:
-    """All profiles feed one queue: refuse a profile that would sort it in another way than the first."""
+    """All profiles share one queue: reject a profile with another QueueSort plugin than the first."""
     if not earlier:
         return
     (own,), (first,) = plan.plugins[Point.QUEUE_SORT], earlier[0].plugins[Point.QUEUE_SORT]

@@ -1,7 +1,7 @@
 """What the configuration has to know about plugins, and what it knows about the built-in ones.
 
 The configuration is read without importing a single plugin: it needs only names, extension points and types
-of arguments. Whoever adds plugins hands in a catalog that knows them too. A test compares the table below
+of arguments. Code that adds plugins passes a catalog that has them, too. A test compares the table below
 with the plugin classes.
 """
 

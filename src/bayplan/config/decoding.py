@@ -2,7 +2,7 @@
 
 msgspec itself stops at the first problem and knows no lines, so records are filled here, field by field; only
 leaves it knows better than we do (enums, dates, limits of numbers) are left to it. Field names are
-case-sensitive and unknown ones are refused. `null` means "not given", as it does for Kubernetes: the default
+case-sensitive and unknown ones are rejected. `null` means "not given", as it does for Kubernetes: the default
 applies, and a null in a list is an empty element.
 
 The plugin arguments of users come through here too, so nothing in this file knows about the configuration.

@@ -76,7 +76,7 @@ class FileProfile(ConfigRecord, frozen=True):
 
 
 class FileConfiguration(ConfigRecord, frozen=True):
-    """The fields of a configuration file, as they stand there."""
+    """The fields of a configuration file, as written."""
 
     api_version: str = ""
     kind: str = ""
@@ -99,7 +99,7 @@ def complete(
     catalog: PluginCatalog,
     gates: Gates,
 ) -> KubeSchedulerConfiguration:
-    """The configuration that `file` stands for; `arguments` are its plugin arguments, decoded, by profile."""
+    """The configuration of `file`; `arguments` are its plugin arguments, decoded, by profile."""
     profiles = file.profiles or (FileProfile(),)
     arguments = arguments or ((),)
     contention = file.enable_contention_profiling

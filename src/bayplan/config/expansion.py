@@ -22,7 +22,7 @@ from bayplan.plugin_args.field_errors import quoted
 
 MAX_SCORE = 100
 MAX_TOTAL = 2**63 - 1
-"""Upstream adds scores in 64 bits, and refuses weights that could overflow them."""
+"""Upstream adds scores in 64 bits, and rejects weights that could overflow them."""
 
 
 def expand(plugins: Plugins, catalog: PluginCatalog) -> dict[Point, tuple[str, ...]]:

@@ -28,7 +28,7 @@ _PEM: Final = b"-----BEGIN "
 
 
 def apply_extenders(config: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
-    """The configuration with what follows from its extenders; doing it twice changes nothing.
+    """The configuration with the effects of its extenders; it is idempotent.
 
     Raises:
         ConfigError: an extender's TLS settings cannot work.
@@ -78,7 +78,7 @@ def _ignoring(profile: Profile, resources: tuple[str, ...]) -> Profile:
 def _check_tls(extender: Extender) -> None:
     tls = extender.tls_config or ExtenderTLSConfig()
     has_ca = bool(tls.ca_file or tls.ca_data)
-    # HTTPS without any CA is taken to mean that nobody cares who answers.
+    # HTTPS without any CA disables verification.
     insecure = tls.insecure or (extender.enable_https and not has_ca)
     has_certificate = bool(tls.cert_file or tls.cert_data) and bool(tls.key_file or tls.key_data)
     if not (has_ca or has_certificate or insecure or tls.server_name):

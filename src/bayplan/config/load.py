@@ -117,7 +117,7 @@ def _decode_arguments(
 def _decode_entry(
     entry: FilePluginConfig, path: str, decoder: Decoder, catalog: PluginCatalog, gates: Gates
 ) -> object:
-    """The arguments of one entry: typed if the plugin is known to have some, else as they stand."""
+    """The arguments of one entry: typed if the plugin is known to have some, else unchanged."""
     if entry.args is None:
         return default_arguments(entry.name, catalog, gates)
     args_type = catalog.args_type(entry.name)

@@ -86,7 +86,7 @@ class Extender(ConfigRecord, frozen=True):
 
 
 class PluginRef(ConfigRecord, frozen=True):
-    """A plugin in a list; a weight of 0 stands for "none given"."""
+    """A plugin in a list; a weight of 0 means that none is given."""
 
     name: str = ""
     weight: Int32 = 0
@@ -153,7 +153,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeSchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole configuration, complete but not yet judged."""
+    """The whole configuration, complete but not yet validated."""
 
     parallelism: int
     leader_election: LeaderElection

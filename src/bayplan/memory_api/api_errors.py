@@ -64,7 +64,7 @@ def moved(pod: Pod) -> APIError:
     return APIError(f'Pod "{pod.name}" is invalid: {problem}', code=422)
 
 
-def binding_refusal(pod: Pod, uid: str) -> ConflictError | None:
+def binding_error(pod: Pod, uid: str) -> ConflictError | None:
     """The error if a pod cannot be bound; None if it can."""
     meta, spec = pod.metadata, pod.spec
     if uid and uid != meta.uid:

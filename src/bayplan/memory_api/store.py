@@ -272,7 +272,7 @@ class MemoryStore:
     def bind(self, name: str, namespace: str, node_name: str, *, uid: str = "") -> Pod:
         """Assigns a pod to a node, which need not exist."""
         pod = self._pods.find(name, namespace)
-        refusal = api_errors.binding_refusal(pod, uid)
+        refusal = api_errors.binding_error(pod, uid)
         if refusal is not None:
             raise refusal
         spec = replace(pod.spec, node_name=node_name)

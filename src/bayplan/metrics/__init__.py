@@ -3,12 +3,12 @@
     instruments.py          counters, gauges, histograms, families: cheap to write to
     scheduler_families.py   the scheduler's metrics by name
     process_families.py     those of the process around it
-    metrics.py              what the parts of a scheduler tell: `Metrics`, and `NULL_METRICS` for nobody
+    metrics.py              the interface: `Metrics`, and `NULL_METRICS`, which records nothing
     scheduler.py            the one that counts: `SchedulerMetrics`
     exposition.py           from instruments to text, through prometheus-client
     resources.py            /metrics/resources
 
-Nothing here knows the scheduler: it is told. Of the rest of bayplan only `api` is used.
+Nothing here depends on the scheduler. Of the rest of bayplan only `api` is used.
 """
 
 from bayplan.metrics.metrics import NULL_METRICS, Metrics, Observe, ignore

@@ -39,7 +39,7 @@ def process_metrics() -> Iterator[Metric]:
 
 
 def _address_space() -> float | None:
-    """Bytes of virtual memory that the process may have; None if nobody knows."""
+    """Bytes of virtual memory that the process may have; None if unknown."""
     try:
         (line,) = (line for line in _LIMITS.read_text().splitlines() if line.startswith("Max address space"))
         soft = line.split()[3]
@@ -49,7 +49,7 @@ def _address_space() -> float | None:
 
 
 def _octets() -> tuple[float, float] | None:
-    """Bytes received and sent over IP by the process' network namespace; None if nobody knows."""
+    """Bytes received and sent over IP by the process' network namespace; None if unknown."""
     try:
         lines = [line.split() for line in _NETSTAT.read_text().splitlines() if line.startswith("IpExt:")]
         names, values = lines

@@ -156,7 +156,7 @@ PLUGIN_SECONDS: Final = histogram(
 PLUGIN_EVALUATIONS: Final = counter(
     "scheduler_plugin_evaluation_total",
     BETA,
-    "Attempts in which a plugin had a say at PreFilter, Filter, PreScore or Score.",
+    "Attempts in which a plugin was evaluated at PreFilter, Filter, PreScore or Score.",
     "plugin",
     "extension_point",
     "profile",

@@ -156,7 +156,7 @@ class Process:
     # The stages
 
     async def _work(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
-        """Raises _ToldToStopError in the end, or the error of a background task."""
+        """Raises _StoppedError in the end, or the error of a background task."""
         if election is not None and self._settings.config.delay_cache_until_active:
             await self._lead(election)
             log(_log, logging.INFO, "Starting informers and waiting for sync...")
@@ -203,7 +203,7 @@ class Process:
         return task
 
     async def _before_stop(self, work: Coroutine[Any, Any, object]) -> None:
-        """Waits for the work. Raises _ToldToStopError, or the error of a background task."""
+        """Waits for the work. Raises _StoppedError, or the error of a background task."""
         doing = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stopped.wait())
         try:

@@ -1,4 +1,4 @@
-"""What the configuration says about the queue's times, and the ticks at which it looks at the clock."""
+"""The queue's timing configuration, and the ticks at which it checks the clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import floor
 from typing import Final
 
 WINDOW: Final = 1.0
-"""Seconds between two looks at who is done backing off; ends of waits are cut to such windows."""
+"""Seconds between two checks for completed backoffs; ends of backoffs are rounded down to such windows."""
 
 LEFTOVER_PERIOD: Final = 30.0
 """Seconds between two looks for pods that have waited too long."""

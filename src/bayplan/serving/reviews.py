@@ -123,7 +123,7 @@ class Reviews:
                 if not tries_left or not (lost or error.code in _RETRIED):
                     raise
             except (msgspec.DecodeError, RecursionError) as error:
-                raise APIError(f"the answer to POST {path} makes no sense: {error}") from error
+                raise APIError(f"the answer to POST {path} is invalid: {error}") from error
             await asyncio.sleep(wait * (1 + WAIT_JITTER * self._rng.random()))
             wait *= WAIT_FACTOR
         raise AssertionError("the last try returns or raises")

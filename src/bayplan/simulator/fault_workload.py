@@ -164,7 +164,7 @@ class World:
         """Another pod under the same name."""
         pod = self._any_pod()
         if pod is not None:
-            self._tell(f"pod {pod.name} is made anew")
+            self._tell(f"pod {pod.name} is created again")
             self.store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0)
             fresh = replace(pod.spec, node_name="")
             self.store.create(Pod(metadata=replace(pod.metadata, uid="", resource_version=""), spec=fresh))

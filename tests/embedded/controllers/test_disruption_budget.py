@@ -8,7 +8,7 @@ from bayplan.embedded.server import pods
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from tests.embedded.controllers.world import World, in_world, template, workload
 
 SELECTOR = {"matchLabels": {"app": "web"}}
@@ -76,7 +76,7 @@ def test_an_eviction_takes_what_is_allowed_and_a_new_pod_gives_it_back() -> None
         await world.settle()
         first, second, _ = world.names(PODS)
         pods.evict(world.api, first, "default", DeleteOptions())
-        with pytest.raises(RefusalError, match="would violate the pod's disruption budget"):
+        with pytest.raises(StatusError, match="would violate the pod's disruption budget"):
             pods.evict(world.api, second, "default", DeleteOptions())
         await world.settle()
         assert numbers(world) == (1, 3, 2, 3)

@@ -15,7 +15,7 @@ from bayplan.embedded.server.kinds import (
     REPLICA_SETS,
     SECRETS,
 )
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from tests.embedded.controllers.world import World, in_world, template, workload
 
 
@@ -145,7 +145,7 @@ def test_a_namespace_goes_when_everything_in_it_is_gone() -> None:
         await world.settle()
         assert world.get(NAMESPACES, "shop")["status"]["phase"] == "Terminating"
         assert world.names(DEPLOYMENTS, "shop") == []
-        with pytest.raises(RefusalError, match="being terminated"):
+        with pytest.raises(StatusError, match="being terminated"):
             world.api.create(CONFIG_MAPS, {"metadata": {"name": "late"}}, "shop")
         await world.after(32)
         assert "shop" not in world.names(NAMESPACES)

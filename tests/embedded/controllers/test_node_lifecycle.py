@@ -123,7 +123,7 @@ def test_pods_of_a_silent_node_are_replaced_elsewhere_after_their_toleration() -
             60,
             id="for a minute",
         ),
-        pytest.param([{"key": "fire", "operator": "Exists"}], None, id="for ever"),
+        pytest.param([{"key": "fire", "operator": "Exists"}], None, id="forever"),
         pytest.param([{"key": "flood", "operator": "Exists"}], 0, id="another taint is tolerated"),
         pytest.param(
             [

@@ -320,7 +320,7 @@ def test_a_taint_on_a_device_evicts_its_pod() -> None:
 @pytest.mark.parametrize(
     ("toleration", "stays"),
     [
-        pytest.param({"key": "broken", "operator": "Exists", "effect": "NoExecute"}, 9999, id="for ever"),
+        pytest.param({"key": "broken", "operator": "Exists", "effect": "NoExecute"}, 9999, id="forever"),
         pytest.param(
             {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}, 30, id="a while"
         ),

@@ -116,7 +116,7 @@ def test_a_pod_that_keeps_ending_waits_and_is_not_ready() -> None:
         pytest.param("99", {}, {"grace_period_seconds": 0}, 0, id="at once if it is killed"),
         pytest.param("0", {}, {}, 0, id="at once if it stops so fast"),
         pytest.param("99", {"schedulingGates": [{"name": "g"}]}, {}, 0, id="at once if it never had a node"),
-        pytest.param("soon", {}, {}, 1, id="as others if the annotation makes no sense"),
+        pytest.param("soon", {}, {}, 1, id="as others if the annotation is invalid"),
     ],
 )
 def test_a_deleted_pod_is_gone_when_it_has_stopped(

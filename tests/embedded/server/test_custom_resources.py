@@ -10,7 +10,7 @@ from bayplan.embedded.server.custom_resources import CustomResources
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, Catalog, Resource
 from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from bayplan.embedded.server.validation.custom import custom_problems, fill_in, schema_problems
 
 SCHEMA = {
@@ -199,7 +199,7 @@ def test_a_definition_cannot_replace_a_built_in_kind(plural: str, kind: str, gro
         "names": {"plural": plural, "kind": kind},
         "versions": [version],
     }
-    with pytest.raises(RefusalError) as caught:
+    with pytest.raises(StatusError) as caught:
         api.create(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": spec})
     assert caught.value.code == 422
 

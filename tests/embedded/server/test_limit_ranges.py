@@ -10,7 +10,7 @@ import pytest
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 
 Content = dict[str, Any]
 
@@ -112,7 +112,7 @@ def test_init_containers_get_defaults_too() -> None:
     ],
 )
 def test_bounds(item: Content, resources: tuple[Content, Content], why: str) -> None:
-    with pytest.raises(RefusalError, match=re.escape(why)) as refused:
+    with pytest.raises(StatusError, match=re.escape(why)) as refused:
         create_pod(limited(item), container("c", *resources))
     assert refused.value.code == 403
 
@@ -122,10 +122,10 @@ def test_the_limit_of_a_pod_is_of_all_its_containers() -> None:
     api = limited({"type": "Pod", "max": {"cpu": "1"}})
     half = container("a", {}, {"cpu": "500m"})
     create_pod(api, half, {**half, "name": "b"}, initContainers=[container("i", {}, {"cpu": "1"})])
-    with pytest.raises(RefusalError, match="maximum cpu usage per Pod is 1, but limit is 1500m"):
+    with pytest.raises(StatusError, match="maximum cpu usage per Pod is 1, but limit is 1500m"):
         create_pod(api, half, {**half, "name": "b"}, {**half, "name": "d"})
     sidecar = {**container("i", {}, {"cpu": "600m"}), "restartPolicy": "Always"}
-    with pytest.raises(RefusalError, match="maximum cpu usage per Pod is 1, but limit is 1100m"):
+    with pytest.raises(StatusError, match="maximum cpu usage per Pod is 1, but limit is 1100m"):
         create_pod(api, half, initContainers=[sidecar])
 
 
@@ -147,7 +147,7 @@ def test_claims(storage: str, why: str) -> None:
     if not why:
         api.create(PERSISTENT_VOLUME_CLAIMS, claim, "default")
         return
-    with pytest.raises(RefusalError, match=re.escape(why)):
+    with pytest.raises(StatusError, match=re.escape(why)):
         api.create(PERSISTENT_VOLUME_CLAIMS, claim, "default")
 
 

@@ -10,7 +10,7 @@ from bayplan.embedded.server.documents import MAX_HISTORY_BYTES, MAX_OBJECT_BYTE
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.http.bodies import MAX_WARNING_CHARACTERS, warning_headers
 from bayplan.embedded.server.kinds import CONFIG_MAPS, PODS, REPLICATION_CONTROLLERS, SECRETS, Resource
-from bayplan.embedded.server.statuses import MAX_PROBLEMS, RefusalError
+from bayplan.embedded.server.statuses import MAX_PROBLEMS, StatusError
 
 
 def test_patches_make_no_object_grow_without_end() -> None:
@@ -28,7 +28,7 @@ def test_patches_make_no_object_grow_without_end() -> None:
 
     grow(4)
     version = api.store.version
-    with pytest.raises(RefusalError, match="request is too large") as caught:
+    with pytest.raises(StatusError, match="request is too large") as caught:
         grow(5)
     assert caught.value.code == 413
     assert api.store.version == version
@@ -51,14 +51,14 @@ def test_data_of_one_mebibyte(resource: Resource, field: str, text: str) -> None
     content = {"metadata": {"name": "c"}, field: {"a": text}}
     api.create(resource, content, "default", dry_run=True)
     content[field]["b"] = "eA=="
-    with pytest.raises(RefusalError, match="Too long: may not be more than 1048576 bytes") as caught:
+    with pytest.raises(StatusError, match="Too long: may not be more than 1048576 bytes") as caught:
         api.create(resource, content, "default", dry_run=True)
     assert caught.value.code == 422
 
 
 def test_an_answer_names_some_of_many_problems() -> None:
     containers = [{"name": f"NOT-{number}", "image": "i"} for number in range(1000)]
-    with pytest.raises(RefusalError, match="and 900 more") as caught:
+    with pytest.raises(StatusError, match="and 900 more") as caught:
         open_api().create(PODS, {"metadata": {"name": "p"}, "spec": {"containers": containers}}, "default")
     assert len(caught.value.status()["details"]["causes"]) == MAX_PROBLEMS
 

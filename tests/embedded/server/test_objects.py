@@ -28,7 +28,7 @@ from bayplan.embedded.server.kinds import (
     Resource,
 )
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.embedded.server.statuses import RefusalError, UnavailableError
+from bayplan.embedded.server.statuses import StatusError, UnavailableError
 from bayplan.errors import ConflictError, NotFoundError
 
 Content = dict[str, Any]
@@ -215,7 +215,7 @@ def test_a_namespace_that_goes_takes_nothing_new() -> None:
     api.create(NAMESPACES, {"metadata": {"name": "shop"}})
     going = api.delete(NAMESPACES, "shop")
     assert going["status"]["phase"] == "Terminating"
-    with pytest.raises(RefusalError, match="because it is being terminated") as caught:
+    with pytest.raises(StatusError, match="because it is being terminated") as caught:
         api.create(CONFIG_MAPS, {"metadata": {"name": "c"}}, "shop")
     assert caught.value.code == 403
     going["spec"]["finalizers"] = []
@@ -272,7 +272,7 @@ def test_finalizers_are_waited_for() -> None:
     api = make_api()
     api.create(CONFIG_MAPS, {"metadata": {"name": "c", "finalizers": ["x.io/a", "x.io/b"]}}, "default")
     assert "deletionTimestamp" in api.delete(CONFIG_MAPS, "c", "default")["metadata"]
-    with pytest.raises(RefusalError, match="no new finalizers can be added"):
+    with pytest.raises(StatusError, match="no new finalizers can be added"):
         api.patch(CONFIG_MAPS, "c", "default", {"metadata": {"finalizers": ["x.io/a", "x.io/c"]}})
     api.patch(CONFIG_MAPS, "c", "default", {"metadata": {"finalizers": ["x.io/b"]}})
     api.patch(CONFIG_MAPS, "c", "default", {"metadata": {"finalizers": []}})
@@ -401,7 +401,7 @@ def test_an_update_of_a_custom_object_names_its_version() -> None:
     api.create(CUSTOM_RESOURCE_DEFINITIONS, definition())
     groups = api.catalog.of_kind("scheduling.x-k8s.io/v1alpha1", "PodGroup")
     made = api.create(groups, {"metadata": {"name": "g"}, "spec": {"minMember": 3}}, "default")
-    with pytest.raises(RefusalError, match="must be specified for an update"):
+    with pytest.raises(StatusError, match="must be specified for an update"):
         api.update(groups, {"metadata": {"name": "g"}, "spec": {"minMember": 4}}, "default")
     made["spec"]["minMember"] = 4
     assert api.update(groups, made, "default")["metadata"]["generation"] == 2

@@ -17,7 +17,7 @@ from bayplan.embedded.server.kinds import (
     SERVICES,
 )
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 
 Content = dict[str, Any]
 
@@ -46,7 +46,7 @@ def test_pods_are_charged_until_the_quota_is_exhausted() -> None:
         api.create(PODS, pod(name, requests={"cpu": "300m"}, limits={"memory": "256Mi"}), "default")
     assert used(api) == {"pods": "2", "requests.cpu": "600m", "limits.memory": "512Mi"}
     why = 'pods "c" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
-    with pytest.raises(RefusalError, match=re.escape(why)) as refused:
+    with pytest.raises(StatusError, match=re.escape(why)) as refused:
         api.create(PODS, pod("c", requests={"cpu": "1m"}, limits={"memory": "1Mi"}), "default")
     assert refused.value.code == 403
     assert used(api)["pods"] == "2"
@@ -55,14 +55,14 @@ def test_pods_are_charged_until_the_quota_is_exhausted() -> None:
 def test_all_that_is_exceeded_is_named() -> None:
     api = with_quota({"cpu": "1", "memory": "1Gi"})
     why = "exceeded quota: q, requested: cpu=2,memory=2Gi, used: cpu=0,memory=0, limited: cpu=1,memory=1Gi"
-    with pytest.raises(RefusalError, match=re.escape(why)):
+    with pytest.raises(StatusError, match=re.escape(why)):
         api.create(PODS, pod("a", requests={"cpu": "2", "memory": "2Gi"}), "default")
 
 
 def test_where_cpu_is_limited_containers_have_to_say_it() -> None:
     api = with_quota({"requests.cpu": "1", "limits.cpu": "2"})
     why = "failed quota: q: must specify limits.cpu for: c; requests.cpu for: c"
-    with pytest.raises(RefusalError, match=re.escape(why)):
+    with pytest.raises(StatusError, match=re.escape(why)):
         api.create(PODS, pod("a"), "default")
 
 
@@ -70,7 +70,7 @@ def test_what_is_refused_otherwise_or_only_tried_is_not_charged() -> None:
     api = with_quota({"pods": "5"})
     api.create(PODS, pod("a"), "default", dry_run=True)
     api.create(PODS, pod("a"), "default")
-    with pytest.raises(RefusalError, match="already exists"):
+    with pytest.raises(StatusError, match="already exists"):
         api.create(PODS, pod("a"), "default")
     assert used(api) == {"pods": "1"}
 
@@ -79,7 +79,7 @@ def test_what_was_there_before_the_quota_counts() -> None:
     api = open_api(clock=lambda: 1.8e9, seed=1)
     api.create(PODS, pod("a"), "default")
     api.create(RESOURCE_QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}, "default")
-    with pytest.raises(RefusalError, match="used: pods=1"):
+    with pytest.raises(StatusError, match="used: pods=1"):
         api.create(PODS, pod("b"), "default")
 
 
@@ -128,7 +128,7 @@ def test_scopes(spec: Content, inside: Content, outside: Content) -> None:
     api.create(PODS, pod("b", **inside), "default")
     assert used(api) == {"pods": "1"}
     api.create(PODS, pod("c", **outside), "default")
-    with pytest.raises(RefusalError, match="exceeded quota"):
+    with pytest.raises(StatusError, match="exceeded quota"):
         api.create(PODS, pod("d", **inside), "default")
 
 
@@ -150,7 +150,7 @@ def test_storage_is_counted_by_class() -> None:
         f"{gold}requests.storage": "3Gi",
         f"{gold}persistentvolumeclaims": "1",
     }
-    with pytest.raises(RefusalError, match=re.escape(f"requested: {gold}requests.storage=3Gi")):
+    with pytest.raises(StatusError, match=re.escape(f"requested: {gold}requests.storage=3Gi")):
         api.create(PERSISTENT_VOLUME_CLAIMS, claim("c", "3Gi", "gold"), "default")
 
 
@@ -165,7 +165,7 @@ def test_a_service_is_charged_for_what_it_becomes() -> None:
     assert used(api) == {"services": "1", "services.nodeports": "0", "services.loadbalancers": "0"}
     api.patch(SERVICES, "s", "default", {"spec": {"type": "NodePort"}})
     assert used(api)["services.nodeports"] == "2"
-    with pytest.raises(RefusalError, match=r"services\.loadbalancers=1"):
+    with pytest.raises(StatusError, match=r"services\.loadbalancers=1"):
         api.patch(SERVICES, "s", "default", {"spec": {"type": "LoadBalancer"}})
 
 
@@ -181,7 +181,7 @@ def test_a_service_is_charged_for_what_it_becomes() -> None:
 def test_objects_of_any_kind_can_be_counted(hard: str, resource: kinds.Resource) -> None:
     api = with_quota({hard: "1"})
     api.create(resource, {"metadata": {"name": "a"}}, "default")
-    with pytest.raises(RefusalError, match="exceeded quota"):
+    with pytest.raises(StatusError, match="exceeded quota"):
         api.create(resource, {"metadata": {"name": "b"}}, "default")
     api.create(resource, {"metadata": {"name": "b"}}, "kube-system")
 
@@ -235,7 +235,7 @@ def test_a_runtime_class_has_to_agree_with_the_pod(given: Content, why: str) -> 
         "scheduling": {"nodeSelector": {"box": "yes"}, "tolerations": [toleration]},
     }
     api.create(kinds.RUNTIME_CLASSES, box)
-    with pytest.raises(RefusalError, match=re.escape(why)):
+    with pytest.raises(StatusError, match=re.escape(why)):
         api.create(PODS, pod("a", **given), "default")
     spec = api.create(PODS, pod("b", runtimeClassName="box"), "default")["spec"]
     assert (spec["overhead"], spec["nodeSelector"]) == ({"cpu": "250m"}, {"box": "yes"})

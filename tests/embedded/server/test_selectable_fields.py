@@ -11,7 +11,7 @@ from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import BUILT_IN, Resource
 from bayplan.embedded.server.selectable_fields import field_texts
 from bayplan.embedded.server.selecting import parse_selection
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_every_selectable_field_can_be_selected(resource: Resource) -> None:
     ],
 )
 def test_other_fields_are_refused(resource: Resource, message: str) -> None:
-    with pytest.raises(RefusalError, match=re.escape(message)):
+    with pytest.raises(StatusError, match=re.escape(message)):
         parse_selection(resource, "", "spec.colour=red", "")

@@ -13,7 +13,7 @@ from bayplan.embedded.server.documents import DocumentStore
 from bayplan.embedded.server.kinds import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.sizes import MAX_CUSTOM_VALUES, MAX_VALUES, check_json, check_values
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 
 
 @pytest.fixture
@@ -43,24 +43,24 @@ def test_every_field_and_entry_is_a_value(
     monkeypatch.setattr(sizes, "MAX_VALUES", count)
     check_values(CONFIG_MAPS, content, status=False)
     monkeypatch.setattr(sizes, "MAX_VALUES", count - 1)
-    with pytest.raises(RefusalError, match="more than"):
+    with pytest.raises(StatusError, match="more than"):
         check_values(CONFIG_MAPS, content, status=False)
 
 
 def test_an_object_with_too_many_values_is_refused(api: ObjectAPI) -> None:
     api.create(CONFIG_MAPS, labelled(MAX_VALUES // 2), "default")
     for write in (api.create, api.update):
-        with pytest.raises(RefusalError, match="Request entity too large: more than 15000 values") as refusal:
+        with pytest.raises(StatusError, match="Request entity too large: more than 15000 values") as refusal:
             write(CONFIG_MAPS, labelled(MAX_VALUES), "default")
         assert refusal.value.code == 413
-    with pytest.raises(RefusalError, match="more than 15000 values"):
+    with pytest.raises(StatusError, match="more than 15000 values"):
         api.patch(CONFIG_MAPS, "p", "default", labelled(MAX_VALUES))
 
 
 def test_defaults_count(api: ObjectAPI) -> None:
     """Each of these containers has three values as it is sent, and seven as it is stored."""
     containers = [{"name": f"c{number}", "image": "i"} for number in range(MAX_VALUES // 6)]
-    with pytest.raises(RefusalError, match="more than 15000 values"):
+    with pytest.raises(StatusError, match="more than 15000 values"):
         api.create(PODS, {"metadata": {"name": "p"}, "spec": {"containers": containers}}, "default")
 
 
@@ -72,19 +72,19 @@ def test_the_status_counts_by_itself(api: ObjectAPI) -> None:
     api.patch(PODS, "p", "default", {"status": {"containerStatuses": statuses}}, subresource="status")
     labelled = api.patch(PODS, "p", "default", {"metadata": {"labels": {"a": "b"}}})
     assert len(labelled["status"]["containerStatuses"]) == len(statuses)
-    with pytest.raises(RefusalError, match="more than 15000 values in the status of a Pod"):
+    with pytest.raises(StatusError, match="more than 15000 values in the status of a Pod"):
         api.patch(PODS, "p", "default", {"status": {"containerStatuses": statuses * 2}}, subresource="status")
 
 
 def test_definitions_may_have_more(api: ObjectAPI) -> None:
     content = labelled(MAX_VALUES)
     check_values(CUSTOM_RESOURCE_DEFINITIONS, content, status=False)
-    with pytest.raises(RefusalError):
+    with pytest.raises(StatusError):
         check_values(CUSTOM_RESOURCE_DEFINITIONS, labelled(MAX_CUSTOM_VALUES), status=False)
 
 
 def test_json_is_counted_before_it_is_decoded() -> None:
-    with pytest.raises(RefusalError, match="more than 100000 values"):
+    with pytest.raises(StatusError, match="more than 100000 values"):
         check_json(json.dumps([0] * (MAX_CUSTOM_VALUES + 1)).encode())
     check_json(json.dumps([0] * MAX_CUSTOM_VALUES).encode())
 

@@ -13,7 +13,7 @@ from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import AUTOSCALERS, OLD_AUTOSCALERS, STORED_ONLY, Resource
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from bayplan.embedded.server.tables.printer import Printer
 from bayplan.embedded.up.manifests import apply, read_manifests
 
@@ -163,7 +163,7 @@ def test_what_version_1_of_an_autoscaler_cannot_say_survives_an_update(chart: Ob
 def test_a_role_has_a_name_that_fits_into_a_path(api: ObjectAPI, name: str, problem: str) -> None:
     """And need not be a DNS name: `shop:reader` of the chart is not."""
     roles = api.catalog.of_kind("rbac.authorization.k8s.io/v1", "ClusterRole")
-    with pytest.raises(RefusalError, match=re.escape(problem)):
+    with pytest.raises(StatusError, match=re.escape(problem)):
         api.create(roles, {"metadata": {"name": name}})
 
 

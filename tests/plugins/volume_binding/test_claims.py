@@ -182,7 +182,7 @@ def test_the_claim_of_an_ephemeral_volume_counts() -> None:
         pytest.param(
             pinned("v", make_node_term(fields=[make_expression("metadata.name", "Exists")])),
             "",
-            id="unless it is asked for in a way that makes no sense",
+            id="unless it is asked for in a way that is invalid",
         ),
         pytest.param(pinned("v", make_node_term()), "", id="a term that says nothing matches nothing"),
         pytest.param(pinned("v"), "", id="no term at all matches nothing"),

@@ -82,7 +82,7 @@ def test_a_pod_that_is_done_backing_off_comes_back_active() -> None:
         pytest.param("RR", (2, 0, 2), id="rejections add up"),
         pytest.param("E", (0, 1, 1), id="an error"),
         pytest.param("EEE", (0, 3, 4), id="errors in a row add up"),
-        pytest.param("RRRE", (3, 1, 1), id="an error begins anew"),
+        pytest.param("RRRE", (3, 1, 1), id="an error begins again"),
         pytest.param("EEEER", (1, 0, 1), id="a rejection ends the errors"),
         pytest.param("REREE", (2, 2, 2), id="only errors in a row count"),
         pytest.param("RRRRRRRR", (8, 0, 10), id="up to the limit"),

@@ -28,7 +28,7 @@ def queued(profile: str = PROFILE) -> QueuedPod:
         pytest.param(Code.UNSCHEDULABLE, False, id="a rejection keeps it out"),
         pytest.param(Code.UNRESOLVABLE, False, id="so does one that nothing resolves"),
         pytest.param(Code.PENDING, False, id="so does pending"),
-        pytest.param(Code.WAIT, False, id="so does an answer that makes no sense here"),
+        pytest.param(Code.WAIT, False, id="so does an answer that is invalid here"),
         pytest.param(Code.ERROR, False, id="so does an error"),
     ],
 )

@@ -33,7 +33,7 @@ def played(steps: str) -> InFlight:
         pytest.param(
             "+a add +b delete -a pod", "b", [NODE_DELETE, ASSIGNED_POD_ADD], id="after another is done"
         ),
-        pytest.param("+a add -a +a delete", "a", [NODE_DELETE], id="a second attempt begins anew"),
+        pytest.param("+a add -a +a delete", "a", [NODE_DELETE], id="a second attempt begins again"),
         pytest.param("+a add", "b", None, id="nothing is known of a pod that is not in flight"),
     ],
 )

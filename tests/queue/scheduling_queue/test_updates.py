@@ -310,7 +310,7 @@ def test_deleting_a_pod_does_not_end_its_attempt() -> None:
     ("part", "left"),
     [
         pytest.param("unschedulable", 0, id="it is counted off"),
-        pytest.param("backoff", 1, id="one that backs off is counted for ever, as upstream"),
+        pytest.param("backoff", 1, id="one that backs off is counted forever, as upstream"),
     ],
 )
 def test_the_count_of_rejected_pods_after_a_delete(part: str, left: int) -> None:

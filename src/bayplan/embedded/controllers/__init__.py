@@ -1,11 +1,11 @@
-"""The controllers of the embedded control plane: they make the cluster what its objects say.
+"""The controllers of the embedded control plane: they reconcile the cluster with its objects.
 
     await controllers.run_all(api)      # until cancelled
 
-Small and real: what they write is what Kubernetes' own controllers write, so that `kubectl get`, `describe`,
-`rollout` and `wait` show what people know. Each is in a file of its own and reads like its description:
-told what changed (`watches`), it says what to look at, and looks (`reconcile`). `running.py` is the loop,
-`cluster.py` what they see. What they leave out is listed in docs/embedded.md.
+Small and real: they write what Kubernetes' own controllers write, so that `kubectl get`, `describe`,
+`rollout` and `wait` show the usual output. Each has a file of its own: `watches` maps changes to keys, and
+`reconcile` processes one key. `running.py` is the loop, `cluster.py` their view of the store.
+docs/embedded.md lists what is not implemented.
 
 They work on the store in this process, through `server/objects.py`, and do not depend on the scheduler.
 """

@@ -18,7 +18,7 @@ class PodClaim:
     claim_name: str
     """Of the ResourceClaim; empty if it has not been created yet."""
     template: str = ""
-    """From which it is created for this pod alone; empty for a claim that somebody else creates."""
+    """From which it is created for this pod alone; empty for a claim that a user creates."""
 
 
 def claims_of(pod: Pod) -> Iterator[PodClaim]:

@@ -1,11 +1,11 @@
-"""What controllers see of the store: every change once, and who belongs to whom.
+"""The controllers' view of the store: every change once, and the owners of objects.
 
-A controller in a real cluster works on a cache that lags behind, and guards itself against what it cannot
-see yet. Here the store is in the process: `sync` reads what happened since the last time, and is called
-before every look, so a controller sees all writes, its own included.
+A controller in a real cluster uses a cache that lags behind, and guards itself against that. Here the store
+is in the process: `sync` reads what happened since the last time, and runs before every reconcile, so a
+controller sees all writes, its own included.
 
-Objects stay the bytes that the store keeps (`server/documents.py`). Pods, of which there are many, are read
-as the typed records that the scheduler reads too; who needs another object's fields parses it.
+Objects stay the bytes of the store (`server/documents.py`). Pods, of which there are many, are decoded into
+the typed records that the scheduler uses, too; other objects are parsed where their fields are needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayplan.embedded.server.objects import ObjectAPI
 _log = logging.getLogger(__name__)
 
 _NOT_FOLLOWED: Final = (kinds.EVENTS,)
-"""Nobody reacts to events, and there are more of them than of anything else."""
+"""No controller reacts to events, and there are more of them than of anything else."""
 
 
 class Seen(NamedTuple):
@@ -91,7 +91,7 @@ class Cluster:
         """Calls `notice` for each change of a resource, from the first `sync` on."""
         self._notices[resource].append(notice)
 
-    def tell_all(self, notice: Notice) -> None:
+    def notify_all(self, notice: Notice) -> None:
         """Calls `notice` for each change of every resource but events."""
         self._notices_of_all.append(notice)
 
@@ -188,7 +188,7 @@ class Cluster:
             try:
                 notice(seen)
             except Exception:
-                # One object that one controller cannot read keeps nobody from the others.
+                # An object that one controller cannot read does not affect the others.
                 _log.exception("%s %s could not be looked at", resource.kind, key)
 
     def _keep_owners(self, resource: Resource, followed: _Followed, key: str, after: Document | None) -> bool:

@@ -1,8 +1,8 @@
-"""A controller: it is told what changed, says what it has to look at, and looks.
+"""A controller: maps changes to keys, and reconciles keys.
 
-`reconcile` is a plain function of the store: it reads how things are, compares with how they should be, and
-writes the difference. It does not wait, and may be called at any time and any number of times. What it
-returns says when to look again even if nothing happens.
+`reconcile` is a plain function of the store: it reads the actual state, compares it with the desired state,
+and writes the difference. It does not wait, and may be called at any time and any number of times. It returns
+when to reconcile again even if nothing changes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.objects import ObjectAPI
 
 Concerns = Callable[[Seen], Iterable[str]]
-"""From a change to the keys that have to be looked at because of it."""
+"""Maps a change to the keys that have to be reconciled."""
 
 
 class Controller(ABC):
-    """One of the loops that make the cluster what its objects say."""
+    """One of the loops that reconcile the cluster with its objects."""
 
     name: ClassVar[str]
-    """Who events and logs say did it."""
+    """The component in events and logs."""
     settles_for: ClassVar[float] = 0.0
-    """Seconds to wait for more changes before a look, for those whose looks are long."""
+    """Seconds to wait for more changes before a reconcile, for controllers whose reconciles are long."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -35,17 +35,17 @@ class Controller(ABC):
 
     @abstractmethod
     def watches(self) -> dict[Resource, Concerns]:
-        """Which resources it is told about, and what their changes mean for it."""
+        """The resources it watches, and the keys of their changes."""
 
     def watches_all(self) -> Concerns | None:
-        """For the few that are told about every resource there is, custom ones included."""
+        """For the few that watch every resource, custom ones included."""
         return None
 
     @abstractmethod
     def reconcile(self, key: str) -> float | None:
-        """Looks at one thing. Returns in how many seconds to look again, None for at the next change.
+        """Reconciles one key. Returns the seconds until the next time, None: at the next change.
 
-        An error means that it could not be done now; it is tried again after a while.
+        An error means that it failed; it is retried after a while.
         """
 
 

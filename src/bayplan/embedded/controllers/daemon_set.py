@@ -1,7 +1,7 @@
 """DaemonSets: one pod on each node that it is for.
 
 The pods are placed by the scheduler like all others; each names its node in its affinity, and tolerates what
-makes other pods leave. Which nodes it is for follows from the template's node selector, affinity and
+makes other pods leave. Its nodes are determined by the template's node selector, affinity and
 tolerations, and is worked out again only for nodes that changed.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/

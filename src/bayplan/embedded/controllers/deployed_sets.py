@@ -1,7 +1,7 @@
-"""The ReplicaSets of a deployment: which is the new one, and what is noted on them.
+"""The ReplicaSets of a deployment: which is the new one, and their annotations.
 
-What the deployment controller has to remember stands on the ReplicaSets as annotations, so that a restart, or
-somebody with kubectl, finds it there.
+The state of the deployment controller is stored on the ReplicaSets as annotations, so that it survives a
+restart and is visible to kubectl.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deployments: one ReplicaSet for each version of a template, and the way from one to the next.
+"""Deployments: one ReplicaSet for each version of a template, and rollouts between them.
 
 Each look does one step: it finds or makes the ReplicaSet of the current template, resizes the new and the old
 ones as far as the strategy allows (`rollout.py`), and writes the status from which `kubectl rollout status`
@@ -73,7 +73,7 @@ class Deployments(Controller):
                     yield f"{namespace}/{owner.name}"
 
     def _pod_gone(self, seen: Seen) -> Iterable[str]:
-        """Recreate waits until the last old pod is gone, which no status of a ReplicaSet tells."""
+        """Recreate waits until the last old pod is gone, which is not in the status of a ReplicaSet."""
         if seen.after is not None:
             return
         _, namespace = names_of(seen.key)
@@ -125,7 +125,7 @@ class Deployments(Controller):
         )
 
     def _adopt(self, deployment: Content) -> None:
-        """Takes over ReplicaSets that nobody manages: those of a deployment deleted with --cascade=orphan."""
+        """Adopts unmanaged ReplicaSets: those of a deployment deleted with --cascade=orphan."""
         meta = deployment["metadata"]
         if meta["generation"] == (deployment.get("status") or {}).get("observedGeneration"):
             return

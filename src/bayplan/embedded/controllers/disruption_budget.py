@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many pods may be evicted now. Eviction and preemption go by what stands here.
+"""PodDisruptionBudgets: how many pods may be evicted now. Eviction and preemption use their status.
 
 The pods of each budget are counted as they change, so a budget over thousands of pods costs no more than one
 over three.
@@ -26,7 +26,7 @@ from bayplan.embedded.server.documents import Content, Document
 from bayplan.embedded.server.kinds import POD_DISRUPTION_BUDGETS, PODS, Resource
 
 _DISRUPTED_SECONDS: Final = 120.0
-"""How long an eviction counts that nobody carries out."""
+"""How long an eviction counts that is not carried out."""
 _SCALABLE: Final = (
     kinds.DEPLOYMENTS,
     kinds.REPLICA_SETS,
@@ -105,7 +105,7 @@ class DisruptionBudgets(Controller):
         return [key for key, budget in budgets.items() if budget.see(seen.key, pod)]
 
     def _scaled(self, seen: Seen) -> Iterable[str]:
-        """Shares are of what is asked for, so a change of `replicas` changes them."""
+        """Percentages are of the desired replicas, so a change of `replicas` changes them."""
         _, namespace = names_of(seen.key)
         if not self._budgets.get(namespace) or _replicas(seen.before) == _replicas(seen.after):
             return ()

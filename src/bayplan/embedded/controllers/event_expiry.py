@@ -1,7 +1,6 @@
-"""Events do not stay forever: an hour after it was last seen, an event goes.
+"""Deletes events an hour after they were last seen.
 
-kube-apiserver lets etcd do this. Here somebody looks every few minutes, which is enough: nobody needs an
-event to go on time.
+In kube-apiserver etcd does this. Here a controller checks every few minutes, which is enough.
 """
 
 from __future__ import annotations

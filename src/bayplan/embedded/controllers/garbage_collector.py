@@ -1,8 +1,8 @@
-"""Garbage collection: an object whose owners are all gone goes, too.
+"""Garbage collection: deletes objects whose owners are all gone.
 
-How, is up to who deletes the owner. In the background (the default) the owner goes first. In the foreground
-it waits, marked and with a finalizer, until those dependents are gone that block it. Orphaned dependents only
-lose the reference. The API server leaves word as a finalizer (`server/deletion.py`).
+The deletion of the owner says how. In the background (the default) the owner is deleted first. In the
+foreground it waits, marked and with a finalizer, until the dependents that block it are gone. Orphaned
+dependents only lose the reference. The API server records it as a finalizer (`server/deletion.py`).
 
 https://kubernetes.io/docs/concepts/architecture/garbage-collection/
 """
@@ -26,7 +26,7 @@ _WORD = (f'"{FOREGROUND_FINALIZER}"'.encode(), f'"{ORPHAN_FINALIZER}"'.encode())
 
 
 class _Owner(Enum):
-    """How it stands with one of an object's owners."""
+    """The state of one of an object's owners."""
 
     THERE = "there"
     GONE = "gone"
@@ -124,7 +124,7 @@ class GarbageCollector(Controller):
     def _state(self, owner: OwnerReference, dependent: Identity) -> _Owner:
         identity = self._identity(owner, dependent.key)
         if identity is None:
-            return _Owner.THERE  # of a kind that is not served: nobody can say that it is gone
+            return _Owner.THERE  # of a kind that is not served: it is unknown whether it is gone
         document = self.api.store.find(*identity)
         if document is None or uid_of(document) != owner.uid:
             return _Owner.GONE

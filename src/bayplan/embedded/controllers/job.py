@@ -154,7 +154,7 @@ class Jobs(PodOwner):
         for pod in list(pods.pods.values()):
             self._untrack(pod)
 
-    # What follows from the counts
+    # Effects of the counts
 
     def _is_complete(self, spec: Content, status: Content, pods: OwnedPods) -> bool:
         succeeded = int(status.get("succeeded", 0))

@@ -13,10 +13,10 @@ from bayplan.errors import NotFoundError
 
 _FINALIZER: Final = "kubernetes"
 _AGAIN: Final = 1.0
-"""Seconds between looks at a namespace that still has something in it: pods that take their time to end."""
+"""Seconds between reconciles of a namespace that is not empty yet: pods may take long to end."""
 
 _AT_ONCE: Final = 500
-"""Objects looked at per call; the rest follow, so that other tasks run."""
+"""Objects processed per call; the rest follow, so that other tasks run."""
 
 
 class Namespaces(Controller):

@@ -1,4 +1,4 @@
-"""What tells a node that works from one that does not.
+"""What distinguishes a working node from a failed one.
 
 A real kubelet that fails stops sending heartbeats. Simulated ones send none (`kubelets/heartbeats.py`): a
 node is down while it has the annotation `bayplan/down: "true"`, which takes the place of silence.

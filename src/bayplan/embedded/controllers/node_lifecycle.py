@@ -78,7 +78,7 @@ class NodeLifecycle(Controller):
         return left
 
     def _give_up(self, node: Content) -> None:
-        """Nobody knows how the node is, nor its pods."""
+        """The state of the node and of its pods is unknown."""
         ready = find_condition(node, "Ready")
         if ready is not None and ready["status"] == "Unknown":
             return

@@ -1,4 +1,4 @@
-"""Pods by who manages them and by where they run, with the counts that controllers ask for.
+"""Pods by controller and by node, with the counts that controllers need.
 
 A set of twenty thousand pods changes twenty thousand times while it starts. Counting them again for each
 change would take minutes, so the counts follow the changes.
@@ -63,7 +63,7 @@ class PodIndex:
         return list(self._by_node.get(name, {}).values())
 
     def bare(self, namespace: str) -> Iterable[Pod]:
-        """The pods of a namespace that nobody manages."""
+        """The unmanaged pods of a namespace."""
         return list(self._bare.get(namespace, {}).values())
 
     def see(self, key: str, document: Document | None) -> None:

@@ -19,7 +19,7 @@ from bayplan.embedded.controllers.templates import owner_reference, refers_to, s
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Content, Document
 from bayplan.embedded.server.kinds import PODS, Resource
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import NotFoundError
 
 
@@ -125,7 +125,7 @@ class PodOwner(Controller):
         """Creates a pod and tells of it; why it failed is told, too, before the error goes on."""
         try:
             created = self.api.create(PODS, pod, workload["metadata"]["namespace"])
-        except RefusalError as refusal:
+        except StatusError as refusal:
             self.events.warning(workload, "FailedCreate", f"Error creating: {refusal}")
             raise
         self.events.normal(workload, "SuccessfulCreate", f"Created pod: {created['metadata']['name']}")

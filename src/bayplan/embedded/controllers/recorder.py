@@ -13,7 +13,7 @@ from typing import Any, Final
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import EVENTS
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import NotFoundError
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Recorder:
         # what happened is no less true.
         try:
             created = self._api.create(EVENTS, event, namespace)
-        except RefusalError as refusal:
+        except StatusError as refusal:
             _log.debug("event %s about %s is not written: %s", reason, meta["name"], refusal)
             return
         self._known[same] = created["metadata"]["name"], namespace, 1

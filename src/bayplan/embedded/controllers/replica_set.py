@@ -21,7 +21,7 @@ from bayplan.embedded.controllers.templates import pod_from
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -45,12 +45,12 @@ class ReplicaSets(PodOwner):
             return None
         pods = self.pods_of(content)
         again = None
-        problem: RefusalError | None = None
+        problem: StatusError | None = None
         if "deletionTimestamp" not in content["metadata"]:
             missing = content["spec"]["replicas"] - pods.active
             try:
                 self._scale(content, pods, missing)
-            except RefusalError as refusal:
+            except StatusError as refusal:
                 problem = refusal
             if missing > _MADE_AT_ONCE or -missing > _DELETED_AT_ONCE:
                 again = 0.0
@@ -68,7 +68,7 @@ class ReplicaSets(PodOwner):
             for pod in least_useful(pods.all_active())[: min(-missing, _DELETED_AT_ONCE)]:
                 self.delete_pod(content, pod)
 
-    def _write_status(self, content: Content, pods: OwnedPods, problem: RefusalError | None) -> float | None:
+    def _write_status(self, content: Content, pods: OwnedPods, problem: StatusError | None) -> float | None:
         """Returns when a pod that is ready now will count as available."""
         meta, spec, old = content["metadata"], content["spec"], content.get("status") or {}
         available, again = self._available(pods, spec.get("minReadySeconds", 0))

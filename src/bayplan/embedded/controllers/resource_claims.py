@@ -32,7 +32,7 @@ from bayplan.embedded.server import statuses
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import NotFoundError
 
 _MAX_PREFIX: Final = 57
@@ -114,7 +114,7 @@ class PodResourceClaims(Controller):
             try:
                 if (name := self._created(pod, pod_claim)) is not None:
                     created[pod_claim.name] = name
-            except RefusalError as refusal:
+            except StatusError as refusal:
                 content = self.api.get(PODS, pod.name, pod.namespace)
                 message = f"PodResourceClaim {pod_claim.name}: {_told(refusal, pod_claim)}"
                 self.events.warning(content, "FailedResourceClaimCreation", message)
@@ -249,13 +249,13 @@ def _is_to_be_reserved(claim: ResourceClaim, pod: Pod) -> bool:
     return status.allocation is not None and not is_full and not claim.is_reserved_for(pod.uid)
 
 
-def _no_template(name: str) -> RefusalError:
+def _no_template(name: str) -> StatusError:
     # The lister of a real controller names the kind in the singular.
     text = f'resourceclaimtemplate.resource.k8s.io "{name}" not found'
     return statuses.AbsentError(text, reason="NotFound", details={})
 
 
-def _told(refusal: RefusalError, pod_claim: PodClaim) -> str:
+def _told(refusal: StatusError, pod_claim: PodClaim) -> str:
     if isinstance(refusal, NotFoundError):
         return f'resource claim template "{pod_claim.template}": {refusal}'
     return f"create ResourceClaim : {refusal}"

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from bayplan.embedded.controllers.cluster import Cluster, Notice, Seen
 from bayplan.embedded.controllers.controller import Concerns, Controller
 from bayplan.embedded.controllers.work_queue import WorkQueue
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import ConflictError, NotFoundError
 
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Loop:
             for resource, concerns in controller.watches().items():
                 cluster.tell(resource, self._notice(controller, concerns))
             if (concerns_of_all := controller.watches_all()) is not None:
-                cluster.tell_all(self._notice(controller, concerns_of_all))
+                cluster.notify_all(self._notice(controller, concerns_of_all))
 
     def _notice(self, controller: Controller, concerns: Concerns) -> Notice:
         def notice(seen: Seen) -> None:
@@ -114,7 +114,7 @@ class Loop:
             # Something changed while it was being looked at; the next look sees it.
             delay = self._queue.retry(work, now)
             _log.debug("%s: %s: %s, again in %.3f s", controller.name, key, error, delay)
-        except RefusalError as error:
+        except StatusError as error:
             delay = self._queue.retry(work, now)
             # What a quota or a limit forbids has been told in an event; anything else is a fault of ours.
             level = logging.DEBUG if error.code == _FORBIDDEN else logging.ERROR
@@ -122,7 +122,7 @@ class Loop:
         except Exception as error:
             delay = self._queue.retry(work, now)
             problem = f"{type(error).__name__}: {error}"
-            # An object that makes no sense does so each time: once is enough.
+            # The error of an invalid object is the same each time: it is logged once.
             level = logging.DEBUG if self._failing.get(work) == problem else logging.ERROR
             self._failing[work] = problem
             _log.log(level, "%s: %s failed, again in %.3f s", controller.name, key, delay, exc_info=True)

@@ -20,11 +20,11 @@ from bayplan.embedded.controllers.status import counts, write_status
 from bayplan.embedded.controllers.templates import REVISION_HASH
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 
 
 class _Plan(NamedTuple):
-    """What one look goes by."""
+    """The input of one reconcile."""
 
     content: Content
     current: Content
@@ -142,7 +142,7 @@ class StatefulSets(PodOwner):
                     message = f"create Claim {claim_name} Pod {pod_name} in StatefulSet {name} success"
                     self.events.normal(content, "SuccessfulCreate", message)
             self.api.create(PODS, pod, namespace)
-        except RefusalError as refusal:
+        except StatusError as refusal:
             message = f"create Pod {pod_name} in StatefulSet {name} failed error: {refusal}"
             self.events.warning(content, "FailedCreate", message)
             raise

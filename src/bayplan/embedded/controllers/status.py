@@ -53,7 +53,7 @@ def without_condition(conditions: list[Content] | None, kind: str) -> list[Conte
 
 
 def counts(**fields: int) -> dict[str, int]:
-    """Counts as they stand on the wire: a zero is left out."""
+    """Counts as on the wire: a zero is omitted."""
     return {name: number for name, number in fields.items() if number}
 
 

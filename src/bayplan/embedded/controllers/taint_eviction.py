@@ -98,7 +98,7 @@ class TaintEviction(Controller):
 
 
 def mark_disrupted(pod: Content, reason: str, message: str, now: str) -> None:
-    """Says in a pod's status why it is being deleted by somebody else than its user."""
+    """Writes into a pod's status why it is deleted by a controller."""
     status = pod.setdefault("status", {})
     status["conditions"] = with_condition(
         status.get("conditions"), "DisruptionTarget", "True", reason, message, now, lastProbeTime=None

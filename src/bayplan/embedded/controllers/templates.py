@@ -17,7 +17,7 @@ TEMPLATE_HASH: Final = "pod-template-hash"
 REVISION_HASH: Final = "controller-revision-hash"
 
 _SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: no vowels, and nothing that looks like something else."""
+"""Letters of generated names: no vowels, and no similar-looking ones."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -38,7 +38,7 @@ def pod_from(
         meta["labels"] = {**meta.get("labels", {}), **labels}
     if described.get("finalizers"):
         meta["finalizers"] = list(described["finalizers"])
-    # Nobody changes parts of a spec in place: what a controller adds, it adds to copies.
+    # Parts of a spec are never changed in place: controllers change copies.
     return {"metadata": meta, "spec": dict(template.get("spec") or {})}
 
 
@@ -71,7 +71,7 @@ def refers_to(resource: Resource, api_version: str, kind: str) -> bool:
 
 
 def selector_of(content: Content) -> Selector:
-    """The pods that a workload looks after. A ReplicationController has a plain map of labels."""
+    """The selector of a workload's pods. A ReplicationController has a plain map of labels."""
     written = (content.get("spec") or {}).get("selector")
     if written is not None and content["kind"] == "ReplicationController":
         written = {"matchLabels": written}
@@ -87,7 +87,7 @@ def compiled(selector: Content | None) -> Selector:
 def hash_of(content: Any, collisions: int = 0) -> str:
     """A short text that differs where contents do, in the letters of generated names.
 
-    Kubernetes hashes how Go prints its structs, which nobody else can repeat; only the form is the same.
+    Kubernetes hashes Go's print of its structs, which cannot be reproduced; only the form is the same.
     """
     digest = hashlib.sha256(_encode(content) + (str(collisions).encode() if collisions else b"")).digest()
     number = str(int.from_bytes(digest[:4], "big"))

@@ -1,6 +1,6 @@
-"""What has to be looked at: each thing once, some of it later, what failed again after a while.
+"""The keys to reconcile: each once, some later, failed ones again after a while.
 
-A plain state machine. It has no timers: it is told what time it is, and says when it next wants to be asked.
+A plain state machine without timers: the time is passed in, and it returns when it is due next.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class WorkQueue(Generic[ItemT]):
         """When to ask again; None if nothing waits for a time. What is ready now is not meant."""
         heap, due = self._heap, self._due
         while heap and due.get(heap[0][2]) != heap[0][0]:
-            heapq.heappop(heap)  # somebody looked earlier
+            heapq.heappop(heap)  # it was reconciled earlier
         return heap[0][0] if heap else None
 
     def _ripen(self, now: float) -> None:

@@ -43,7 +43,7 @@ class Publisher(Controller):
         return self._keys_of([seen.key])
 
     def _slice(self, seen: Seen) -> Iterable[str]:
-        """Somebody else changed or deleted a slice of ours, or left one behind."""
+        """A slice of ours was changed or deleted by another client, or left over."""
         document = seen.after or seen.before
         assert document is not None
         spec = document.parse()["spec"]  # driver and pool of a slice never change
@@ -58,7 +58,7 @@ class Publisher(Controller):
         return () if self.devices.driver(spec["driver"]) is None else (key,)
 
     def replace(self, devices: DeviceFile) -> list[str]:
-        """Takes another file. Returns what has to be looked at."""
+        """Uses another file. Returns what has to be reconciled."""
         ours = {driver.name for driver in (*self.devices.drivers, *devices.drivers)}
         self.devices = devices
         keys = set(self._keys_of(document.key for document in self.api.documents(NODES)))
@@ -73,7 +73,7 @@ class Publisher(Controller):
             keys += [f"{driver.name} {pool}" for pool in pools]
         return keys
 
-    # One look
+    # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         driver, _, pool = key.partition(" ")

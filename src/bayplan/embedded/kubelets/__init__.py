@@ -42,7 +42,7 @@ __all__ = [
 async def run(api: ObjectAPI, *, stop_seconds: float = DEFAULT_STOP_SECONDS) -> None:
     """Simulates the kubelets of all nodes in the store, until cancelled.
 
-    Containers stop so many seconds after they are told to, unless their pod says otherwise.
+    Containers stop this many seconds after SIGTERM, unless their pod has its own setting.
     """
     cluster = Cluster(api)
     await running.run(cluster, [NodeKubelets(cluster), PodKubelets(cluster, stop_seconds)])

@@ -15,7 +15,7 @@ _FIRST: Final = 2
 
 
 class _Network:
-    """One node's addresses: who has which, and which was given last."""
+    """One node's addresses: their pods, and the last one that was given."""
 
     def __init__(self, cidr: str, host_ip: str) -> None:
         network = ipaddress.ip_network(cidr, strict=False)
@@ -39,7 +39,7 @@ class _Network:
             candidate = candidate + 1 if candidate + 1 < self.size else _FIRST
             if candidate not in self.taken:
                 return candidate
-        return _FIRST  # more pods than addresses: nobody sends anything to them, so two may share one
+        return _FIRST  # more pods than addresses: nothing is sent to them, so two may share one
 
     def take(self, offset: int, uid: str) -> None:
         self.last = offset

@@ -1,4 +1,4 @@
-"""Heartbeats that nobody sends: a node's Lease says when it was last renewed, worked out when it is read.
+"""Heartbeats without traffic: the renew time of a node's Lease is computed when it is read.
 
 A real kubelet renews its Lease every ten seconds, which for ten thousand nodes is a thousand writes a second
 that say nothing new. Here a Lease is written once. Whoever reads it sees the last multiple of ten seconds

@@ -62,10 +62,10 @@ def make_nodes(
 
 
 def complete(node: Content, number: int, now: str) -> bool:
-    """Fills in what a kubelet says about its node and nobody else has said. Returns whether that changed it.
+    """Sets what a kubelet reports about its node, if it is not set already. Returns whether that changed it.
 
-    `number` is the node's place in the networks. A condition that somebody has set stays, unless it says
-    that nobody knows: that is for the kubelet to answer.
+    `number` is the node's index in the networks. A condition that is set stays, unless it is Unknown: that is
+    for the kubelet to set.
     """
     before = _frozen(node)
     meta, spec = node["metadata"], node.setdefault("spec", {})
@@ -93,7 +93,7 @@ def complete(node: Content, number: int, now: str) -> bool:
 
 
 def _complete_resources(status: Content) -> None:
-    """Capacity, and what of it pods may have: everything, unless somebody says otherwise.
+    """Capacity, and the allocatable part: everything by default.
 
     Devices and the like (`example.com/gpu`) come and go with the capacity, as with a real kubelet.
     """
@@ -113,7 +113,7 @@ def _complete_resources(status: Content) -> None:
 
 
 def healthy_conditions(conditions: list[Content] | None, now: str) -> list[Content]:
-    """Conditions of a node whose kubelet is well; what somebody has set to True or False stays."""
+    """Conditions of a healthy node; conditions that are set to True or False stay."""
     known = {each["type"]: each for each in conditions or ()}
     for kind, state, reason, message in _HEALTHY:
         if known.get(kind, {}).get("status", "Unknown") == "Unknown":

@@ -207,7 +207,7 @@ class PodKubelets(Controller):
             if left > 0:
                 return left
         if content["metadata"].get("finalizers") and not pod.is_finished:
-            # Somebody wants to see how it ended before it is gone.
+            # The finalizers' controllers want to see how it ended before it is gone.
             exit_code = _TERMINATED if seconds < grace else _KILLED
             self._write(document, content, pod_status.ended(content["status"], exit_code, self.api.now()))
         with suppress(NotFoundError):
@@ -230,7 +230,7 @@ def _only_pauses(pod: Pod) -> bool:
 
 
 def _pre_stop_seconds(content: Content) -> float:
-    """How long its containers sleep before they are told to stop (`lifecycle.preStop.sleep`)."""
+    """How long its containers sleep before SIGTERM (`lifecycle.preStop.sleep`)."""
     hooks = ((each.get("lifecycle") or {}).get("preStop") or {} for each in content["spec"]["containers"])
     return max(((hook.get("sleep") or {}).get("seconds", 0) for hook in hooks), default=0)
 

@@ -8,7 +8,7 @@
 | DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
 | DefaultStorageClass | claims without a class get the default one |
 | RuntimeClass | a pod gets the overhead, node selector and tolerations of its class |
-| ResourceQuota | what exceeds a quota of the namespace is refused; `quotas.py` counts |
+| ResourceQuota | what exceeds a quota of the namespace is rejected; `quotas.py` counts |
 | (admin access) | claims for devices in use need a label on their namespace |
 | (service addresses) | a service gets an address that no other one has |
 | PodTopologyLabels | a pod that is bound gets its node's zone and region as labels |

@@ -9,7 +9,7 @@ is missing. What is served must be what was written, so everything is checked wh
 - `bayplan.committed`, a file of one line with the last resourceVersion that was acknowledged. It is written
   after each commit: a database that is behind it has lost writes, as one whose write-ahead log is missing.
 
-What does not hold is refused (`DamagedError`), and `salvage.py` keeps what is whole of it. Formats of earlier
+What fails is rejected (`DamagedError`), and `salvage.py` recovers the intact part. Formats of earlier
 versions are taken over: `PRAGMA user_version` is the number of the format.
 """
 
@@ -136,7 +136,7 @@ class Contents(NamedTuple):
 
 
 def connect(path: Path, *, fsync: bool) -> sqlite3.Connection:
-    """A connection that nobody else can have at the same time."""
+    """An exclusive connection."""
     database = sqlite3.connect(path, timeout=LOCKED_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         for pragma in ("locking_mode = EXCLUSIVE", "trusted_schema = OFF", "cell_size_check = ON"):
@@ -164,7 +164,7 @@ def open_database(directory: Path, *, fsync: bool) -> tuple[sqlite3.Connection, 
         _check_header(path)
     elif not _is_unused(directory):
         raise DamagedError(path, "it is missing or empty")
-    # There are secrets in it: nobody else may read it, nor the files that SQLite puts beside it.
+    # It contains secrets: only the owner may read it and the files that SQLite creates beside it.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600))
     try:
         database = connect(path, fsync=fsync)

@@ -246,7 +246,7 @@ class DocumentStore:
         return document
 
     def remove(self, resource: Resource, key: str, content: Content) -> Document:
-        """Removes an object; `content` is how it looked at the end."""
+        """Removes an object; `content` is its last version."""
         table = self.table(resource)
         previous = table.documents.pop(key)
         del table.keys[bisect_left(table.keys, key)]
@@ -255,7 +255,7 @@ class DocumentStore:
         return document
 
     def compact(self) -> None:
-        """Forgets all history: who is up to date goes on watching, everyone else must list."""
+        """Drops all history: watchers that are up to date continue, everyone else must list."""
         self._compacted = self.version
         for table in self._tables.values():
             table.history.compact(self.version)

@@ -94,7 +94,7 @@ class Resource:
     columns: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
     """A custom resource's additionalPrinterColumns."""
     caution: str = field(default="", compare=False)
-    """What does not happen here though a user may expect it; told as a warning when one is created."""
+    """A warning when one is created: what a user may expect and does not happen here."""
 
     @property
     def api_version(self) -> str:
@@ -399,7 +399,7 @@ def served_kinds() -> tuple[Resource, ...]:
 
 
 class UnknownKindError(BayplanError):
-    """Somebody in this process asked for a kind that is not served."""
+    """Code in this process asked for a kind that is not served."""
 
 
 class Catalog:
@@ -407,7 +407,7 @@ class Catalog:
 
     def __init__(self, resources: Iterable[Resource] | None = None) -> None:
         self.revision = 0
-        """Counts the changes, for those who keep something that follows from it."""
+        """Counts the changes, for values that depend on it."""
         self._by_path: dict[tuple[str, str, str], Resource] = {}
         for resource in served_kinds() if resources is None else resources:
             self.add(resource)

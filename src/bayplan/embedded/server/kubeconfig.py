@@ -2,10 +2,10 @@
 
 A kubeconfig belongs to its user. An existing file is added to, as kind and minikube do: nothing in it is
 touched but entries that bayplan made itself, and its current-context only on request. A file that is not a
-kubeconfig is refused. Changes are made under kubectl's lock, and the file is replaced as a whole.
+kubeconfig is rejected. Changes are made under kubectl's lock, and the file is replaced as a whole.
 
 Entries are recognised by their CA, which names bayplan: no other program makes one. An entry whose cluster is
-running is somebody else's, whatever it is called; one whose cluster is gone may be replaced.
+running belongs to that cluster, whatever its name; one whose cluster is gone may be replaced.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.@-]{0,61}[A-Za-z0-9])?")
 _KINDS: Final = {"clusters": "cluster", "users": "user", "contexts": "context"}
 _EMPTY: Final[Config] = {"apiVersion": "v1", "kind": "Config"}
 _MADE_HERE: Final = "# Made by bayplan up, and removed with its last cluster.\n"
-"""At the beginning of files that did not exist before. Whoever removes this line keeps the file."""
+"""At the beginning of files that did not exist before. If a user removes this line, the file is kept."""
 PROBE_SECONDS: Final = 1.0
 
 
@@ -275,7 +275,8 @@ def is_running(url: str, ca: bytes) -> bool:
 
 
 def _may_be_planted(path: Path) -> bool:
-    """A file or link of somebody else where everybody may put some; the kernel follows no such links."""
+    """Rejects files or links of other users in world-writable directories; the kernel does not follow such
+    links."""
     try:
         owner, directory = path.lstat().st_uid, path.parent.stat()
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """The Service `kubernetes` in `default`, by which clients in a cluster find its API server.
 
-Here pods are simulated, and nobody connects to it. But tools look for it to see whether a cluster is whole.
+Here pods are simulated, and nothing connects to it. But tools look for it to check a cluster.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 This is the embedded server without HTTP: controllers, simulated kubelets and the scheduler in this process
 call it directly, requests come through `http/`. A call is synchronous: nobody else sees half of it, and it
-raises a `RefusalError` with the Status of a real server where it does nothing. A write is in memory when a
+raises a `StatusError` with the Status of a real server where it does nothing. A write is in memory when a
 call returns; `await store.durable()` waits until it would survive a crash. The same writes in steps
 (`creating`, `updating`, `patching`) are for large objects, see `steps.py`.
 
@@ -45,9 +45,9 @@ from bayplan.embedded.server.validation.device_claims import prepare_claim_statu
 from bayplan.embedded.server.views import from_storage, to_storage
 
 CONTROL_PLANE: Final = "bayplan"
-"""Who changes an object if nobody else is named."""
+"""The default manager of a change."""
 _NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""What names are generated from: no vowels, and nothing that looks like something else."""
+"""The characters of generated names: no vowels, and no similar-looking ones."""
 _MAX_PREFIX: Final = 63 - 5
 _SERVERS_OWN: Final = (
     "uid",
@@ -137,7 +137,7 @@ class ObjectAPI:
         self._place(resource, meta, namespace)
         if is_version(meta.get("resourceVersion")):
             # A real server answers so, too: it leaves this check to its storage.
-            raise statuses.RefusalError("resourceVersion should not be set on objects to be created", 500)
+            raise statuses.StatusError("resourceVersion should not be set on objects to be created", 500)
         if resource.namespaced:
             self.admission.admit_namespace(resource, meta.get("name", ""), meta["namespace"])
         for name in (*_SERVERS_OWN, "selfLink"):

@@ -1,6 +1,6 @@
 """ResourceQuotas: what the objects of a namespace take in all, and whether one more is allowed.
 
-Two readers: admission charges a new object to the quotas that it concerns, and refuses what exceeds one; the
+Two readers: admission charges a new object to the quotas that it concerns, and rejects what exceeds one; the
 quota controller counts again when something is deleted or has ended. Quantities are nano units here, and text
 in the status of a quota. The words are those of Kubernetes' ResourceQuota admission.
 

@@ -33,7 +33,7 @@ def parse_label_selector(text: str) -> Selector:
     """A label selector as kubectl writes it.
 
     Raises:
-        RefusalError: it cannot be read; 400.
+        StatusError: it cannot be read; 400.
     """
     tokens = _TOKEN.findall(text)
     position = 0
@@ -123,7 +123,7 @@ class Selection:
         )
 
     def seen(self, entry: Entry) -> tuple[Change, Document] | None:
-        """What a change looks like to somebody who sees only these objects; None for nothing.
+        """A change as seen by a watcher that selects only these objects; None for nothing.
 
         An object that does not match any more is deleted for them: as they knew it, with the new version.
         """
@@ -143,7 +143,7 @@ def parse_selection(resource: Resource, labels: str, fields: str, namespace: str
     """The selectors of a request.
 
     Raises:
-        RefusalError: one of them cannot be read, or names a field that cannot be selected; 400.
+        StatusError: one of them cannot be read, or names a field that cannot be selected; 400.
     """
     wanted = []
     name = ""

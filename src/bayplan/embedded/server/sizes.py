@@ -32,7 +32,7 @@ def check_values(resource: Resource, content: dict[str, Any], *, status: bool) -
     """Checks the status of an object, or all the rest of it.
 
     Raises:
-        RefusalError: it has too many values; 413.
+        StatusError: it has too many values; 413.
     """
     is_custom = resource.schema is not None or resource == kinds.CUSTOM_RESOURCE_DEFINITIONS
     most = MAX_CUSTOM_VALUES if is_custom else MAX_VALUES
@@ -52,7 +52,7 @@ def check_json(body: bytes) -> None:
     """Checks JSON before it is decoded, which is one call that nothing interrupts.
 
     Raises:
-        RefusalError: no object can have so many values; 413.
+        StatusError: no object can have so many values; 413.
     """
     # Every value but the first is behind a comma or an opening bracket.
     if sum(map(body.count, b",[{")) <= MAX_CUSTOM_VALUES:

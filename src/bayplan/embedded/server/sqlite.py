@@ -5,7 +5,7 @@ commit is in progress, share the next one. The commit waits for the disk in a th
 goes on. Who acknowledges a write waits for its version first (`wait`); kill -9 therefore loses nothing that
 was acknowledged, and with `fsync` neither does a power failure.
 
-A disk that fails takes no more writes: everybody who waits is told, and so is everybody who comes later.
+A disk that fails takes no more writes: all waiting and all later requests get an error.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class SQLiteJournal(Journal):
             self._idle.set()
 
     def _release(self, tell: Callable[[asyncio.Future[None]], None], version: int | None = None) -> None:
-        """Tells those who wait for a version up to this one; everybody, without one."""
+        """Resolves the waiters for versions up to this one; all of them, without one."""
         waiting = self._waiting
         kept = deque[tuple[int, asyncio.Future[None]]]()
         while waiting:

@@ -23,7 +23,7 @@ _CHANGED_SINCE: Final = (
 )
 
 
-class RefusalError(APIError):
+class StatusError(APIError):
     """The server says no. `code` is the HTTP status, `reason` the machine-readable word for it."""
 
     reason: str
@@ -57,19 +57,19 @@ class RefusalError(APIError):
         return status
 
 
-class AbsentError(RefusalError, NotFoundError):
+class AbsentError(StatusError, NotFoundError):
     """404"""
 
 
-class ClashError(RefusalError, ConflictError):
+class ClashError(StatusError, ConflictError):
     """409"""
 
 
-class ForgottenError(RefusalError, GoneError):
+class ForgottenError(StatusError, GoneError):
     """410"""
 
 
-class UnavailableError(RefusalError, ServerError):
+class UnavailableError(StatusError, ServerError):
     """429 and 5xx: nothing was done; trying again may help."""
 
 
@@ -164,18 +164,18 @@ def not_found(resource: Resource, name: str) -> AbsentError:
     )
 
 
-def not_simulated(why: str) -> RefusalError:
+def not_simulated(why: str) -> StatusError:
     """What a real cluster has and a simulated one cannot have."""
-    return RefusalError(why, 501, reason="NotImplemented", details={})
+    return StatusError(why, 501, reason="NotImplemented", details={})
 
 
 def no_such_path() -> AbsentError:
     return AbsentError("the server could not find the requested resource", reason="NotFound", details={})
 
 
-def method_not_allowed() -> RefusalError:
+def method_not_allowed() -> StatusError:
     message = "the server does not allow this method on the requested resource"
-    return RefusalError(message, 405, reason="MethodNotAllowed", details={})
+    return StatusError(message, 405, reason="MethodNotAllowed", details={})
 
 
 def already_exists(resource: Resource, name: str) -> ClashError:
@@ -212,7 +212,7 @@ def another_uid(resource: Resource, key: str, name: str, wanted: str, stored: st
     )
 
 
-def immutable_uid(resource: Resource, name: str, wanted: str) -> RefusalError:
+def immutable_uid(resource: Resource, name: str, wanted: str) -> StatusError:
     """A patch meant an object of the same name that has been deleted since, and would have changed the uid.
 
     The real server looks at it with all metadata, and again with the fields of the kind: it says so twice.
@@ -232,33 +232,33 @@ def failed_precondition(resource: Resource, name: str, field: str, wanted: str, 
     )
 
 
-def too_large(why: str) -> RefusalError:
+def too_large(why: str) -> StatusError:
     """413."""
     message = f"Request entity too large: {why}"
-    return RefusalError(message, 413, reason="RequestEntityTooLarge", details={})
+    return StatusError(message, 413, reason="RequestEntityTooLarge", details={})
 
 
-def bad_request(message: str) -> RefusalError:
-    return RefusalError(message, 400, reason="BadRequest")
+def bad_request(message: str) -> StatusError:
+    return StatusError(message, 400, reason="BadRequest")
 
 
-def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Details] = ()) -> RefusalError:
+def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Details] = ()) -> StatusError:
     named = f'{resource.full_name} "{name}"' if name else resource.full_name
     details = _details(resource, name, **({"causes": list(causes)} if causes else {}))
-    return RefusalError(f"{named} is forbidden: {why}", 403, reason="Forbidden", details=details)
+    return StatusError(f"{named} is forbidden: {why}", 403, reason="Forbidden", details=details)
 
 
-def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> RefusalError:
+def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> StatusError:
     """422: the object breaks rules; all of them are named."""
     return _invalid(resource.full_kind, resource.group, resource.kind, name, problems)
 
 
-def invalid_options(kind: str, problems: Sequence[FieldProblem]) -> RefusalError:
+def invalid_options(kind: str, problems: Sequence[FieldProblem]) -> StatusError:
     """The parameters of the request break rules: ListOptions, DeleteOptions, PatchOptions."""
     return _invalid(f"{kind}.meta.k8s.io", "meta.k8s.io", kind, "", problems)
 
 
-def _invalid(full: str, group: str, kind: str, name: str, problems: Sequence[FieldProblem]) -> RefusalError:
+def _invalid(full: str, group: str, kind: str, name: str, problems: Sequence[FieldProblem]) -> StatusError:
     left_out = len(problems) - MAX_PROBLEMS
     problems = problems[:MAX_PROBLEMS]
     texts = list(dict.fromkeys(map(str, problems)))
@@ -270,7 +270,7 @@ def _invalid(full: str, group: str, kind: str, name: str, problems: Sequence[Fie
         details["group"] = group
     details["kind"] = kind
     details["causes"] = [problem.cause() for problem in problems]
-    return RefusalError(f'{full} "{name}" is invalid: {message}', 422, reason="Invalid", details=details)
+    return StatusError(f'{full} "{name}" is invalid: {message}', 422, reason="Invalid", details=details)
 
 
 def too_old(version: int | str, oldest: int) -> ForgottenError:
@@ -301,7 +301,7 @@ def version_number(text: str) -> int:
     """A resourceVersion as a number.
 
     Raises:
-        RefusalError: it is none; 400.
+        StatusError: it is none; 400.
     """
     try:
         return parse_uint(text)

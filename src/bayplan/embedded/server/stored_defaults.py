@@ -29,7 +29,7 @@ _CPU_UTILIZATION: Final = 80
 
 
 def cpu_metric(percentage: int = _CPU_UTILIZATION) -> Content:
-    """What an autoscaler goes by if nothing else is said."""
+    """The defaults of an autoscaler."""
     target = {"type": "Utilization", "averageUtilization": percentage}
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 

@@ -2,7 +2,7 @@
 
     API server ─► kinds of one's own ─► controllers, kubelets ─► nodes ─► scheduler
 
-All of them live on one loop. Whoever breaks beyond repair breaks the cluster: `failure` raises it.
+All of them run on one loop. An unrecoverable error of one ends the cluster: `failure` raises it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class LocalCluster:
         return self.scheduler
 
     async def _synced(self) -> None:
-        """Waits until the scheduler knows everything. Raises what breaks before: it would wait for ever."""
+        """Waits until the scheduler knows everything. Raises what breaks before: it would wait forever."""
         assert self.scheduler is not None
         synced = asyncio.ensure_future(self.scheduler.synced())
         try:

@@ -12,7 +12,7 @@ from bayplan.errors import DecodeError
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 
 _State = tuple[int, int, int]
 
@@ -41,7 +41,7 @@ class WatchedDevices:
     async def watch(self, drivers: DeviceDrivers) -> None:
         """Gives each new version to the drivers, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             self.check(drivers)
 
     def check(self, drivers: DeviceDrivers) -> None:

@@ -53,7 +53,7 @@ def _remove(entry: Entry) -> None:
     try:
         kubeconfig.remove(entry)
     except FileNotFoundError:
-        pass  # somebody has deleted the file, and the entry with it
+        pass  # the file was deleted, and the entry with it
     except (BayplanError, OSError) as error:
         _log.warning('context "%s" is left in %s: %s', entry.name, entry.path, error)
 

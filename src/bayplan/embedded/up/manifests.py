@@ -66,7 +66,7 @@ def apply(api: ObjectAPI, documents: Iterable[Document]) -> int:
     """Creates the objects, or changes those that are there. Returns how many there were.
 
     Raises:
-        DecodeError: the API refuses one, with file and line.
+        DecodeError: the API rejects one, with file and line.
     """
     count = 0
     for document in documents:
@@ -98,7 +98,7 @@ def _apply(api: ObjectAPI, document: Document) -> None:
 def _checked(resource: Resource, document: Document) -> dict[str, Any]:
     """The object, if its fields exist and have their types: what the server does with a request's body.
 
-    `kubectl apply` asks it to be strict about fields that nobody knows, so this is, too.
+    `kubectl apply` requests strict validation of unknown fields, so this does, too.
     """
     try:
         cleaned, unknown = clean(document.content, type_of(resource), lenient=resource.schema is not None)

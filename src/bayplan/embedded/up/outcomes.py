@@ -1,4 +1,4 @@
-"""What became of each pod at its latest attempt, told by the scheduler as it happens.
+"""The result of each pod's latest attempt, as reported by the scheduler.
 
 A pod counts as bound only once it is bound: a decision may still be held or rejected at Permit, or fail when
 the pod is bound. `report.py` puts this together with the pods that the API server has.

@@ -1,4 +1,4 @@
-"""How answers are written: JSON or YAML, pretty for people who look at them with curl."""
+"""How responses are written: JSON or YAML, indented for people who use curl."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from aiohttp import web
 
 from bayplan.embedded.server.http.requests import JSON, YAML, flag
-from bayplan.embedded.server.statuses import RefusalError
+from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import APIError
 
 _LOOKERS: Final = ("curl", "Wget", "Mozilla/5.0")
@@ -48,16 +48,16 @@ def is_for_people(request: web.BaseRequest) -> bool:
     return request.headers.get("User-Agent", "").startswith(_LOOKERS)
 
 
-def refusal_answer(request: web.BaseRequest, error: APIError) -> web.Response:
+def error_response(request: web.BaseRequest, error: APIError) -> web.Response:
     """The Status for an error."""
     headers = {}
-    if isinstance(error, RefusalError):
+    if isinstance(error, StatusError):
         status = error.status()
         if error.retry_after_seconds is not None:
             headers["Retry-After"] = str(error.retry_after_seconds)
     else:
         code = error.code or 500
-        status = RefusalError(str(error), code, reason=_REASONS.get(code, "")).status()
+        status = StatusError(str(error), code, reason=_REASONS.get(code, "")).status()
     if status["code"] == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="bayplan"'
     return answer(request, status, status["code"], headers=headers)

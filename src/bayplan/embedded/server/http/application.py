@@ -1,4 +1,4 @@
-"""Takes requests: who is it, what do they want, and who answers that.
+"""Handles requests: authentication, routing, and the response.
 
 Routing is by hand: paths are regular, kinds come and go with CustomResourceDefinitions, and aiohttp's router
 would cost more than most answers. Nothing is shown to anybody before it would survive a crash: every answer
@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bayplan.embedded.server import scale
 from bayplan.embedded.server.http import discovery, openapi
-from bayplan.embedded.server.http.answers import answer, refusal_answer
+from bayplan.embedded.server.http.answers import answer, error_response
 from bayplan.embedded.server.http.reading import Reader
 from bayplan.embedded.server.http.requests import (
     MAX_BODY_BYTES,
@@ -34,7 +34,7 @@ from bayplan.embedded.server.http.watching import Watcher
 from bayplan.embedded.server.http.writing import Writer
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import (
-    RefusalError,
+    StatusError,
     bad_request,
     method_not_allowed,
     no_such_path,
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class Application:
-    """The API over HTTP. Everybody with one of the tokens may do everything."""
+    """The API over HTTP. Every token may do everything."""
 
     def __init__(self, api: ObjectAPI, tokens: Iterable[str], *, watcher: Watcher | None = None) -> None:
         self._api = api
@@ -80,15 +80,15 @@ class Application:
                 await self._api.store.durable()
             return response
         except APIError as error:
-            return refusal_answer(request, error)
+            return error_response(request, error)
         except (asyncio.CancelledError, ConnectionError):
             raise
         except RecursionError:
-            return refusal_answer(request, bad_request("the object is nested too deeply"))
+            return error_response(request, bad_request("the object is nested too deeply"))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
             message = "Internal error occurred: the server's log says why"
-            return refusal_answer(request, RefusalError(message, 500, reason="InternalError", details={}))
+            return error_response(request, StatusError(message, 500, reason="InternalError", details={}))
 
     def _authenticate(self, request: web.BaseRequest) -> None:
         if request.path in _OPEN_TO_ALL:
@@ -99,7 +99,7 @@ class Application:
         if scheme.lower() != "bearer" or not any(
             hmac.compare_digest(given, known.encode()) for known in self._tokens
         ):
-            raise RefusalError("Unauthorized", 401, reason="Unauthorized")
+            raise StatusError("Unauthorized", 401, reason="Unauthorized")
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         steps = [step for step in request.path.split("/") if step]

@@ -30,7 +30,7 @@ from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.patching.plain import Content, Patch, json_patch, merge_patch
 from bayplan.embedded.server.patching.strategic import strategic_merge_patch
 from bayplan.embedded.server.schema.types import TypeMismatchError, clean, named_type, type_of
-from bayplan.embedded.server.statuses import RefusalError, bad_request
+from bayplan.embedded.server.statuses import StatusError, bad_request
 from bayplan.errors import DecodeError
 
 MAX_WARNING_CHARACTERS: Final = 4 * 1024
@@ -99,7 +99,7 @@ async def read_patch(target: Target, content_type: str, body: bytes) -> Patch:
     if content_type == "application/strategic-merge-patch+json" and target.resource.schema is None:
         kind = "Scale" if target.subresource_name == "scale" else ""
         return strategic_merge_patch(await _object_patch(body), type_of(target.resource, kind))
-    raise RefusalError("415: Unsupported Media Type", 415, reason="UnsupportedMediaType", details={})
+    raise StatusError("415: Unsupported Media Type", 415, reason="UnsupportedMediaType", details={})
 
 
 def checked_patch(request: web.BaseRequest, resource: Resource, change: Patch, warnings: list[str]) -> Patch:
@@ -110,7 +110,7 @@ def checked_patch(request: web.BaseRequest, resource: Resource, change: Patch, w
             return _checked(request, resource, change(content), "", warnings)
         except TypeMismatchError as error:
             problem = statuses.invalid_field("patch", "", str(error))
-            raise RefusalError(
+            raise StatusError(
                 f' "" is invalid: {problem}', 422, reason="Invalid", details={"causes": [problem.cause()]}
             ) from error
 

@@ -32,7 +32,7 @@ REVIEWS: Final = {
     for group, reviews in _REVIEWS.items()
     for plural, kind in reviews
 }
-"""Questions that are asked by creating an object, which is not kept."""
+"""Reviews: created to get an answer, and not stored."""
 
 
 METRICS_GROUP: Final = "metrics.k8s.io"

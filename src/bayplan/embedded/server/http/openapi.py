@@ -39,7 +39,7 @@ _REF: Final = "#/components/schemas/"
 
 
 class Documents:
-    """The documents of a catalog, made when somebody asks and kept until the catalog changes."""
+    """The documents of a catalog, created on request and cached until the catalog changes."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

@@ -193,7 +193,7 @@ async def select(api: ObjectAPI, resource: Resource, selection: Selection) -> li
 
 
 def body_of(resource: Resource, document: Document) -> bytes:
-    """An object's JSON in the form of the resource it is asked for as."""
+    """An object's JSON in the version of the requested resource."""
     if resource.stored_as is None:
         return document.body
     convert: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: from_storage(resource, content)  # noqa: E731

@@ -17,7 +17,7 @@ from bayplan.embedded.server.http.turns import MAX_BYTES, MAX_YAML_BYTES, in_thr
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
 from bayplan.embedded.server.schema.protobuf import ProtobufError, decode_protobuf
 from bayplan.embedded.server.sizes import check_json
-from bayplan.embedded.server.statuses import RefusalError, bad_request, too_large
+from bayplan.embedded.server.statuses import StatusError, bad_request, too_large
 from bayplan.errors import DecodeError
 
 JSON: Final = "application/json"
@@ -92,7 +92,7 @@ def wanted_form(accept: str) -> Form:
     """The first form in an Accept header that this server has.
 
     Raises:
-        RefusalError: there is none; 406.
+        StatusError: there is none; 406.
     """
     if not accept:
         return Form()
@@ -105,7 +105,7 @@ def wanted_form(accept: str) -> Form:
         if kind and options.get("v") not in ("v1", "v2"):
             continue
         return Form(kind, media == YAML)
-    raise RefusalError(_AVAILABLE, 406, reason="NotAcceptable", details={})
+    raise StatusError(_AVAILABLE, 406, reason="NotAcceptable", details={})
 
 
 def flag(request: web.BaseRequest, name: str) -> bool:
@@ -116,7 +116,7 @@ def integer(request: web.BaseRequest, name: str) -> int | None:
     """A parameter that is a number.
 
     Raises:
-        RefusalError: it is none; 400.
+        StatusError: it is none; 400.
     """
     text = request.query.get(name, "")
     if not text:
@@ -141,7 +141,7 @@ async def read_body(request: web.BaseRequest) -> bytes:
     """The whole body.
 
     Raises:
-        RefusalError: it is too large (413), compressed (415), or does not arrive (408).
+        StatusError: it is too large (413), compressed (415), or does not arrive (408).
     """
     try:
         return await listening.read_body(request, max_bytes=MAX_BODY_BYTES, seconds=_BODY_SECONDS)
@@ -149,17 +149,17 @@ async def read_body(request: web.BaseRequest) -> bytes:
         raise too_large(f"limit is {MAX_BODY_BYTES}") from error
     except listening.EncodedBodyError as error:
         message = "the body of the request was compressed: send it without Content-Encoding"
-        raise RefusalError(message, 415, reason="UnsupportedMediaType") from error
+        raise StatusError(message, 415, reason="UnsupportedMediaType") from error
     except listening.BodyTimeoutError as error:
         message = f"the body of the request did not arrive within {_BODY_SECONDS:g} seconds"
-        raise RefusalError(message, 408, reason="Timeout") from error
+        raise StatusError(message, 408, reason="Timeout") from error
 
 
 async def decode_body(body: bytes, content_type: str, what: str) -> Any:
     """The value in a body of JSON, YAML or protobuf; `what` begins the message where it is none of them.
 
     Raises:
-        RefusalError: it is broken (400), or in a form that this server does not read (415).
+        StatusError: it is broken (400), or in a form that this server does not read (415).
     """
     is_large = is_large_body(body, content_type)
     return await in_thread_if(is_large, lambda: _decoded(body, content_type, what))
@@ -173,7 +173,7 @@ def decode_bounded(body: bytes) -> Any:
     """The value of JSON that is neither nested too deeply nor has more values than any object.
 
     Raises:
-        RefusalError: there are too many values; 413.
+        StatusError: there are too many values; 413.
         DecodeError: it is nested too deeply.
         msgspec.DecodeError: it is not JSON.
     """
@@ -207,7 +207,7 @@ def _decoded(body: bytes, content_type: str, what: str) -> Any:
         except ProtobufError as error:
             raise bad_request(f"{what}{error}") from error
     message = f"the body of the request was in an unknown format - {_ACCEPTED}"
-    raise RefusalError(message, 415, reason="UnsupportedMediaType")
+    raise StatusError(message, 415, reason="UnsupportedMediaType")
 
 
 def _excerpt(body: bytes) -> str:

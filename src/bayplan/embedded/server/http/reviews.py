@@ -1,4 +1,4 @@
-"""Who am I, and may I: here the answers are short, for who has the token may do everything."""
+"""SelfSubjectReviews and access reviews: every token may do everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def review(resource: Resource, content: dict[str, Any], tokens: frozenset[str]) 
     elif resource.kind == "SelfSubjectAccessReview":
         status = {"allowed": True}
     else:
-        # Asked by others about others: a scheduler's own server, say, about whoever wants its metrics.
+        # Reviews about other users: for example of a scheduler's own server, about clients that want its
+        # metrics.
         status = {"allowed": MASTERS in ((content.get("spec") or {}).get("groups") or ())}
     return {
         "metadata": {},

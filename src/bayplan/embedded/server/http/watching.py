@@ -1,8 +1,8 @@
 """Watches: changes as they happen, one JSON object a line.
 
-A watcher is a cursor into the history of its resource, so a slow one costs no memory and holds up nobody. It
-is sent pieces as fast as it reads them; who reads nothing for a while is cut off, and who has fallen behind
-what is remembered is told 410 and has to list again.
+A watcher is a cursor into the history of its resource, so a slow one costs no memory and delays nothing. It
+is sent chunks as fast as it reads them; one that reads nothing for a while is disconnected, and one that
+falls behind the history gets a 410 and has to list again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayplan.embedded.server.tables.printer import Printer
 from bayplan.errors import GoneError
 
 BOOKMARK_SECONDS: Final = 30.0
-"""How often a watcher to which nothing happens is told how far it is."""
+"""Interval of bookmarks for a watcher without events."""
 PATIENCE_SECONDS: Final = 30.0
 """A watcher that takes nothing for this time is cut off."""
 _MAX_SECONDS: Final = 1800
@@ -206,6 +206,6 @@ class _Stream:
         await self.response.write_eof()
 
     def cut(self) -> None:
-        """Ends the connection at once; there is no use in being polite to somebody who does not listen."""
+        """Closes the connection immediately, because the client does not read."""
         if self._request.transport is not None:
             self._request.transport.abort()

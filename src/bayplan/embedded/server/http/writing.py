@@ -25,7 +25,7 @@ from bayplan.embedded.server.http.turns import MAX_BYTES, in_steps, in_threads
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.patching.apply import applying_patch
 from bayplan.embedded.server.patching.plain import Content
-from bayplan.embedded.server.statuses import AbsentError, RefusalError, bad_request
+from bayplan.embedded.server.statuses import AbsentError, StatusError, bad_request
 from bayplan.embedded.server.steps import Steps, at_once
 
 R = TypeVar("R")
@@ -178,7 +178,7 @@ class Writer:
             try:
                 return self._api.delete(resource, meta["name"], meta.get("namespace", ""), options)
             except AbsentError:
-                return None  # somebody else was faster
+                return None  # another request was faster
 
         found = await select(self._api, resource, selection_of(request, target))
         deleted = [item for item in await in_steps(delete, found) if item is not None]
@@ -201,7 +201,7 @@ class Writer:
             problems.append(statuses.required("target.name"))
         if problems:
             # kube-apiserver has no status for these errors, so they are sent with 500 and without a reason.
-            raise RefusalError(statuses.aggregated([str(problem) for problem in problems]), 500)
+            raise StatusError(statuses.aggregated([str(problem) for problem in problems]), 500)
         pods.bind(
             self._api,
             target.name,

@@ -153,7 +153,7 @@ def _check(wanted: Content, resource: Resource, name: str) -> None:
 
 
 def _entries(live: Content, of: Type, now: str) -> list[Content]:
-    """The managers of an object. One that was never applied belongs to whoever was there before.
+    """The managers of an object. One that was never applied belongs to the manager before.
 
     What kubectl applied by itself (client-side) is taken over without asking, as kubectl does it.
     """

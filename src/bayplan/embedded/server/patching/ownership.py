@@ -4,7 +4,7 @@ A set of fields is a set of paths. A step is `f:NAME` for a field or the key of 
 entry of a list that is a map, `v:TEXT` for a value of a list that is a set, and `.` for the entry itself.
 Lists and maps that are atomic are one field.
 
-Fields are tracked from the first server-side apply on: an object that nobody applied has no managedFields.
+Fields are tracked from the first server-side apply on: an object that was never applied has no managedFields.
 """
 
 from __future__ import annotations
@@ -117,14 +117,14 @@ def shown(path: Path) -> str:
 
 
 class PartFinder:
-    """Finds what stands at paths of one value. Entries of a list are looked up, not searched one by one."""
+    """Finds the values at paths of one value. Entries of a list are looked up, not searched one by one."""
 
     def __init__(self, content: Any) -> None:
         self._content = content
         self._indexes: dict[tuple[int, str, Path], dict[str, Any]] = {}
 
     def find(self, path: Path) -> Any:
-        """What stands at a path; None if there is nothing."""
+        """The value at a path; None if there is none."""
         content = self._content
         for step in path:
             if step == ITSELF:
@@ -150,7 +150,7 @@ class PartFinder:
 
 
 def without(content: Any, paths: Iterable[Path]) -> Any:
-    """The content without what stands at paths; maps and lists that this empties go with it."""
+    """The content without the values at paths; maps and lists that become empty are removed."""
     tree: Content = {}
     for path in paths:
         level = tree

@@ -18,7 +18,7 @@ import msgspec
 from bayplan.api.merge_patch import merged
 from bayplan.api.nesting import check_depth, copied
 from bayplan.embedded.server.patching.identity import identity
-from bayplan.embedded.server.statuses import RefusalError, bad_request, too_large
+from bayplan.embedded.server.statuses import StatusError, bad_request, too_large
 from bayplan.errors import DecodeError
 
 Content = dict[str, Any]
@@ -68,9 +68,9 @@ def json_patch(operations: Any) -> Patch:
     return apply
 
 
-def _unfit() -> RefusalError:
+def _unfit() -> StatusError:
     message = "the server rejected our request due to an error in our request"
-    return RefusalError(message, 422, reason="Invalid", details={})
+    return StatusError(message, 422, reason="Invalid", details={})
 
 
 class _Work:

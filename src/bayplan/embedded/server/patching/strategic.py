@@ -5,7 +5,7 @@ others are kept. Directives in a patch say otherwise:
 
     $patch: replace | delete | merge     in a map or an entry of a list
     $deleteFromPrimitiveList/NAME        values that go from a list of plain values
-    $setElementOrder/NAME                the order in which entries stand afterwards
+    $setElementOrder/NAME                the order of the entries afterwards
     $retainKeys                          the fields of a union that stay
 
 Entries are found by their keys, never by comparing each with each: lists may have tens of thousands of them.

@@ -184,7 +184,7 @@ def _number(raw: int | bytes) -> int:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The numbers of a message and what stands behind them."""
+    """The field numbers of a message, and their values."""
     at, end = 0, len(data)
     while at < end:
         tag, at = _varint(data, at)

@@ -57,10 +57,10 @@ class Field:
     """Whether absent and zero are not the same."""
     required: bool = False
     keys: tuple[str, ...] = ()
-    """What tells the entries of a list apart in server-side apply."""
+    """The keys of the entries of a list in server-side apply."""
     is_set: bool = False
     merge_key: str = ""
-    """What tells the entries of a list apart in a strategic merge patch."""
+    """The keys of the entries of a list in a strategic merge patch."""
     merges: bool = False
     retains_keys: bool = False
     atomic: bool = False
@@ -123,7 +123,7 @@ def _descriptions() -> Mapping[str, str]:
 
 
 def description(of: str, field: str = "") -> str:
-    """What is to be said about a type, or a field of it; empty where nobody has written anything."""
+    """The description of a type, or of a field; empty if there is none."""
     known = _descriptions()
     if not field:
         return known.get(of, "")
@@ -180,7 +180,7 @@ class TypeMismatchError(Exception):
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
         self.path = path
-        """Where it is; empty where nobody knows."""
+        """The path; empty if it is unknown."""
 
 
 @dataclass(slots=True)

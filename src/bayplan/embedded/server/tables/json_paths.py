@@ -17,7 +17,7 @@ _STEP: Final = re.compile(
 
 
 def at_path(content: Any, path: str) -> Any:
-    """What stands at a path; of several things the first, None if there is nothing."""
+    """The value at a path; the first of several, None if there is none."""
     found = [content]
     for step in _STEP.finditer(path):
         found = [inner for each in found for inner in _inside(each, step)]

@@ -1,9 +1,9 @@
 """Whether an object keeps the rules of its kind: problems with their fields, in Kubernetes' words.
 
-Types and unknown fields have been looked at before (`schema/`). This is about meaning: names, labels,
+Types and unknown fields have been checked before (`schema/`). This is about meaning: names, labels,
 quantities, selectors, references between fields, and what may change after creation. It covers what
 scheduling reads and what people get wrong; a rule that is missing lets an object through that a real server
-would refuse, never the other way round.
+would reject, never the other way round.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def new_problems(resource: Resource, content: Content) -> list[FieldProblem]:
 def update_problems(
     resource: Resource, content: Content, old: Content, subresource: str
 ) -> list[FieldProblem]:
-    """What is wrong with a new version of an object. What has not changed is not looked at again."""
+    """The errors of a new version of an object. What has not changed is not checked again."""
     problems = metadata_update_problems(content, old)
     if content["metadata"].get("labels") != old["metadata"].get("labels"):
         problems += metadata_problems(resource, content)

@@ -1,6 +1,6 @@
 """The rules of custom resources: what their schema says of types, bounds, choices and what must be there.
 
-Rules in CEL, and those that combine schemas (oneOf, anyOf, not), are not looked at.
+Rules in CEL, and those that combine schemas (oneOf, anyOf, not), are not evaluated.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def fill_in(content: Any, schema: Schema) -> None:
 
 
 def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
-    """What is wrong with an object by its schema; its metadata has been looked at before."""
+    """The errors of an object by its schema; its metadata has been checked before."""
     body = {name: part for name, part in content.items() if name not in ("apiVersion", "kind", "metadata")}
     properties = {
         name: part

@@ -1,4 +1,4 @@
-"""Rules for values that stand in many places: quantities, numbers, selectors, choices."""
+"""Rules for common values: quantities, numbers, selectors, choices."""
 
 from __future__ import annotations
 

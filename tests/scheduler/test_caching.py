@@ -24,5 +24,5 @@ def test_keeping_changes_no_decision(flavor: str, data: st.DataObject) -> None:
     for event in data.draw(lives(FLAVORS[flavor])):
         results = both.play(event)
         if results:
-            kept, anew = results
-            assert kept == anew, event
+            cached, uncached = results
+            assert cached == uncached, event
