@@ -19,6 +19,7 @@ from bayplan.cli.errors import did_you_mean
 from bayplan.cli.options import plugin_option
 from bayplan.config import KubeSchedulerConfiguration, build_profiles, load_config
 from bayplan.errors import ConfigError, InputError
+from bayplan.explain.allocations import pod_allocations
 from bayplan.explain.case import Case
 from bayplan.explain.dump_warnings import Dump, Warning, extenders_not_called
 from bayplan.explain.explanation import explain
@@ -42,6 +43,8 @@ MAX_LISTED: Final = 20
 
 _TWO_READERS: Final = "standard input can be read only once: FILE and --config cannot both be -"
 
+_ONLY_JSON: Final = "--allocations prints JSON; it cannot be combined with --output table"
+
 
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
@@ -57,12 +60,18 @@ _TWO_READERS: Final = "standard input can be read only once: FILE and --config c
     type=click.Choice([JSON, TABLE]),
     help="One JSON object per line, or tables. Default: tables on a terminal, otherwise JSON.",
 )
+@click.option(
+    "--allocations",
+    is_flag=True,
+    help="Print only the devices that ResourceClaims would get on each node: one JSON list per cluster.",
+)
 @click.option("--config", "config_file", metavar="FILE", help="A kube-scheduler configuration file.")
 @plugin_option
 def decide(
     files: tuple[str, ...],
     wanted: tuple[str, ...],
     output: str | None,
+    allocations: bool,
     config_file: str | None,
     plugin_specs: tuple[str, ...],
 ) -> None:
@@ -74,6 +83,8 @@ def decide(
     """
     if files.count(STDIN) + (config_file == STDIN) > 1:
         raise click.UsageError(_TWO_READERS)
+    if allocations and output == TABLE:
+        raise click.UsageError(_ONLY_JSON)
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH, highlight=False, markup=False)
@@ -84,6 +95,10 @@ def decide(
     choice = Choice(wanted)
     is_first = True
     for case, core, pods in _cases(files, config, plugins, choice):
+        if allocations:
+            found = [pod_allocations(core.frameworks[pod.spec.scheduler_name], pod) for pod in pods]
+            echo_utf8(msgspec.json.encode(found))
+            continue
         if output == JSON:
             echo_utf8(_json_line(case, core, pods, config))
             continue
