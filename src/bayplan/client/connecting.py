@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 from bayplan.client.tls import ServerTLS
 
 SECOND_ADDRESS_SECONDS: Final = 0.25
-"""Where a name has several addresses, the next one is tried after so long without an answer."""
+"""Where a name has several addresses, the next one is tried after this time without an answer."""
 READ_BYTES: Final = 1 << 16
 """More than a TLS record holds, so that one read empties it."""
 
@@ -128,7 +128,7 @@ class TLSLayer(asyncio.Protocol):
         return self._transport.get_extra_info(name)
 
     def _shake_hands(self) -> bool:
-        """Goes on with the handshake. False where it is not complete."""
+        """Goes on with the handshake. False if it is not complete."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:

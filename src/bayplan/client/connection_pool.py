@@ -30,7 +30,7 @@ from bayplan.client.transport import (
 from bayplan.errors import ConfigError
 
 IDLE_SECONDS: Final = 60.0
-"""A connection that was not used for so long is not used again: the server may be about to close it."""
+"""A connection that was not used for this time is not used again: the server may be about to close it."""
 LIFETIME_SECONDS: Final = 600.0
 """Connections are renewed now and then: certificates are rotated, and servers join behind load balancers."""
 
@@ -143,7 +143,7 @@ class ConnectionPool(Generic[ConnectionT]):
         self._is_closed = False
 
     def forget(self) -> None:
-        """Uses no connection any more that is open now; those under way get their answers."""
+        """Uses no connection any more that is open now; those in progress get their answers."""
         self._renewed_at = asyncio.get_running_loop().time()
         idle, self._idle = self._idle, []
         for connection in idle:

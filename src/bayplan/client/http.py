@@ -36,7 +36,7 @@ from bayplan.errors import ConflictError
 DEFAULT_QPS: Final = 50.0
 DEFAULT_BURST: Final = 100
 EVENT_RESPONSE_SECONDS: Final = 0.02
-"""After so long responses to written events are read, all of a batch at once: nobody waits for them."""
+"""After this time responses to written events are read, all of a batch at once: nobody waits for them."""
 
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _WRITTEN: Final[dict[type[Object], tuple[tuple[str, str], ...]]] = {
@@ -55,7 +55,7 @@ class KubernetesCluster(ClusterAPI):
         qps, burst: how fast requests are sent; negative qps: no limit.
         component: what the client is for, as part of the User-Agent.
         request_seconds: for the answer to a short request.
-        idle_seconds: after so long without a word a watch counts as lost.
+        idle_seconds: after this time without a word a watch counts as lost.
         may_write: looked at when the turn of a write has come; where it says no there is a NotLeadingError.
         now: seconds since the epoch.
         rng: for how long to watch, and to wait before trying again.
@@ -164,7 +164,7 @@ class KubernetesCluster(ClusterAPI):
     async def update(self, item: Object) -> Object:
         """Writes what has changed in an object; fields that our records do not know stay as they are.
 
-        The status is not written. ConflictError where the object has changed since it was read.
+        The status is not written. ConflictError if the object has changed since it was read.
         """
         kind = type(item)
         if KINDS.of(kind).written_whole:

@@ -112,7 +112,7 @@ class Requests:
         response_delay: seconds after which responses to short requests are read (`short_requests.py`).
         may_write: asked right before a write is sent; where it says no there is a NotLeadingError. A process
             that was paused wakes up believing that it leads, but can tell by its clock that its lease may
-            have lapsed: then it starts no write, and one that was under way can only lose against the new
+            have lapsed: then it starts no write, and one that was in progress can only lose against the new
             leader's (409).
     """
 
@@ -245,7 +245,7 @@ def user_agent(component: str) -> str:
 
 
 def _retry_seconds(request: Request, status: int, retry_after: str) -> int | None:
-    """How long the server asks us to wait before another try; None where there is to be none.
+    """How long the server asks us to wait before another try; None if there is to be none.
 
     429 comes before a request is looked at. Other trouble may have come after it was carried out.
     """

@@ -20,7 +20,7 @@ from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
 
 MAX_CONNECTIONS: Final = 64
-"""Requests under way at once; others wait for their turn."""
+"""Requests in progress at once; others wait for their turn."""
 
 
 class _Connection(HTTPConnection):

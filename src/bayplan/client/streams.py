@@ -32,7 +32,7 @@ class Stream(ABC):
         """What has arrived since, as soon as there is something; empty at the end.
 
         Raises:
-            LostError: the connection is lost, or nothing came for so long.
+            LostError: the connection is lost, or nothing came for this time.
         """
 
     async def read_all(self, seconds: float) -> bytes | bytearray:

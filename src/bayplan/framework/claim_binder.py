@@ -19,7 +19,7 @@ class PlannedClaim:
     claim: ResourceClaim
     """As the scheduling cycle saw it; later as it was last written."""
     allocation: AllocationResult | None = None
-    """To be written; None where the claim is allocated already."""
+    """To be written; None if the claim is allocated already."""
     is_new: bool = False
     """Whether the claim exists only in memory so far: it is created for the pod's extended resources."""
     in_doubt: bool = False

@@ -108,7 +108,7 @@ Hint = Callable[[Pod, Any, Any], bool]
 
 
 EventKeys = Callable[[Any, Any], Collection[str] | None]
-"""`keys(old object or None, new object or None)`: what the event is about; None where it may help any pod."""
+"""`keys(old object or None, new object or None)`: what the event is about; None if it may help any pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,27 @@
 """Coscheduling: the pods of a group run together, or none of them does.
 
-A PodGroup says how many of its pods are worth running (`minMember`); a pod belongs to the group that its
-label names. Until so many pods of the group exist, none of them is tried (PreEnqueue). From then on each one
-that finds a node keeps it and waits (Permit), and the last one that is needed has all of them bound.
+A PodGroup has a minimum number of pods that have to run (`minMember`); a pod belongs to the group that its
+label names. Until that many pods of the group exist, none of them is scheduled (PreEnqueue). From then on
+each pod that finds a node keeps it and waits (Permit), and the last one that is needed makes all of them be
+bound.
 
-What is held in vain is given back quickly. A member that finds no room is noted, and as soon as those that
-are left could not complete the group, all that wait are rejected at once; so they are when one of them is
-given up for any other reason, or has waited too long. The group then backs off: its members are kept out of
-the queue, each time for twice as long, and those that were rejected, or were woken meanwhile, are tried again
-at the end of it. A group of which not one pod waits is not tried again before something happens that may help
-the member that failed: that one is in the queue under its own reason, and if it fits next time, Permit has
-all the others tried.
+Reservations without use are released quickly. A member that finds no node is recorded, and as soon as the
+others could not complete the group, all waiting members are rejected; the same happens if one of them fails
+for any other reason, or has waited too long. The group then backs off: its members are gated, each time for
+twice as long, and those that were rejected, or requeued meanwhile, are scheduled again afterwards. A group
+without a waiting pod is not tried again before an event that may help the member that failed: that one is
+unschedulable for its own reason, and if it fits next time, Permit activates all the others.
 
-Two groups that each hold half of the room cannot block each other. Whichever is refused first lets go; but if
-the other one is younger, it is the younger one that has to, and the older one keeps what it has and is tried
-again with the room this makes. (Older is: higher priority, then created earlier.) The oldest group is
-therefore never stopped by others. One that does not fit even so lets go too and backs off for longer than
-those it pushed aside, so that they have their turn in between; chance is added to the times, lest groups meet
-again and again.
+Two groups that each hold half of the room cannot block each other. The one that is rejected first releases
+its nodes; but if the other one is younger, the younger one is rejected, and the older one keeps its nodes and
+is tried again with the room this makes. (Older means: higher priority, then created earlier.) The oldest
+group is therefore never stopped by others. One that does not fit even so is rejected too and backs off for
+longer than those it displaced, so that they are tried in between; the times have a random part, so that
+groups do not collide again and again.
 
-A member counts if it is on a node, or can get one: it has no scheduling gate and is of the same scheduler.
-Pods that are being deleted, or have finished, do not count. Groups may have more pods than they need; the
-rest is then scheduled one by one.
+A member counts if it has a node, or can get one: it has no scheduling gate and the same scheduler. Pods that
+are terminating, or have finished, do not count. Groups may have more pods than they need; the rest is then
+scheduled one by one.
 
 https://github.com/kubernetes-sigs/scheduler-plugins/tree/master/pkg/coscheduling
 """
@@ -72,7 +72,7 @@ MAX_BACKOFF_SECONDS: Final = 30.0
 
 class CoschedulingArgs(PluginArgs, frozen=True):
     permit_waiting_time_seconds: int = 60
-    """How long pods wait for the rest of their group, unless the group says."""
+    """How long pods wait for the rest of their group, by default."""
 
     def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
         if self.permit_waiting_time_seconds < 1:
@@ -82,33 +82,35 @@ class CoschedulingArgs(PluginArgs, frozen=True):
 
 @dataclass(slots=True)
 class Progress:
-    """How the attempts to place a group are going. A group that is complete, or was never tried, has none."""
+    """The state of the attempts to schedule a group. A group that is complete, or was never tried, has
+    none."""
 
     key: tuple[str, str]
     """Namespace and name of the group."""
     age: tuple[int, float, str, str]
     """Orders groups: the smaller goes first."""
     refused: set[str] = field(default_factory=set)
-    """Members that found no room since the first of the group began to wait."""
+    """Members that found no node since the first of the group began to wait."""
     refused_before: set[str] = field(default_factory=set)
-    """Members that found no room at some time: something else than the group has to help them."""
+    """Members that found no node at some time: they need an event other than the group's."""
     holds: bool = False
     """Whether some of its members wait for the others."""
     placed: int = 0
-    """Members on nodes, bound or not. Counted for the first that waits, and when there should be enough."""
+    """Members with a node, bound or not. Counted for the first that waits, and when there should be
+    enough."""
     leaving: set[str] = field(default_factory=set)
-    """Members that were turned away when the group let go, and have not left their nodes yet."""
+    """Members that were rejected with the group, and have not left their nodes yet."""
     failures: int = 0
-    """How often in a row the group had to let go by its own fault."""
+    """How often in a row the group was rejected because of its own members."""
     pauses: int = 0
-    """How often it backed off; tells an old timer from the one that counts."""
+    """How often it backed off; distinguishes an old timer from the current one."""
     is_paused: bool = False
     kept_out: dict[str, Pod] = field(default_factory=dict)
-    """Members to be tried when all are there and the pause is over."""
+    """Members to be activated when all are there and the pause is over."""
     is_looked_after: bool = False
-    """Whether a timer is set to see if all are there."""
+    """Whether a timer is set to check that all are there."""
     sent_back: dict[str, Pod] = field(default_factory=dict)
-    """Members whose turn came during a pause."""
+    """Members that were requeued during a pause."""
 
 
 class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin):
@@ -125,8 +127,8 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         self._progress: dict[tuple[str, str], Progress] = {}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # A new pod of the group is no event here: it comes through PreEnqueue itself, which looks after the
-        # others. Asking every waiting pod about every new one would cost their product.
+        # A new pod of the group is no event here: it passes PreEnqueue itself, which activates the others.
+        # Evaluating every waiting pod for every new one would cost their product.
         return (event_with_hint(Resource.POD_GROUP, Action.ADD | Action.UPDATE, self.is_its_group),)
 
     def is_its_group(self, pod: Pod, old: PodGroup | None, new: PodGroup) -> bool:
@@ -136,7 +138,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             and (old is None or old.spec != new.spec)
         )
 
-    # Before a node is looked for
+    # Before the search for a node
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         name = pod.labels.get(POD_GROUP_LABEL)
@@ -157,9 +159,9 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         return None
 
     def _look_again(self, handle: Handle, progress: Progress) -> None:
-        """Members that others bring onto nodes never come through PreEnqueue, and complete a group as well.
+        """Members that other schedulers bind never pass PreEnqueue, and complete a group as well.
 
-        Being told of each would cost more than looking now and then.
+        Handling an event for each would cost more than polling.
         """
         if progress.is_looked_after:
             return
@@ -191,18 +193,18 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             return SKIP
         if group is not None:
             progress = self._progress_of(self.handle, group, pod)
-            # One that was refused has been woken by what may help it, and nothing would tell it so again.
+            # A rejected one was requeued by an event that may help it, and there would be no other.
             back = progress.kept_out if pod.uid in progress.refused_before else progress.sent_back
             back[pod.uid] = pod
         return unresolvable(obstacle)
 
     def _obstacle(self, handle: Handle, pod: Pod, name: str, group: PodGroup | None) -> str:
-        """Why there is no point in looking for a node; empty where there is."""
+        """The reason not to search for a node; empty if there is none."""
         if group is None:
             return NOT_FOUND.format(name=name)
         progress = self._progress.get((pod.namespace, name))
         if progress is not None and progress.holds:
-            # It was complete when the first of them found a node. Going on costs less than counting again.
+            # It was complete when the first of them found a node. Continuing costs less than counting again.
             return ""
         members, wanted = _members(handle, pod, name), group.spec.min_member
         count = len(members) if len(members) < wanted else _possible(members, pod)
@@ -216,7 +218,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
     # No node was found
 
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
-        """Preemption has been asked before, and could not help."""
+        """Preemption has run before, and did not help."""
         name = pod.labels.get(POD_GROUP_LABEL)
         if (
             name is not None
@@ -245,7 +247,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
                 if other.holds:
                     self._let_go(handle, other)
             if younger:
-                # What they held may be enough. Their going wakes the pod, as any pod's would.
+                # The resources they held may be enough. Their release requeues the pod, like that of any pod.
                 return
         progress.failures += 1
         self._let_go(handle, progress, because_of=frozenset(progress.refused))
@@ -287,7 +289,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         return wait
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """The pod loses its node again: no group waits for one that is not coming."""
+        """The pod loses its node again: no group waits for a pod that is not coming."""
         name = pod.labels.get(POD_GROUP_LABEL)
         if name is None or self.handle is None:
             return
@@ -300,7 +302,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if progress.holds:
             progress.failures += 1
             self._let_go(self.handle, progress)
-        # Where the group let go while this one was on its way out, nobody else thinks of it any more.
+        # If the group was rejected while this one was leaving, nothing else activates it.
         progress.kept_out[pod.uid] = pod
         self._try_kept_out(self.handle, progress)
 
@@ -310,20 +312,20 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             if waiting is not None:
                 waiting.allow(self.name)
         del self._progress[progress.key]
-        # From now on each of them is tried for itself. A pause that is not over is nobody's any more.
+        # From now on each of them is scheduled alone. A pause that is not over is void.
         progress.pauses += 1
         too_late = [member for member in members if _is_leaving(handle, member)]
         handle.activate([*progress.kept_out.values(), *progress.sent_back.values(), *too_late])
 
-    # Letting go, and trying again
+    # Rejecting, and trying again
 
     def _let_go(
         self, handle: Handle, progress: Progress, *, because_of: frozenset[str] = frozenset()
     ) -> None:
-        """Rejects all members that wait, and keeps the group out of the queue for a while.
+        """Rejects all waiting members, and gates the group for a while.
 
-        Where members were refused, it is for what helps these to bring back the others, as long as the group
-        cannot do without them; otherwise nothing else would, and all are tried when the pause is over.
+        If members found no node, an event that helps these has to requeue the others, as long as the group
+        cannot do without them; otherwise no event would, and all are activated after the pause.
         """
         namespace, name = progress.key
         for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
@@ -331,7 +333,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             if waiting is not None:
                 waiting.reject(self.name, LETS_GO.format(name=name))
             if _is_leaving(handle, member):
-                # By this, or because it has waited too long itself, or has been preempted.
+                # By this, or because it waited too long itself, or was preempted.
                 progress.leaving.add(member.uid)
                 progress.kept_out[member.uid] = member
         progress.holds = False
@@ -347,7 +349,8 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
                 return
             progress.is_paused = False
             if self._needs(handle, progress, because_of):
-                # They may be deleted, or bound by somebody else. Being told would cost more than looking.
+                # They may be deleted, or bound by another scheduler. Handling events would cost more than
+                # polling.
                 handle.call_later(MAX_BACKOFF_SECONDS, over)
             else:
                 progress.kept_out.update(progress.sent_back)
@@ -357,9 +360,9 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         handle.call_later(seconds * (1 + handle.random.random() / 2), over)
 
     def _needs(self, handle: Handle, progress: Progress, refused: Collection[str]) -> bool:
-        """Whether those that were sent back could not complete the group without one that was refused.
+        """Whether the remaining members could not complete the group without one that found no node.
 
-        Of these only the ones count that are still there and without a node.
+        Only those count that still exist and have no node.
         """
         one = next(iter(progress.sent_back.values()), None)
         if one is None:
@@ -373,7 +376,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
 
     def _try_kept_out(self, handle: Handle, progress: Progress) -> None:
         if progress.kept_out and not progress.is_paused:
-            # They come through PreEnqueue, which must not find them here again.
+            # They pass PreEnqueue, which must not find them here again.
             kept_out, progress.kept_out = progress.kept_out, {}
             handle.activate(kept_out.values())
 
@@ -396,7 +399,7 @@ def _members(handle: Handle, pod: Pod, name: str) -> Collection[Pod]:
 
 
 def _is_leaving(handle: Handle, member: Pod) -> bool:
-    """Whether it stands on a node but has been turned away: a slow API server can lie in between."""
+    """Whether it still has a node but was rejected: with a slow API server that takes a while."""
     waiting = handle.waiting_pod(member.uid)
     return waiting is not None and waiting.is_rejected
 
@@ -406,7 +409,7 @@ def _waits(handle: Handle, member: Pod) -> bool:
 
 
 def _possible(members: Collection[Pod], pod: Pod) -> int:
-    """How many of these are on a node or can get one."""
+    """The number of these that have a node or can get one."""
     scheduler_name = pod.spec.scheduler_name
     return sum(
         not member.is_terminating

@@ -108,7 +108,7 @@ class _DeviceBalancing(NodeResourcesBalancedAllocation):
 
 
 def _deviation_of_two(nodes: NodeColumns, counted: Sequence[Any], shares: Sequence[Any]) -> Any:
-    """The standard deviation of two shares; 0 where the node lacks one of the resources."""
+    """The standard deviation of two shares; 0 if the node lacks one of the resources."""
     return nodes.where(counted[0] & counted[1], abs(shares[0] - shares[1]) / 2, 0.0)
 
 

@@ -2,7 +2,7 @@
 
 The filter compares what the pod requests with what is allocatable less what the pods there request, whatever
 they really use. The score looks at the same amounts by one of three strategies: spread pods over nodes
-(LeastAllocated, the default), fill nodes up (MostAllocated), or follow a curve of one's own
+(LeastAllocated, the default), fill nodes up (MostAllocated), or follow a curve of your own
 (RequestedToCapacityRatio). For scoring, a container that requests no cpu or memory counts with a small
 default, because pods that ask for nothing would otherwise all land on one node.
 

@@ -1,7 +1,7 @@
 """SchedulingGates: a pod with gates is not scheduled until all of them are removed.
 
 Controllers that know that a pod cannot run yet (a quota, a queue of jobs) add a gate, so that the scheduler
-does not try in vain. Gates can only be removed, each by the controller that owns it.
+does not try without success. Gates can only be removed, each by the controller that owns it.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
 """

@@ -130,7 +130,7 @@ class SchedulingQueue:
                 return
 
     def delete(self, pod: Pod) -> None:
-        """The pod is deleted, or has a node now. This does not end an attempt under way."""
+        """The pod is deleted, or has a node now. This does not end an attempt in progress."""
         self.nominations.remove(pod.metadata.uid)
         info = self._sub_queues.pods.get(pod.key)
         if info is None:

@@ -71,7 +71,7 @@ class QueuedPod:
     sort_key: SortKey = field(default=(), init=False)
     """Its sort key by the QueueSort plugin; depends on pod and timestamp."""
     nomination_write: NominationWrite | None = field(default=None, init=False)
-    """The write of its status.nominatedNodeName under way (`nominations.py`)."""
+    """The write of its status.nominatedNodeName in progress (`nominations.py`)."""
     sub_queue: SubQueue | None = field(default=None, init=False)
     """Its sub-queue; None while it is in flight, and after it has left the queue."""
     ticket: int = field(default=0, init=False)

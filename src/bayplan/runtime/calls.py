@@ -23,7 +23,8 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 
 
 class AttemptError(BayplanError):
-    """The attempt to schedule a pod broke. `plugin` is whose fault it was, and `point` where, if known."""
+    """The attempt to schedule a pod failed. `plugin` is the plugin that caused it, and `point` where, if
+    known."""
 
     def __init__(self, message: str, plugin: str = "", point: str = "") -> None:
         super().__init__(message)
@@ -32,7 +33,7 @@ class AttemptError(BayplanError):
 
 
 def describe(error: BaseException) -> str:
-    """What an exception says, or at least what it is."""
+    """The text of an exception, or its type."""
     return str(error) or type(error).__name__
 
 
@@ -59,7 +60,7 @@ def _pre_filter_error(plugin: str, text: str) -> AttemptError:
 
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
-    """The number of a plugin's reasons against a single row; 0 where it has none."""
+    """The id of a plugin's reasons against a single row; 0 if it has none."""
     reason_id = 0
     try:
         for reject in step.filter(state, pod, node) or ():
@@ -73,7 +74,7 @@ def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reaso
 def filter_rows(
     step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
 ) -> Rejections | None:
-    """What a plugin rejects, or None where it rejects nothing."""
+    """What a plugin rejects, or None if it rejects nothing."""
     try:
         return collect(step.filter(state, pod, nodes) or (), reasons, len(nodes))
     except Exception as error:
@@ -81,7 +82,7 @@ def filter_rows(
 
 
 def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
-    """On which rows it matters to a plugin's Filter which pods are there; on all, unless it says so."""
+    """The rows on which the plugin's Filter depends on pods: all, unless it declares them."""
     if step.affected is None:
         return np.ones(len(nodes), dtype=np.bool_)
     try:
@@ -100,7 +101,7 @@ def filter_error(plugin: str, text: str) -> AttemptError:
 
 
 def pre_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
-    """Success, or SKIP where the plugin says that there is nothing to score."""
+    """Success, or SKIP if the plugin has nothing to score."""
     try:
         answer: object = step.pre_score(state, pod, nodes)
     except Exception as error:
@@ -151,7 +152,7 @@ def score_error(plugin: str, text: str) -> AttemptError:
 
 
 def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
-    """Scores between 0 and 100, by the plugin's own rule where it has one."""
+    """Scores between 0 and 100, normalized by the plugin if it does that."""
     if step.normalize is not None:
         try:
             given = np.asarray(step.normalize(state, pod, nodes, scores))
@@ -178,11 +179,11 @@ class DomainScores(NamedTuple):
     topology_key: str
     table: IntColumn
     differ: bool
-    """Whether some rows have other scores than others."""
+    """Whether the rows have different scores."""
 
 
 def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> DomainScores | None:
-    """The scores of a plugin that knows them by domain; None where it has to be asked row by row."""
+    """The scores of a plugin that knows them by domain; None if it has to be called for rows."""
     try:
         found = None if step.domain_scores is None else step.domain_scores(state, pod, nodes)
         if found is None:
@@ -200,7 +201,7 @@ def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
 
 
 def check_range(step: Step, scores: IntColumn) -> None:
-    # Seen as unsigned, a negative score is a very large one: one look for both ends.
+    # As unsigned integers negative scores are very large: one comparison for both ends.
     if len(scores) and scores.view(np.uint64).max() > MAX_SCORE:
         wrong = scores[(scores < 0) | (scores > MAX_SCORE)][0]
         raise AttemptError(

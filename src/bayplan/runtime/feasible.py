@@ -1,8 +1,8 @@
 """The feasible nodes for identical pods, in the order in which they are evaluated, and the best of them.
 
-A `Feasible` lives on from pod to pod. It depends on the signature's results: rows that begin to pass, or no
-longer do, are inserted or removed, and the totals of rows where pods came or went are read again. Total score
-and tie-break are one integer (`ties.py`), so the best node is one argmax.
+A `Feasible` is reused from pod to pod. It depends on the signature's results: rows that begin to pass, or no
+longer do, are inserted or removed, and the totals of rows whose pods changed are read again. Total score and
+tie-break are one integer (`ties.py`), so the best node is one argmax.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SearchOrder:
 
     @property
     def place_of(self) -> IdColumn:
-        """For each row of the table its place in this list."""
+        """For each row of the table its position in this list."""
         if self._places is None:
             self._places = np.full(self._size, NOT_LISTED, dtype=np.intp)
             self._places[self.rows] = np.arange(len(self.rows))
@@ -55,7 +55,7 @@ class Feasible:
     Args:
         order: the rows evaluated, in order; the search stops once `wanted` of them pass.
         passing: for each row of the table whether it passes.
-        masks: what uncached plugins reject; None where nominated pods or errors are mixed in.
+        masks: what uncached plugins reject; None if nominated pods or errors are mixed in.
         max_total: a bound for total scores.
     """
 
@@ -111,7 +111,7 @@ class Feasible:
         passing: Callable[[], NDArray[np.bool_]],
         masks: Masks | None,
     ) -> bool:
-        """Inserts and removes rows, if they are few. False where it is better to begin from scratch."""
+        """Inserts and removes rows, if they are few. False if starting from scratch is better."""
         if self._results is not results or self._order is not order:
             return False
         stale = self._rows_freshness.stale_rows()
@@ -159,12 +159,12 @@ class Feasible:
         self._has_keys = False
 
     def _position(self, place: int) -> int:
-        """Where in the list the row at this place of the order is, or would be."""
+        """The index in the list of the row at this position of the order."""
         return bisect_left(self._fitting_cell, place, 0, self._count)
 
     @property
     def view(self) -> NodeColumns:
-        """The rows as columns: one object, with what was gathered from it, while they stay the same."""
+        """The rows as columns: the same object, with its gathered columns, while the rows stay the same."""
         if self._view is None:
             rows = self._order.rows.take(self._fitting[: self._count])
             self._view = NodeColumns(self._cluster, rows)
@@ -174,11 +174,11 @@ class Feasible:
 
     @property
     def unit(self) -> int:
-        """What one point of score counts for in `best`."""
+        """The value of one point of score in `best`."""
         return 1 << self._shift
 
     def best(self, pod: Pod, added: IntColumn | None) -> int:
-        """The row with the highest total, by cached plugins and what others add (in units)."""
+        """The row with the highest total of cached plugins and `added` (in units)."""
         self._update_scores(pod)
         count = self._count
         if not self._shift:

@@ -31,7 +31,7 @@ from bayplan.snapshot.view import NodeColumns
 from bayplan.snapshot.what_if import FEW_ROWS, Hypothesis
 
 MAX_REASONS: Final = 1000
-"""Combinations of reasons that are remembered of one plugin for pods of one shape."""
+"""The maximum number of combinations of reasons that are remembered of one plugin for one signature."""
 
 Adjust = Callable[[CycleState, Pod, Pod, NodeInfo], Status | None]
 """A plugin's AddPod or RemovePod."""
@@ -58,7 +58,7 @@ class Filtering:
         results, asked = search.results, self.uncached_steps(search)
         for step in asked:
             if len(results.reasons[step.index]) > MAX_REASONS:
-                # A plugin that never says the same twice would be remembered for ever.
+                # A plugin whose reasons are always different would be remembered forever.
                 results.reasons[step.index] = Reasons(step.name)
         node_statuses = NodeStatuses(results.rejecting_plugin, results.reason_id, results.reasons)
         self._ask(search, asked, self._nodes, node_statuses)
@@ -102,7 +102,7 @@ class Filtering:
     def filter_hypothesis(
         self, search: Search, hypothesis: Hypothesis, *, cached_only: bool = False
     ) -> NodeStatuses:
-        """What the filters would say if other pods were on these rows, pods nominated there included."""
+        """The results of the filters if other pods were on these rows, nominated pods included."""
         together = add_nominated(hypothesis, search.pod) if self._cluster.nominated else None
         if together is None:
             return self.filter_as_given(search, hypothesis, cached_only=cached_only)
@@ -118,7 +118,7 @@ class Filtering:
     def filter_as_given(
         self, search: Search, supposed: Hypothesis, *, cached_only: bool = False
     ) -> NodeStatuses:
-        """What the filters say about these rows with just these pods there."""
+        """The results of the filters for these rows with exactly these pods."""
         results = search.results
         steps = [
             step
@@ -137,9 +137,9 @@ class Filtering:
         return node_statuses
 
     def locally_decided(self, search: Search) -> NDArray[np.bool_]:
-        """The rows that filters which are not kept leave to the others, whoever is taken away from there.
+        """The rows on which the uncached filters pass, whichever pods are removed from them.
 
-        They let the pod in as it is and with pods that are expected there, and the pods there do not matter.
+        They pass the pod with and without nominated pods, and do not depend on the pods there.
         """
         asked, pod = self.uncached_steps(search), search.pod
         node_statuses = self._no_verdicts(search, self._nodes)
@@ -172,7 +172,7 @@ class Filtering:
                     break
 
     def alone(self, search: Search, step: Step) -> NodeStatuses:
-        """What one plugin says about every row, whatever the others say."""
+        """The result of one plugin for every row, independent of the others."""
         node_statuses = self._no_verdicts(search, self._nodes)
         self._ask(search, [step], self._nodes, node_statuses)
         supposed = with_nominated(self._cluster, search.pod, None)
@@ -190,7 +190,7 @@ class Filtering:
     def _ask(
         self, search: Search, steps: Sequence[Step], view: NodeColumns, node_statuses: NodeStatuses
     ) -> None:
-        """Adds the node_statuses of these plugins."""
+        """Adds the results of these plugins."""
         for step in steps:
             left: IdColumn | None = None
             if step.one_node_at_a_time:
@@ -221,7 +221,7 @@ class Filtering:
     def _ask_each_row(
         self, search: Search, step: Step, adjusts: AddRemovePodPlugin, view: Hypothesis
     ) -> Rejections | None:
-        """For plugins with AddPod and RemovePod: each row has a state of its own."""
+        """For plugins with AddPod and RemovePod: each row has its own state."""
         reasons = search.results.reasons[step.index]
         why = np.zeros(len(view), dtype=np.int64)
         for position in range(len(view)):

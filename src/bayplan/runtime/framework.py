@@ -1,8 +1,8 @@
-"""One pod, all nodes: PreFilter, Filter, PreScore, Score, and which node is best.
+"""One pod, all nodes: PreFilter, Filter, PreScore, Score, and the choice of the best node.
 
-`Framework.find` is a plain function of cluster and pod: what is asked in which order. Plugins that declare
-what they read have answered already, in the pod's `SignatureResults`; the others are asked in every cycle
-(`prefiltering.py`, `filtering.py`, `scoring.py`). Which rows fit, and which is best: `feasible.py`.
+`Framework.find` is a plain function of cluster and pod. The results of plugins that declare their
+dependencies are in the pod's `SignatureResults`; the others are called in every cycle (`pre_filtering.py`,
+`filtering.py`, `scoring.py`). `feasible.py` has the feasible rows and the best of them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 MIN_FEASIBLE: Final = 100
-"""Sampling never stops before so many nodes fit."""
+"""Sampling never stops before this number of feasible nodes."""
 
 
 class Framework:
-    """The plugins of one profile at work on one cluster."""
+    """The plugins of one profile on one cluster."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Framework:
         """Measures extension points and counts evaluations; None: nothing is measured."""
         self.caller = Caller()
         self.extenders: ExtenderSteps | None = None
-        """Asked in the middle of a cycle, where the configuration names extenders."""
+        """Called in the middle of a cycle, if the configuration has extenders."""
         self._signatures = SignatureCache(profile, cluster, self.caller)
         self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
@@ -82,7 +82,7 @@ class Framework:
         return Search(pod, info, CycleState(signature.memory), signature, results)
 
     def begin_uncached(self, pod: Pod) -> Search:
-        """A search that uses nothing that is cached."""
+        """A search that uses no cached results."""
         signature, results = self._signatures.uncached(pod)
         return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), signature, results)
 
@@ -91,7 +91,7 @@ class Framework:
         return run_through(self.search(pod))
 
     def search(self, pod: Pod) -> Steps[Found | NotFound]:
-        """The best node for the pod, or why there is none. Raises AttemptError where a plugin failed."""
+        """The best node for the pod, or why there is none. Raises AttemptError if a plugin fails."""
         search, extenders = self.begin(pod), self.extenders
         rejected = self.pre_filter(search)
         if rejected is not None:
@@ -106,11 +106,11 @@ class Framework:
         return self.choose(search, filtered)
 
     def is_local(self, search: Search) -> bool:
-        """Whether the filters' verdict on a row follows from that row alone, for this pod."""
+        """Whether the results of the filters on a row depend on that row alone, for this pod."""
         return self._cache and not self.filtering.uncached_steps(search)
 
     def local_filters(self, search: Search) -> LocalFilters | None:
-        """What can be said for each row alone, where not all can."""
+        """The results that depend on each row alone, if not all do."""
         if not self._cache or not self.filtering.uncached_steps(search):
             return None
         filtering = self.filtering
@@ -124,7 +124,7 @@ class Framework:
     # PreFilter
 
     def pre_filter(self, search: Search) -> Diagnosis | None:
-        """Runs PreFilter. A Diagnosis means that no node has to be looked at."""
+        """Runs PreFilter. A Diagnosis means that no node has to be evaluated."""
         if self.observer is not None:
             self.caller.use(self.observer.sample())
         rejected = self._pre_filtering.run(search)
@@ -136,7 +136,7 @@ class Framework:
     # The nominated node first
 
     def try_nominated_node(self, search: Search) -> Found | None:
-        """A pod that was promised a node gets it if it fits there, and no other node is looked at."""
+        """A nominated pod gets its node if it fits there, and no other node is evaluated."""
         name = search.pod.status.nominated_node_name
         if not name:
             return None
@@ -154,7 +154,7 @@ class Framework:
     def with_nominated_node(
         self, search: Search, evaluated: IdColumn, node_statuses: NodeStatuses
     ) -> IdColumn:
-        """The rows looked at, with that of the nominated node, which was looked at first and did not fit."""
+        """The evaluated rows, with that of the nominated node, which was evaluated first and did not fit."""
         row = self.cluster.nodes.row_of.get(search.pod.status.nominated_node_name, -1)
         if row < 0 or not self.cluster.nodes.exists.cell[row] or row in evaluated:
             return evaluated
@@ -172,7 +172,8 @@ class Framework:
         return Found(search, row, self.cluster.nodes.name[row], len(feasible), len(filtered.evaluated))
 
     def filtered(self, search: Search, node_statuses: NodeStatuses) -> Filtered:
-        """Which nodes are looked at, and which of them fit. Moves on where the next search begins."""
+        """Which nodes are evaluated, and which of them are feasible. Advances the start of the next
+        search."""
         candidates, absent, by = self.candidates(search)
         feasible = self._feasible(search, candidates, node_statuses)
         evaluated = feasible.evaluated
@@ -198,7 +199,7 @@ class Framework:
         return NotFound(search, diagnosis)
 
     def candidates(self, search: Search) -> tuple[SearchOrder, Status, list[str]]:
-        """The rows to look at, in order, and what holds for all others."""
+        """The rows to evaluate, in order, and the status of all others."""
         if search.pre_filter_nodes is None:
             return self._rotated(), NO_STATUS, search.pre_filter_plugins
         cluster, start = self.cluster, self._first_index()
@@ -218,7 +219,7 @@ class Framework:
         return self._start.index % max(self.cluster.node_count, 1)
 
     def _rotated(self) -> SearchOrder:
-        """The node list from the first index on; the same object as long as neither changes."""
+        """The node list from the first index on; the same object while neither changes."""
         cluster, start = self.cluster, self._first_index()
         rotation = self._rotation
         if rotation is None or rotation[0] != start or not self._rotation_freshness.is_current:
@@ -229,7 +230,7 @@ class Framework:
         return rotation[1]
 
     def _feasible(self, search: Search, order: SearchOrder, node_statuses: NodeStatuses) -> Feasible:
-        """The rows that fit: those that fitted the pod before, if they still do."""
+        """The feasible rows: those of the last identical pod, brought up to date."""
         results, masks = search.results, node_statuses.masks
         cached_in = results if masks == () else search.signature
         last = cached_in.feasible

@@ -35,13 +35,13 @@ from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import NodeColumns
 
 FEW_ROWS: Final = 12
-"""Up to this many rows plain numbers beat arrays."""
+"""Up to this many rows plain numbers are faster than arrays."""
 
 Signature = tuple[bytes, ...]
 
 
 class PluginColumn:
-    """One number for each row, brought up to date when it is asked for."""
+    """One number for each row, brought up to date when it is read."""
 
     __slots__ = ("_cluster", "_compute", "_compute_one", "_freshness", "_uniform", "cell", "usage", "values")
 
@@ -118,12 +118,12 @@ class PluginResults:
         self.state = CycleState()
         self.reasons = Reasons(plugin.name)
         self.skips_filter = False
-        """Whether PreFilter left this plugin's Filter out."""
+        """Whether PreFilter returned SKIP."""
         self._pod = pod
         self._cluster = cluster
         changes = cluster.changes
         self.changed = Topic(changes.clock)
-        """PreFilter gave another answer, or objects that Filter and Score depend on have changed."""
+        """PreFilter's answer, or objects that Filter and Score depend on, have changed."""
         self._answer: Status | NodeNames | None = None
         self._freshness = changes.freshness(changes.kinds(depends_on.kinds))
         self._has_score: bool | None = None
@@ -139,7 +139,7 @@ class PluginResults:
             )
 
         self.filter_column = column(self._filter, self._filter_one)
-        """The id of the reasons against each row; 0 where there are none."""
+        """The id of the reasons against each row; 0 if there are none."""
         self.score_column = column(self._score, self._score_one)
         """The raw scores."""
         self._step = Step.alone(plugin)
@@ -191,7 +191,8 @@ class PluginResults:
         return found.reason_ids() if existing is None else found.among(existing, len(view)).reason_ids()
 
     def _shown(self, view: NodeColumns) -> tuple[IdColumn | None, NodeColumns]:
-        """What a plugin is given: one that looks at single nodes never sees a row without a node."""
+        """The rows that a plugin is called with: one that evaluates single nodes never gets a row without a
+        node."""
         if not self._step.one_node_at_a_time or view.exists.all():
             return None, view
         existing = view.exists.nonzero()[0]
@@ -199,7 +200,7 @@ class PluginResults:
 
     def _filter_one(self, one: OneNode) -> int:
         if self._caller.timer is None:
-            # Straight to the function: this and the score below are the hottest calls of all.
+            # The function itself: this and the score below are the most frequent calls.
             return calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
         return self._caller.calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
 

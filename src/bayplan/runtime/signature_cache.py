@@ -52,7 +52,7 @@ class CachedSignature:
 
     def __init__(self, cluster: Cluster) -> None:
         self.results: SignatureResults | None = None
-        """None where pods of the signature may differ in what cached plugins depend on."""
+        """None if pods of the signature may differ in what cached plugins depend on."""
         self.memory = SignatureMemory()
         """What uncached plugins remember."""
         self.skipped = SkippedPlugins(cluster)
@@ -62,7 +62,7 @@ class CachedSignature:
 
 
 class SignatureCache:
-    """The signatures that one profile has met."""
+    """The signatures of one profile."""
 
     def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
         self._profile = profile
@@ -88,7 +88,7 @@ class SignatureCache:
                 self._drop_signatures()
             found = self._signatures[info.key] = CachedSignature(self._cluster)
         if self._plugins.per_pod or pod.spec.node_name:
-            # In what these plugins depend on, pods of one signature may differ.
+            # Pods of one signature may differ in what these plugins depend on.
             results = self._results_for(pod)
         elif found.results is None:
             results = found.results = self._results_for(pod)
@@ -98,7 +98,7 @@ class SignatureCache:
         return found, results
 
     def uncached(self, pod: Pod) -> tuple[CachedSignature, SignatureResults]:
-        """The same with nothing cached."""
+        """The same without caching."""
         plugins = self._plugins.uncached(pod)
         results = SignatureResults(self._profile, self._cluster, plugins, self._caller)
         return CachedSignature(self._cluster), results

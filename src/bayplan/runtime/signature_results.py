@@ -1,8 +1,8 @@
 """Combined filter results and total scores for one class of identical pods.
 
 `SignatureResults` combines the results of the cached plugins (`plugin_results.py`) and is brought up to date
-as theirs are: after one placement one row is combined again. What follows from the Node objects alone is kept
-apart (`_node_…`), because a placement does not change it. `feasible.py` finds the best row.
+as theirs are: after one placement one row is combined again. Results that depend on the Node objects alone
+are stored separately (`_node_…`), because a placement does not change them. `feasible.py` finds the best row.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EvaluationCounter(Protocol):
 
 
 EvaluatedPlugins = tuple[frozenset[str], frozenset[str] | None]
-"""Which filters and which scores were skipped; None where nothing was scored."""
+"""Which filters and which scores were skipped; None if nothing was scored."""
 
 
 class SignatureResults:
@@ -68,7 +68,7 @@ class SignatureResults:
         self.rows_computed = 0
         """Rows that were brought up to date, over all attempts."""
         self.last_used = 0
-        """When it was last asked for, as `SignatureCache` counts."""
+        """When it was last used, as `SignatureCache` counts."""
         self.evaluation_counters: dict[EvaluatedPlugins, EvaluationCounter] = {}
         """For the metrics; emptied when other plugins take part."""
         self.feasible: Feasible | None = None
@@ -178,12 +178,12 @@ class SignatureResults:
         self._by_usage.mark_current()
 
     def _update_usage(self) -> None:
-        """No Node object changed: only what follows from the pods of a row is computed again."""
+        """No Node object changed: only results that depend on the pods of a row are computed again."""
         rows = self._by_usage.stale_rows()
         if rows is None:
             self._combine_all()
         elif len(rows) == 1:
-            # The usual case: one pod came or went.
+            # The usual case: one pod was added or removed.
             row, since = rows[0], self._by_usage.time
             node = OneNode(self._cluster, row)
             for column in self._usage_columns:
@@ -208,7 +208,7 @@ class SignatureResults:
         self.recombined.change()
 
     def by_nodes_alone(self, rows: IdColumn) -> tuple[RejectingPlugins, ReasonIds]:
-        """What plugins reject that depend only on the Node objects: it holds for every hypothesis."""
+        """The rejections of plugins that depend only on the Node objects: they hold for every hypothesis."""
         self.update()
         return self._node_plugin.take(rows), self._node_reason.take(rows)
 
@@ -330,7 +330,7 @@ class SignatureResults:
     def normalized(self, pod: Pod, rows: IdColumn) -> IntColumn | None:
         """The weighted sum of the other cached scores, normalized over these rows. None: no difference.
 
-        Scores that are equal for all rows stay equal, and are left out.
+        Scores that are equal for all rows stay equal, and are omitted.
         """
         varying = [
             (step, results) for step, results in self._normalized if not results.score_column.is_uniform

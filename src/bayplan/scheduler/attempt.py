@@ -1,7 +1,7 @@
-"""A pod on its way to the node that was found for it, and what plugins on the way may say.
+"""A pod between decision and binding, and the results of plugins on that path.
 
-A plugin answers with None or success and the pod goes on, with a rejection (`RejectedError`), or with
-anything else, which means that the attempt broke (`AttemptError`). The texts are upstream's.
+If a plugin returns None or success, the attempt continues; a rejection raises `RejectedError`, anything else
+`AttemptError`. The texts are upstream's.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from bayplan.scheduler.observing import PRE_FLIGHT, ExtensionPointMetrics
 from bayplan.scheduler.waiting import PreBinding, WaitingPod
 
 _LATE: Final = (Point.PRE_BIND, Point.BIND)
-"""Points at which nobody waits for the pod any more: no event could help it."""
+"""Points after which no event can requeue the pod."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A pod on its way to a node."""
+    """A pod between decision and binding."""
 
     info: QueuedPod
     pod: Pod
@@ -42,16 +42,16 @@ class Attempt:
     started: float
     """By the loop's clock, when its scheduling cycle began."""
     points: ExtensionPointMetrics | None = None
-    """For the extension points that are measured in every attempt; None where nothing is measured."""
+    """For the extension points that are measured in every attempt; None if nothing is measured."""
     timer: AttemptTimer | None = None
     """Measures the others, if this attempt is sampled."""
     waiting: WaitingPod | None = None
     pre_binds: Collection[PointStep[PreBindPlugin]] = ()
-    """PreBind plugins that have something to do for this pod."""
+    """PreBind plugins that have work to do for this pod."""
     pre_binding: PreBinding | None = None
-    """Set while they are at work."""
+    """Set while they run."""
     at_work: Collection[asyncio.Task[None]] = ()
-    """Those that work side by side right now."""
+    """Those that run now, in parallel."""
 
     def started_point(self) -> None:
         """The plugins of an extension point are about to run."""
@@ -65,15 +65,14 @@ class Attempt:
 
     @property
     def assigned_pod(self) -> Pod:
-        """The pod as it would be with its node."""
+        """The pod with its node."""
         return replace(self.pod, spec=replace(self.pod.spec, node_name=self.node_name))
 
 
 class RejectedError(BayplanError):
-    """A plugin turned the pod away after a node had been found, at some point or while the pod waited.
+    """A plugin rejected the pod after a node had been found, at an extension point or while the pod waited.
 
-    `late`: when the pod was no longer waited for. That is told as a rejection, but the pod comes back like
-    one whose attempt broke.
+    `late`: at PreBind or Bind. That is reported as a rejection, but the pod is requeued as after an error.
     """
 
     def __init__(self, status: Status, point: str = "") -> None:
@@ -87,14 +86,14 @@ class RejectedError(BayplanError):
 
 
 class NoBinderError(AttemptError):
-    """All Bind plugins left the pod to somebody else. Nobody broke, and nobody has anything to say."""
+    """All Bind plugins returned SKIP. It is no plugin's error, and there is no message."""
 
     def __init__(self) -> None:
         super().__init__("", point=Point.BIND)
 
 
 def check(plugin: str, point: Point, answer: object) -> None:
-    """Raises where the answer does not let the pod go on."""
+    """Raises if the answer ends the attempt."""
     if answer is None:
         return
     if not isinstance(answer, Status):
@@ -107,14 +106,14 @@ def check(plugin: str, point: Point, answer: object) -> None:
 
 
 def plugin_error(plugin: str, point: str, problem: str | Exception) -> AttemptError:
-    """The attempt broke at a plugin."""
+    """The attempt failed because of a plugin."""
     text = describe(problem) if isinstance(problem, Exception) else problem
     kind = "" if point == PRE_FLIGHT else "plugin "
     return AttemptError(f'running {point} {kind}"{plugin}": {text}', plugin, point)
 
 
 def code_of(error: RejectedError | AttemptError) -> Code:
-    """What came of the point at which an attempt ended."""
+    """The result code of the point at which an attempt ended."""
     if isinstance(error, RejectedError):
         return error.status.code
     return Code.SKIP if isinstance(error, NoBinderError) else Code.ERROR

@@ -1,7 +1,7 @@
-"""From decision to binding: reserve, permit, wait, prepare, bind; or undo all of it.
+"""From decision to binding: Reserve, Permit, waiting, PreBind, Bind; or undoing all of it.
 
-`commit` is the end of the scheduling cycle and plain code. What follows may take long (a permit, volumes, the
-API server), so it is a coroutine of its own for each pod, and many are under way at once.
+`commit` is the end of the scheduling cycle and synchronous. What follows may take long (a permit, volumes,
+the API server), so there is a coroutine for each pod, and many run at once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from bayplan.scheduler.pre_bind import pre_bind, pre_flight
 from bayplan.scheduler.waiting import MAX_WAIT_SECONDS, WaitingPod
 
 PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
-"""Plugins put pods here, by uid, that are to be tried after this one."""
+"""Plugins store pods here, by uid, that are to be activated after this one."""
 
 READ_BACK_SECONDS: Final = 1.0
 MAX_READ_BACK_SECONDS: Final = 30.0
 
-# A member of an enum takes longer to look up than a function to call, in Python 3.11.
+# In Python 3.11 looking up a member of an enum takes longer than calling a function.
 _RESERVE: Final = Point.RESERVE
 _PERMIT: Final = Point.PERMIT
 _BIND: Final = Point.BIND
@@ -70,7 +70,7 @@ class Bindings:
     # The end of the scheduling cycle
 
     def commit(self, attempt: Attempt) -> None:
-        """Assumes the pod, asks Reserve and Permit, and starts the binding."""
+        """Assumes the pod, runs Reserve and Permit, and starts the binding."""
         context, pod = self._context, attempt.pod
         try:
             context.cache.assume(pod, attempt.node_name, attempt.search.pod_info)
@@ -138,7 +138,7 @@ class Bindings:
             wanted.clear()
 
     def _undo(self, attempt: Attempt) -> bool:
-        """Takes back all that was assumed. False where the cache had forgotten the pod already."""
+        """Reverts everything that was assumed. False if the cache had already forgotten the pod."""
         points = attempt.points
         since = 0.0 if points is None else points.clock()
         for step in reversed(attempt.profile.reserves):
@@ -182,7 +182,7 @@ class Bindings:
             if attempt.waiting is not None:
                 await self._wait(attempt)
         finally:
-            # However it ended: who finds a pod among those that wait relies on its being turned away.
+            # In every case: code that finds a pod among the waiting ones relies on it.
             if attempt.waiting is not None:
                 context.waiting.remove(pod.uid)
         context.queue.done(pod.metadata.uid)
@@ -218,7 +218,7 @@ class Bindings:
             points.observe(Point.PRE_BIND, code, points.clock() - since)
 
     async def _set_expected_node(self, attempt: Attempt) -> None:
-        """Before a binding that may take long, shows in the pod's status where it is expected."""
+        """Before a binding that may take long, writes the expected node into the pod's status."""
         context, pod, node_name = self._context, attempt.pod, attempt.node_name
         if not context.queue.nominations.set_expected_node(attempt.info, pod, node_name):
             return
@@ -269,18 +269,18 @@ class Bindings:
         raise NoBinderError
 
     async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
-        """False where binding is left to the plugins."""
+        """False if binding is left to the plugins."""
         try:
             return await binder.bind(attempt.pod, attempt.node_name)
         except BayplanError as error:
-            # An extender that answered too late may have bound the pod all the same.
+            # An extender that answered too late may still have bound the pod.
             await self._read_back(attempt, AttemptError(str(error)))
             return True
 
     async def _read_back(self, attempt: Attempt, failure: AttemptError) -> None:
-        """Whether a binding without an answer took effect: asked until the API server says.
+        """Reads the pod until the API server says whether a binding without a response took effect.
 
-        Raises `failure` where it did not.
+        Raises `failure` if it did not.
         """
         wait = READ_BACK_SECONDS
         while True:
@@ -297,7 +297,7 @@ class Bindings:
                 return
             raise failure
 
-    # How it ends
+    # The end of an attempt
 
     def _bound(self, attempt: Attempt) -> None:
         context, pod, profile = self._context, attempt.pod, attempt.info.profile
@@ -322,11 +322,11 @@ class Bindings:
         attempt.passed(_POST_BIND)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
-        """The binding did not come about. A cycle may be waiting for an extender: nothing changes before."""
+        """The binding failed. If a cycle waits for an extender, nothing changes before it has ended."""
         self._context.between_cycles(lambda: self._take_back(attempt, error))
 
     def _take_back(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
-        """Everything is taken back, and others may use the room."""
+        """Reverts everything, and requeues pods that may now fit."""
         context, placed = self._context, attempt.assigned_pod
         forgotten = self._undo(attempt)
         if not isinstance(error, RejectedError) and forgotten:

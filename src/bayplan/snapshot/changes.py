@@ -5,7 +5,7 @@ lists the topics. Most are about the whole cluster (`Topic`); a `Log` also remem
 row of the node table, or the object.
 
 A value that is derived from the cluster has a `Freshness`: the topics it depends on and the time when it was
-last brought up to date. Whoever needs the value asks what is stale:
+last brought up to date. Before a value is used, it is checked for what is stale:
 
     nothing it depends on is newer            → nothing to do
     a log it depends on is newer              → those rows
@@ -31,7 +31,7 @@ NEVER: Final = -1
 
 MAX_HISTORY: Final = 16384
 """Entries of a log; beyond, the older half is dropped. A value that is older is computed from scratch, which
-costs no more than following so many changes."""
+costs no more than processing so many changes."""
 
 
 class Clock:
@@ -59,7 +59,7 @@ class Topic:
 
 
 class Log(Topic, Generic[T]):
-    """A topic that remembers what changed: rows, or objects. An item may occur several times."""
+    """A topic that records what changed: rows, or objects. An item may occur several times."""
 
     __slots__ = ("_complete_since", "_items", "_times")
 
@@ -86,7 +86,7 @@ class Log(Topic, Generic[T]):
             del self._items[:drop], self._times[:drop]
 
     def since(self, time: int) -> Sequence[T] | None:
-        """What changed after this time, oldest first; None where the log does not reach back that far."""
+        """What changed after this time, oldest first; None if the log does not reach back that far."""
         if time < self._complete_since:
             return None
         times = self._times

@@ -1,15 +1,15 @@
 """The cluster as the scheduler sees it: nodes and pods in columns, changed one event at a time.
 
-Between two scheduling cycles events change it; during a cycle nobody does, and plugins read it through
-`NodeColumns`. Everything derived (counts of matching pods, carried terms, ports, claims in use) is kept in
-step by the four verbs below, each of which costs what it changes.
+Events change it between two scheduling cycles, never during one; plugins read it through `NodeColumns`.
+Everything derived (counts of matching pods, carried terms, ports, claims in use) is updated by the four verbs
+below, each of which costs what it changes.
 
-    set_node / remove_node     a Node object came, changed or went
-    add_pod  / remove_pod      a pod stands on a node, or no longer does
+    set_node / remove_node     a Node object was added, changed or deleted
+    add_pod  / remove_pod      a pod was assigned to a node, or removed from it
     nominate / remove_nomination   a pod is expected on a node, once its victims are gone
-    objects.put / .remove      anything else a rule looks up
+    objects.put / .remove      any other object that plugins read
 
-`changes` says what changed and when: values that are derived from the cluster are brought up to date by it.
+`changes` records what changed and when; values derived from the cluster are brought up to date by it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_LABELS: dict[str, str] = {}
 
 
 class Cluster:
-    """All that is known, in columns and indexes that stay in step."""
+    """The state of the cluster, in columns and indexes."""
 
     def __init__(self) -> None:
         self.changes = Changes()
@@ -50,7 +50,7 @@ class Cluster:
         self.terms = CarriedTerms(self.nodes, self.changes)
         self.objects = Objects(self.changes)
         self.recounted_rows: set[int] = set()
-        """Rows with a pod that `is_large`, or with saturated sums: added up again when their pods change."""
+        """Rows with a pod that `is_large`, or with saturated sums: summed again when their pods change."""
         self.row_pods: list[list[int]] = []
         """For each row the slots of its pods, in the order in which upstream would list them."""
         self.used_ports: dict[int, set[HostPort]] = {}
@@ -69,7 +69,7 @@ class Cluster:
     # Nodes
 
     def set_node(self, node: Node) -> NodeChange:
-        """A node came, or its object changed."""
+        """A node was added, or its object changed."""
         nodes, changes = self.nodes, self.changes
         is_new = node.name not in nodes.row_of or nodes.node[nodes.row_of[node.name]] is None
         row = nodes.row_for(node.name)
@@ -90,7 +90,7 @@ class Cluster:
         return change
 
     def remove_node(self, name: str) -> None:
-        """The Node object has gone. Pods bound to it keep its row until they are gone too."""
+        """The Node object was deleted. Its pods keep the row until they are gone, too."""
         row = self.nodes.row_of[name]
         self.nodes.clear_node(row)
         self._tree.remove(name)
@@ -106,7 +106,7 @@ class Cluster:
 
     @property
     def order(self) -> IdColumn:
-        """The rows of all nodes in the order in which they are looked at."""
+        """The rows of all nodes in the order in which they are evaluated."""
         if not self._order_freshness.is_current:
             self._order_freshness.mark_current()
             if len(self._listed) != len(self._tree) or set(self._listed) != set(self._tree.names()):
@@ -122,7 +122,7 @@ class Cluster:
     # Pods
 
     def add_pod(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> int:
-        """A pod stands on a node, known or not. Returns its slot."""
+        """A pod is assigned to a node, known or not. Returns its slot."""
         if info is None:
             info = self.pod_infos.of(pod)
         row = self.nodes.row_of.get(node_name)
@@ -141,7 +141,7 @@ class Cluster:
         return slot
 
     def remove_pod(self, uid: str) -> None:
-        """The pod no longer stands where it did."""
+        """The pod is removed from its node."""
         slot = self._slot_of.pop(uid)
         pods = self.pods
         pod, info, row = pods.pod[slot], pods.info[slot], pods.row.cell[slot]
@@ -150,7 +150,7 @@ class Cluster:
         here = self.row_pods[row]
         position, last = pods.position.cell[slot], here.pop()
         if last != slot:
-            # The last pod takes the place of the one that left, as upstream does it.
+            # The last pod takes the position of the one that left, as upstream does it.
             here[position] = last
             pods.position.cell[last] = position
         self._count(info, pod.is_terminating, row, -1)
@@ -165,12 +165,12 @@ class Cluster:
         self._release_if_unused(row)
 
     def update_pod(self, pod: Pod) -> None:
-        """A pod on a node changed. Where nothing that rules read did, only the object is replaced."""
+        """An assigned pod changed. If nothing changed that plugins read, only the object is replaced."""
         slot = self._slot_of[pod.metadata.uid]
         pods = self.pods
         old, known, row = pods.pod[slot], pods.info[slot], pods.row.cell[slot]
         assert old is not None
-        # Most updates are of the status, or the confirmation of what was assumed.
+        # Most updates change the status, or confirm what was assumed.
         info = known if same_signature(old, pod) else self.pod_infos.of(pod)
         same = (
             info is known
@@ -185,23 +185,23 @@ class Cluster:
         pods.pod[slot] = pod
         here = self.row_pods[row]
         if here[-1] != slot:
-            # Upstream takes the pod off the node and puts it back, which moves it to the end of its list.
+            # Upstream removes the pod from the node and adds it again, which moves it to the end of its list.
             position, last = pods.position.cell[slot], here[-1]
             here[position], here[-1] = last, slot
             pods.position.cell[last], pods.position.cell[slot] = position, len(here) - 1
-            # Of victims that are alike the last goes first, so only preemption has to look again.
+            # Among identical victims the last one goes first, so only preemption is affected.
             self.changes.nominations.record(row)
 
     def _request_columns(self, resource: str) -> tuple[Column, Column]:
         return self.nodes.resource(resource).requested, self.pods.requests(resource)
 
     def node_of(self, uid: str) -> str:
-        """The name of the node on which a pod stands; empty where it stands on none."""
+        """The name of the node of a pod; empty if it has none."""
         slot = self._slot_of.get(uid)
         return "" if slot is None else self.nodes.name[self.pods.row.cell[slot]]
 
     def assigned_pod(self, uid: str) -> tuple[Pod, str] | None:
-        """A pod that stands on a node, and the node's name."""
+        """An assigned pod, and its node's name."""
         slot = self._slot_of.get(uid)
         if slot is None:
             return None
@@ -223,7 +223,7 @@ class Cluster:
         return row
 
     def _count(self, info: PodInfo, terminating: bool, row: int, change: int) -> None:
-        """Adds a pod to the sums of its row (change 1) or takes it out (-1). `row_pods` is up to date."""
+        """Adds a pod to the sums of its row (change 1) or subtracts it (-1). `row_pods` is up to date."""
         if info.is_large or row in self.recounted_rows:
             self._recount(row)
         else:
@@ -244,7 +244,7 @@ class Cluster:
             requested.cell[row] += change * amount
 
     def _recount(self, row: int) -> None:
-        """Adds up the pods of a row: taking a pod out of a saturated sum would leave a wrong one."""
+        """Sums the pods of a row: subtracting a pod from a saturated sum would be wrong."""
         pods = [self.pods.info_of(slot) for slot in self.row_pods[row]]
         fits = self.nodes.recount(row, pods)
         if fits and not any(info.is_large for info in pods):
@@ -262,7 +262,7 @@ class Cluster:
     def _free_ports(self, ports: tuple[HostPort, ...], row: int) -> None:
         used = self.used_ports.get(row, set())
         for port in ports:
-            # Two pods with one triple leave together: upstream keeps a set, not a count.
+            # Two pods with the same triple are removed together: upstream keeps a set, not a count.
             used.discard(port)
             rows = self.port_rows[port.protocol, port.port]
             rows[row] -= 1
@@ -274,7 +274,7 @@ class Cluster:
     # Nominations
 
     def nominate(self, pod: Pod, node_name: str) -> None:
-        """The pod is expected on a node. An earlier nomination of it is withdrawn."""
+        """The pod is nominated to a node. An earlier nomination is removed."""
         self.remove_nomination(pod.uid)
         row = self._row_for_pod(node_name)
         info = self.pod_infos.of(pod)
@@ -297,11 +297,11 @@ class Cluster:
         self._release_if_unused(row)
 
     def nominated_slot(self, uid: str) -> int:
-        """The slot of a nominated pod, -1 where it is not nominated."""
+        """The slot of a nominated pod, -1 if it is not nominated."""
         return self._nominated_slot.get(uid, -1)
 
     def nominated_row(self, uid: str) -> int:
-        """The row that a pod is nominated to, -1 where it is not nominated."""
+        """The row that a pod is nominated to, -1 if it is not nominated."""
         slot = self._nominated_slot.get(uid)
         return -1 if slot is None else int(self.pods.row.cell[slot])
 
@@ -309,7 +309,7 @@ class Cluster:
         row = self.nominated_row(uid)
         return None if row < 0 else self.nodes.name[row]
 
-    # What rules ask
+    # What plugins read
 
     def count(self, query: PodQuery) -> PodCount:
         return self.counts.count(query)
@@ -319,7 +319,7 @@ class Cluster:
         return _NO_LABELS if found is None else found.labels
 
     def free(self, row: int) -> tuple[int, int]:
-        """cpu (milli) and memory (bytes) that are left on a row."""
+        """cpu (milli) and memory (bytes) that are free on a row."""
         cpu, memory = self.nodes.resource(CPU), self.nodes.resource(MEMORY)
         return (
             cpu.allocatable.cell[row] - cpu.requested.cell[row],

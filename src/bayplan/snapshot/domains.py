@@ -1,7 +1,7 @@
 """Sums over topology domains, brought up to date by what changed.
 
-A domain is the set of nodes with one value of a label. Spreading and affinity ask how many matching pods each
-domain holds. The sums are brought up to date by the rows that changed: after one placement one cell.
+A domain is the set of nodes with one value of a label. Spreading and affinity need the number of matching
+pods in each domain. The sums are brought up to date by the rows that changed: after one placement one cell.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bayplan.snapshot.nodes import LabelColumn, NodeTable
 from bayplan.snapshot.table import Column, cells
 
 REBUILD_SHARE = 16
-"""Where more than 1/16 of the rows changed, adding up anew is cheaper than following them."""
+"""If more than 1/16 of the rows changed, summing again is cheaper than updating."""
 
 
 class DomainSums:
     """For one column of counts and one label key: the sum of the counts over each domain.
 
     `sums` has an entry for each value of the label and a last one, for nodes without it, that stays 0.
-    `members` says how many counted nodes each domain has. Only rows with `eligible` (None: all that exist)
-    are added up.
+    `members` has the number of counted nodes in each domain. Only rows with `eligible` (None: all that exist)
+    are summed.
     """
 
     __slots__ = (
@@ -65,10 +65,10 @@ class DomainSums:
         self._rebuild()
 
     def refresh(self) -> bool:
-        """Brings the sums up to date. True where one changed.
+        """Brings the sums up to date. True if one changed.
 
-        `eligible` is as long as the table was when it was made: after a change of topology the owner makes
-        new sums with a new mask.
+        `eligible` is as long as the table was when it was created: after a change of topology the owner
+        creates new sums with a new mask.
         """
         changed = self._freshness.stale_rows()
         if changed is None or len(changed) * REBUILD_SHARE > len(self._seen) + 256:
@@ -95,14 +95,14 @@ class DomainSums:
         return moved
 
     def occupied(self) -> NDArray[np.bool_]:
-        """For each row of the table whether its domain has a sum above 0. Stays as it is when pods come."""
+        """For each row of the table whether its domain has a sum above 0. The array is updated in place."""
         if self._occupied is None:
             self._occupied = (self.sums > 0).take(self._label.column.read)
             self._occupied.setflags(write=False)
         return self._occupied
 
     def _flip(self, domain: int, row: int) -> None:
-        """A domain has got its first pod, or lost its last. As a rule only small ones do that often."""
+        """A domain has got its first pod, or lost its last. Usually only small ones do that often."""
         assert self._occupied is not None
         self._occupied = self._occupied.copy()
         alone = self._eligible is None and self.members[domain] == 1

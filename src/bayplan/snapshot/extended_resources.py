@@ -41,7 +41,7 @@ class ExtendedResources:
         return len(self._classes)
 
     def class_for(self, resource: str) -> DeviceClass | None:
-        """The class whose devices serve a resource; None where none does."""
+        """The class whose devices serve a resource; None if none does."""
         return self._classes.get(resource)
 
     def update(self, cluster: Cluster) -> None:
@@ -89,7 +89,7 @@ class ExtendedResourceClaims:
         self._objects: ObjectReader[ResourceClaim] = ObjectReader()
 
     def of(self, pod: Pod) -> ResourceClaim | None:
-        """The claim of a pod; None where it has none."""
+        """The claim of a pod; None if it has none."""
         for claim in self._claims.of(pod.uid):
             owner = _owner(claim)
             if owner is not None and owner.name == pod.name:
@@ -107,7 +107,7 @@ class ExtendedResourceClaims:
 
 
 def _owner(claim: ResourceClaim) -> OwnerReference | None:
-    """The pod for whose extended resources the claim is; None where it is no such claim."""
+    """The pod for whose extended resources the claim is; None if it is no such claim."""
     if claim.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) != "true":
         return None
     return claim.metadata.controller()

@@ -1,8 +1,8 @@
-"""How many pods on each node match a selector: kept up to date, never counted again.
+"""The number of pods on each node that match a selector, updated incrementally.
 
-A query that somebody asks gets a column over the nodes. It is filled once from the pod table; from then on a
-pod that comes or goes changes one cell of each query it matches, found by the id of its set of labels.
-Queries nobody has asked for a long time are dropped.
+A query gets a column over the nodes. It is filled once from the pod table; from then on a pod that is added
+or removed changes one cell of each query it matches, found by the id of its set of labels. Queries that were
+not used for a long time are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bayplan.snapshot.pods import PodTable
 from bayplan.snapshot.table import Column, Table
 
 MAX_QUERIES: Final = 2048
-"""Columns kept at most; the half that was not asked for longest goes when there are more."""
+"""The maximum number of columns; above it the least recently used half is dropped."""
 
 
 class PodCount:
@@ -45,7 +45,7 @@ class PodCount:
         self._table = None
 
     def forget_set(self, set_id: int) -> None:
-        """The id is another set's now."""
+        """The id belongs to another set now."""
         self.matching.discard(set_id)
         self._table = None
 
@@ -77,7 +77,7 @@ class PodCounts:
         return found
 
     def touch(self, count: PodCount) -> None:
-        """Notes that a count is still used. The topic `queries` says when counts were dropped."""
+        """Marks a count as used. The topic `queries` changes when counts are dropped."""
         self._clock += 1
         count.asked = self._clock
 
@@ -88,7 +88,7 @@ class PodCounts:
         return self._of_set[label_set.id]
 
     def add(self, label_set: LabelSet, terminating: bool, row: int, change: int) -> None:
-        """A pod with these labels came to the row (change 1) or left it (-1)."""
+        """A pod with these labels was added to the row (change 1) or removed (-1)."""
         for count in self.of_set(label_set):
             if not (terminating and count.query.alive):
                 count.column.cell[row] += change

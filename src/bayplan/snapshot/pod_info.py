@@ -1,4 +1,4 @@
-"""PodInfo: what a pod means to the node it is on, computed once for all pods with the same signature.
+"""PodInfo: what scheduling needs of an assigned pod, computed once for all pods with the same signature.
 
 Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `pod_signature` encodes what
 it does read; pods with equal signatures share one `PodInfo`, and the framework caches its results by the same
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from bayplan.snapshot.volume_ids import PodVolumes
 
 MAX_SIGNATURES: Final = 50_000
-"""PodInfos kept at most; the older half goes when there are more."""
+"""The maximum number of PodInfos; above it the older half is dropped."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
 @dataclass(slots=True)
 class PodInfo:
-    """What is known of every pod with the same template."""
+    """What is known of all pods with the same signature."""
 
     key: bytes
     requests: dict[str, int]
@@ -45,13 +45,13 @@ class PodInfo:
     label_set: LabelSet
     terms: TermSet
     is_large: bool
-    """Whether it requests so much that sums over pods need care."""
+    """Whether its requests are so large that sums may saturate."""
     claims: tuple[str, ...]
     """`namespace/name` of each persistentVolumeClaim volume."""
     disks: Sequence[Disk] | None = None
-    """The disks it mounts; None until asked for (`snapshot/disks.py`)."""
+    """The disks it mounts; None until first used (`snapshot/disks.py`)."""
     limited_volumes: PodVolumes | None = None
-    """Its volumes whose number is limited on a node; None until asked for (`snapshot/volumes.py`)."""
+    """Its volumes whose number is limited on a node; None until first used (`snapshot/volumes.py`)."""
 
 
 def _names_itself(pod: Pod) -> bool:
@@ -64,12 +64,12 @@ def _names_itself(pod: Pod) -> bool:
 
 
 def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
-    """Volumes that scheduling reads. Others (config maps, tokens with random names) are all alike."""
+    """Volumes that scheduling reads. Others (config maps, tokens with random names) do not matter."""
     return tuple(volume for volume in pod.spec.volumes if volume != Volume(name=volume.name))
 
 
 def pod_signature(pod: Pod) -> bytes:
-    """Equal for pods that scheduling cannot tell apart, wherever they run."""
+    """Equal for pods that scheduling cannot tell apart, whatever their node."""
     spec = pod.spec
     if spec.node_name or spec.volumes:
         spec = msgspec.structs.replace(spec, node_name="", volumes=relevant_volumes(pod))
@@ -104,9 +104,9 @@ def encoded(encoder: msgspec.msgpack.Encoder, parts: object) -> bytes:
 
 
 def same_signature(old: Pod, new: Pod) -> bool:
-    """Whether two versions of a pod are alike in all that `pod_signature` is made of, which is quickly seen.
+    """A quick check whether two versions of a pod are equal in everything that `pod_signature` reads.
 
-    False only means that the keys have to be compared.
+    False only means that the signatures have to be compared.
     """
     mine, meta, was, status = old.metadata, new.metadata, old.status, new.status
     return (

@@ -1,9 +1,9 @@
-"""Affinity terms that placed pods carry, and on which nodes they stand.
+"""Affinity terms of assigned pods, and on which nodes their carriers are.
 
-Required anti-affinity of a running pod keeps others away, and its preferences pull or push them. Asking every
-running pod about every newcomer is what makes affinity slow upstream. Here each distinct term is kept once,
-with a column that says how many pods on each node carry it; a newcomer is compared with the terms (found by
-the labels it carries), never with the pods.
+Required anti-affinity of a running pod keeps others away, and its preferences attract or repel them.
+Evaluating every running pod for every incoming one is what makes affinity slow upstream. Here each distinct
+term is stored once, with a column of the number of pods on each node that carry it; an incoming pod is
+compared with the terms (found by its labels), never with the pods.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bayplan.snapshot.label_sets import LabelSet, SelectorIndex
 from bayplan.snapshot.table import Column, Table
 
 MAX_MATCHED: Final = 10_000
-"""Sets of labels for which the terms that mean them are remembered (some more where there are many terms),
-and sets of terms whose columns are."""
+"""The maximum number of label sets whose matching terms are cached (more if there are many terms), and of
+term sets whose columns are."""
 
 
 class TermKind(IntEnum):
@@ -39,10 +39,10 @@ class TermKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """A term as parsed: who it is about and in which kind of domain.
+    """A parsed term: which pods it selects, and its topology key.
 
-    `namespaces` are those listed, or the owner's where nothing is said about namespaces. A pod is meant when
-    its namespace is among them or `namespace_selector` matches its namespace's labels.
+    `namespaces` are those listed, or the owner's by default. A pod is selected if its namespace is among them
+    or `namespace_selector` matches its namespace's labels.
     """
 
     topology_key: str
@@ -58,7 +58,7 @@ class AffinityTerm:
 
 @dataclass(frozen=True, slots=True)
 class CarriedTerm:
-    """A term of a placed pod. `weight` is that of a preference, 0 for what is required."""
+    """A term of an assigned pod. `weight` is that of a preference, 0 for a required term."""
 
     kind: TermKind
     weight: int
@@ -66,7 +66,7 @@ class CarriedTerm:
 
 
 def parse_term(term: PodAffinityTerm, owner_namespace: str) -> AffinityTerm:
-    """Raises SelectorError where a selector is malformed."""
+    """Raises SelectorError if a selector is malformed."""
     namespaces = term.namespaces
     if not namespaces and term.namespace_selector is None:
         namespaces = (owner_namespace,)
@@ -101,7 +101,8 @@ def pod_terms(pod: Pod, kind: TermKind) -> tuple[tuple[int, PodAffinityTerm], ..
 
 
 def carried_terms(pod: Pod) -> tuple[CarriedTerm, ...]:
-    """What the pod's terms mean to others. A list with a malformed term counts as empty, as upstream."""
+    """The terms of the pod that affect other pods. A list with a malformed term counts as empty, as
+    upstream."""
     carried: list[CarriedTerm] = []
     if pod.spec.affinity is None:
         return ()
@@ -123,16 +124,16 @@ class TermSet:
 
 
 class TermSets:
-    """All terms that are in use, as whole pods carry them; that without any has the id 0."""
+    """All sets of terms in use; the empty set has the id 0."""
 
     def __init__(self) -> None:
         self._sets: SharedIds[tuple[CarriedTerm, ...], TermSet] = SharedIds(self._forget)
         self._holding: dict[CarriedTerm, Counter[int]] = {}
-        """For each term the ids of those that hold it, and how often."""
+        """For each term the ids of the sets that have it, and how often."""
         self._none = self.intern(())
 
     def __len__(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
         return len(self._sets)
 
     def __getitem__(self, terms_id: int) -> TermSet:
@@ -155,7 +156,7 @@ class TermSets:
                 del self._holding[term]
 
     def multiplicity(self, carried: CarriedTerm) -> NDArray[np.int64]:
-        """A table over the ids: how often each holds this term."""
+        """A table over the ids: how often each set has this term."""
         table = np.zeros(len(self), dtype=np.int64)
         for terms_id, times in self._holding.get(carried, {}).items():
             table[terms_id] = times
@@ -163,7 +164,7 @@ class TermSets:
 
 
 class TermCarriers:
-    """One term and how many times the pods on each node carry it."""
+    """One term and how often the pods on each node carry it."""
 
     __slots__ = ("carried", "column", "total")
 
@@ -178,7 +179,7 @@ NO_TERMS: Final[MatchingTerms] = dict.fromkeys(TermKind, ())
 
 
 class CarriedTerms:
-    """All terms that some placed pod carries.
+    """All terms of assigned pods.
 
     A term whose last carrier is gone is dropped. The topic `terms` changes when a term appears or disappears.
     """
@@ -195,7 +196,7 @@ class CarriedTerms:
         return len(self._carriers)
 
     def add(self, terms: TermSet, row: int, change: int) -> None:
-        """A pod that carries these terms came to the row (change 1) or left it (-1)."""
+        """A pod with these terms was added to the row (change 1) or removed (-1)."""
         for carriers in self._resolve(terms):
             carriers.column.cell[row] += change
             carriers.total += change
@@ -227,7 +228,7 @@ class CarriedTerms:
         self._of_terms.clear()
 
     def matching(self, label_set: LabelSet, namespace_labels: Mapping[str, str]) -> MatchingTerms:
-        """The terms, by kind, that mean a pod with these labels."""
+        """The terms, by kind, that select a pod with these labels."""
         if not self._carriers:
             return NO_TERMS
         known = self._matching.get(label_set)

@@ -1,8 +1,8 @@
-"""What a plugin sees of the nodes: columns over some rows, read-only.
+"""The nodes as plugins see them: columns over some rows, read-only.
 
-The rows may be all of the cluster's or a few that changed: a rule is written once and does not notice. Every
-accessor returns an array with one entry a row. `OneNode` (next file) gives the same names for a single row
-with plain numbers instead of arrays, and `Hypothesis` the columns as they would be with other pods there.
+The rows may be all of the cluster's or a few that changed: a plugin is written once for both. Every accessor
+returns an array with one entry per row. `OneNode` has the same names for a single row with plain numbers
+instead of arrays, and `Hypothesis` the columns with hypothetical pods.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import CarriedTerm
 
 FEW_DOMAINS: Final = 64
-"""Tables up to this length are compared with what was spread over the rows before."""
+"""Tables up to this length are compared with the last one gathered."""
 MAX_SPREAD: Final = 8
 
 BoolColumn = NDArray[np.bool_]
@@ -73,7 +73,7 @@ class LabelValues:
 
 
 class NodeColumns:
-    """Columns over some rows (None: over all rows in use, those without a node among them)."""
+    """Columns over some rows (None: all rows in use, including those without a node)."""
 
     __slots__ = ("_domains", "_gathered_at", "_labels", "_rows", "_spread", "cluster")
 
@@ -101,7 +101,7 @@ class NodeColumns:
         """An array with an entry for each row of the table, over these rows."""
         return by_row if self._rows is None else by_row.take(self._rows)
 
-    # What a node is
+    # Properties of nodes
 
     @property
     def exists(self) -> BoolColumn:
@@ -124,7 +124,7 @@ class NodeColumns:
         return mask
 
     def positions_of(self, rows: Iterable[int]) -> IdColumn:
-        """Where in these columns the given rows of the table stand, those that do."""
+        """The positions in these columns of the given rows of the table, if they are among them."""
         wanted = np.fromiter(rows, dtype=np.intp)
         if self._rows is None:
             return wanted
@@ -141,10 +141,11 @@ class NodeColumns:
         return found
 
     def by_domain(self, key: str, table: NDArray[Any]) -> NDArray[Any]:
-        """Each row's entry of a table with one for each value of a label, and a last one for rows without it.
+        """Each row's entry of a table with one entry for each value of a label, and a last one for rows
+        without it.
 
-        While pods come and go such tables seldom change: the same array is returned for an equal table, as
-        long as no node comes, goes or is labelled anew.
+        While pods are added and removed such tables rarely change: the same array is returned for an equal
+        table, until a node is added, removed or relabelled.
         """
         if len(table) > FEW_DOMAINS:
             return table.take(self.label(key).ids)
@@ -159,7 +160,7 @@ class NodeColumns:
         return found
 
     def domains(self, key: str) -> IdColumn | None:
-        """The values of a label that occur, as places in a table for `by_domain`. None: there are many."""
+        """The values of a label that occur, as indexes of a table for `by_domain`. None: there are many."""
         if len(self.cluster.nodes.label(key).values) >= FEW_DOMAINS:
             return None
         self._drop_outdated()
@@ -191,7 +192,7 @@ class NodeColumns:
         """A function of a node's declared features, evaluated once for each distinct set of them."""
         return Lookup(self.cluster.nodes.feature_lists, function)
 
-    # What runs there
+    # Usage
 
     @property
     def allowed_pods(self) -> IntColumn:
@@ -202,7 +203,7 @@ class NodeColumns:
         return self.of(self.cluster.nodes.pod_count)
 
     def allocatable(self, resource: str) -> IntColumn:
-        """cpu in milli, everything else in whole units. 0 where a node has none of it."""
+        """cpu in milli, everything else in whole units. 0 if a node has none of it."""
         return self.of(self.cluster.nodes.resource(resource).allocatable)
 
     def requested(self, resource: str) -> IntColumn:
@@ -224,15 +225,15 @@ class NodeColumns:
         return self.cluster.used_ports.get(int(self.rows[position]), set())
 
     def positions_using_port(self, protocol: str, port: int) -> IdColumn:
-        """Rows where some pod uses the port, on whatever address."""
+        """Rows where a pod uses the port, on any address."""
         return self.positions_of(self.cluster.port_rows.get((protocol, port), ()))
 
     def node_info(self, position: int) -> NodeInfo:
-        """One node as an object, for rules that look at one node at a time."""
+        """One node as an object, for plugins that evaluate one node at a time."""
         row = int(self.rows[position])
         return NodeInfo(self.cluster, row, self.pods_on(position))
 
-    # What a hypothesis adds or takes away (nothing, here)
+    # What a hypothesis adds or removes (nothing, here)
 
     def matching_change(self, query: PodQuery) -> IntColumn | int:
         """How many more pods match the query on each row than the cluster has there."""
@@ -243,7 +244,7 @@ class NodeColumns:
         return 0
 
     def added_terms(self) -> tuple[CarriedTerm, ...]:
-        """The (anti-)affinity terms of pods that are only supposed to be there."""
+        """The (anti-)affinity terms of hypothetical pods."""
         return ()
 
     # The same operations for columns and for one node

@@ -93,7 +93,7 @@ class Loop:
                 timer.cancel()
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Does what is due, up to a turn's worth. Says whether there was anything."""
+        """Does what is due, up to a turn's worth. Returns whether there was anything."""
         begun = now = loop.time()
         for done in range(_TURN):
             self._cluster.sync()

@@ -1,6 +1,6 @@
 """The parts of a cluster, started in order and stopped in reverse.
 
-    API server ─► kinds of one's own ─► controllers, kubelets ─► nodes ─► scheduler
+    API server ─► kinds of your own ─► controllers, kubelets ─► nodes ─► scheduler
 
 All of them run on one loop. An unrecoverable error of one ends the cluster: `failure` raises it.
 """
@@ -32,9 +32,9 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 IDLE_SECONDS: Final = 0.5
-"""A cluster is idle when nothing was written for so long, and nothing is in progress."""
+"""A cluster is idle when nothing was written for this time, and nothing is in progress."""
 STALLED_SECONDS: Final = 5.0
-"""A cluster that only repeats failed attempts is idle after so long, on top of the longest backoff."""
+"""A cluster that only repeats failed attempts is idle after this time, on top of the longest backoff."""
 POLL_SECONDS: Final = 0.1
 DISK_POLL_SECONDS: Final = 0.5
 

@@ -106,7 +106,7 @@ class InterPodAffinity(
         return None
 
     def _demands(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> FilterState | None:
-        """None where there can be none before pods with other terms come."""
+        """None if there can be none before pods with other terms come."""
         existing = self._carried(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]
         if not own.has_demands and not existing:
             return None
@@ -241,7 +241,7 @@ class InterPodAffinity(
         return None
 
     def _pulls(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> ScoreState | None:
-        """None where nothing pulls before pods with other terms come."""
+        """None if nothing pulls before pods with other terms come."""
         sums, carried = self._sums(state, cluster), self._carried(state, pod, cluster)
         carriers = [
             *((sign * found.carried.weight, found) for kind, sign in PREFERENCES for found in carried[kind]),

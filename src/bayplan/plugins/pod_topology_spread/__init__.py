@@ -302,7 +302,7 @@ class PodTopologySpread(
         return () if selector.is_empty else default_constraints(self._defaults, action, selector)
 
     def _counts(self, state: CycleState, pod: Pod, nodes: NodeColumns, action: str) -> Counts | None:
-        """The counts for the pod's constraints with this action; None where it has none."""
+        """The counts for the pod's constraints with this action; None if it has none."""
         cluster = nodes.cluster
         known = state.signature.get(Counts, action)
         if known is not None and known.is_current(cluster):

@@ -34,7 +34,7 @@ class Domains:
     constraint: SpreadConstraint
     eligible: BoolColumn
     count: PodCount | None
-    """Matching pods on each node; None where the constraint counts none."""
+    """Matching pods on each node; None if the constraint counts none."""
     sums: DomainSums | None
     known: NDArray[np.intp]
     """Ids of the domains that have an eligible node."""
@@ -82,7 +82,7 @@ class Scoring:
     ignored: BoolColumn | None
     """Nodes without some of the labels; they score 0."""
     absent: tuple[BoolColumn | None, ...]
-    """For each constraint the nodes that lack its label; None where none does."""
+    """For each constraint the nodes that lack its label; None if none does."""
     weights: tuple[float, ...]
 
 
