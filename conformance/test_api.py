@@ -17,11 +17,10 @@ from conformance.harness.programs import Programs
 CONTROLLERS_NEEDED = tuple(name for name in NOT_ADMITTED if name not in ("Priority", "RuntimeClass"))
 
 
-@pytest.fixture(scope="module")
-def plane(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """With Priority and RuntimeClass, which the embedded server has too."""
-    directory = tmp_path_factory.mktemp("plane")
-    with ControlPlane(programs, directory, not_admitted=CONTROLLERS_NEEDED) as plane:
+@pytest.fixture
+def plane(programs: Programs, tmp_path: Path) -> Iterator[ControlPlane]:
+    """With Priority and RuntimeClass, which the embedded server has too. New for each file of requests."""
+    with ControlPlane(programs, tmp_path, not_admitted=CONTROLLERS_NEEDED) as plane:
         yield plane
 
 

@@ -137,7 +137,7 @@ async def _freed(admin: Admin, names: set[str]) -> None:
 
 
 def test_both_allocate_the_same_devices(programs: Programs, tmp_path: Path) -> None:
-    flags = ("--nodes", "1", "--devices", str(_devices(tmp_path)))
+    flags = ("--nodes", "1", "--devices", str(larger_devices(tmp_path)))
     found = {}
     for name in ("kube-scheduler", "bayplan"):
         directory = tmp_path / name
@@ -154,7 +154,7 @@ def test_both_allocate_the_same_devices(programs: Programs, tmp_path: Path) -> N
     assert found["bayplan"] == found["kube-scheduler"]
 
 
-def _devices(directory: Path) -> Path:
+def larger_devices(directory: Path) -> Path:
     """The devices of the example, with twice as many GPUs: everything has to fit on one node."""
     path = directory / "devices.yaml"
     path.write_text(
@@ -170,17 +170,22 @@ async def _one_by_one(kubeconfig: Path) -> dict[str, Any]:
     async with Admin(load_access(str(kubeconfig))) as admin:
         for document in read_documents(PODS):
             content = document.content
-            items = _pods_of(content) if content["kind"] == "Job" else [content]
+            items = pods_of(content) if content["kind"] == "Job" else [content]
             for item in items:
                 await admin.create(item)
                 if item["kind"] == "Pod":
                     await all_running(admin, item["metadata"]["name"])
-        claims = await admin.list("ResourceClaim")
-        pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in await admin.list("Pod")}
-        return {_name_of(claim): _comparable(claim, pods) for claim in claims}
+        return await comparable_claims(admin)
 
 
-def _pods_of(job: Raw) -> list[Raw]:
+async def comparable_claims(admin: Admin) -> dict[str, Any]:
+    """What became of all claims, by name."""
+    claims = await admin.list("ResourceClaim")
+    pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in await admin.list("Pod")}
+    return {_name_of(claim): _comparable(claim, pods) for claim in claims}
+
+
+def pods_of(job: Raw) -> list[Raw]:
     meta = job["metadata"]
     return [
         {
