@@ -36,7 +36,7 @@ def test_roles_hold(plane: ControlPlane, user: str, verb: str, kind: str, may: s
     assert said.stdout.strip() == may
 
 
-def test_a_refused_request_is_written_down(plane: ControlPlane) -> None:
+def test_a_rejected_request_is_written_down(plane: ControlPlane) -> None:
     with pytest.raises(subprocess.CalledProcessError, match="exit status 1"):
         plane.kubectl("get", "pods", user=NOBODY)
     assert any("get" not in line and "cannot list" in line for line in plane.refused(NOBODY))

@@ -129,7 +129,7 @@ def test_a_long_list_is_whole(plane: ControlPlane, request: pytest.FixtureReques
 # Watches
 
 
-def test_a_watch_tells_all_that_happens(plane: ControlPlane) -> None:
+def test_a_watch_reports_all_that_happens(plane: ControlPlane) -> None:
     """A pod that has finished leaves the selection, so that it is seen as deleted."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> list[tuple[Change, str]]:
@@ -214,7 +214,7 @@ def test_a_version_that_is_too_old_is_gone(plane: ControlPlane) -> None:
         talk(plane, act)
 
 
-def test_a_server_that_starts_anew_is_followed(plane: ControlPlane) -> None:
+def test_a_server_that_starts_again_is_followed(plane: ControlPlane) -> None:
     """It has forgotten the history that the watches would need, so all is listed again: nothing is missed,
     and nothing is told twice."""
 

@@ -73,7 +73,7 @@ def transitions(plane: ControlPlane) -> str:
     return plane.kubectl("-n", "kube-system", "get", "lease", "kube-scheduler", "-o", path)
 
 
-def test_a_leader_that_is_told_to_stop_hands_over(plane: ControlPlane) -> None:
+def test_a_leader_that_is_stopped_hands_over(plane: ControlPlane) -> None:
     """It ends well, and its lease is free at once."""
     with replica(plane, "first") as first:
         leader = wait_for_another_leader(plane)
@@ -115,6 +115,6 @@ def test_one_that_only_waited_leaves_the_lease_alone(plane: ControlPlane) -> Non
         assert (holder(plane), transitions(plane)) == (leader, "0")
 
 
-def test_no_request_of_all_this_was_refused(plane: ControlPlane) -> None:
+def test_no_request_of_all_this_was_rejected(plane: ControlPlane) -> None:
     """With no other roles than kube-scheduler's own, which every cluster has."""
     assert plane.refused(KUBE_SCHEDULER) == []

@@ -111,7 +111,7 @@ def second_scheduler() -> Raw:
         ),
     ],
 )
-def test_nothing_is_refused(plane: ControlPlane, user: str, config: Raw, scheduler_name: str) -> None:
+def test_nothing_is_rejected(plane: ControlPlane, user: str, config: Raw, scheduler_name: str) -> None:
     port = free_ports(1)[0]
     settings = configuration(plane, user=user, **config)
     with start_bayplan(plane, settings, flags=serving_flags(plane, port, user)) as process:

@@ -86,7 +86,7 @@ def test_a_binding_assigns_the_pod_and_marks_it_scheduled(plane: ControlPlane) -
         ),
     ],
 )
-def test_a_binding_that_is_refused_says_why(
+def test_a_binding_that_is_rejected_says_why(
     plane: ControlPlane,
     name: str,
     changes: Raw,
@@ -261,7 +261,7 @@ def test_an_event_and_its_series(plane: ControlPlane) -> None:
     assert first == second
 
 
-def test_an_event_that_is_gone_is_told(plane: ControlPlane) -> None:
+def test_an_event_that_is_gone_is_reported(plane: ControlPlane) -> None:
     """The recorder then writes it again."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> None:
@@ -372,7 +372,7 @@ def test_a_claim_learns_its_node_and_keeps_all_else(plane: ControlPlane) -> None
         ),
     ],
 )
-def test_one_who_may_not_is_told_what(
+def test_one_who_may_not_gets_the_reason(
     plane: ControlPlane, act: Callable[[KubernetesCluster], Awaitable[Any]], message: str
 ) -> None:
     with pytest.raises(APIError) as error:

@@ -54,7 +54,7 @@ def test_a_certificate_that_expires_is_named_once(
     )
 
 
-def test_expiry_is_told_of_files_and_of_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_expiry_is_reported_files_and_of_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever is shown to somebody is looked at; a file is named."""
     pair = make_pair(now=datetime.now(UTC) - timedelta(days=400))
     show(context(), pair.certificate, pair.key)

@@ -227,7 +227,7 @@ def test_bad_objects(obj: Object, kind: type[InputError], message: str) -> None:
         ),
     ],
 )
-def test_node_selectors_that_a_server_would_refuse(term: NodeSelectorTerm, message: str) -> None:
+def test_node_selectors_that_a_server_would_reject(term: NodeSelectorTerm, message: str) -> None:
     good = make_node_term(make_expression("os", "In", "linux"))
     pod = make_pod("web", affinity=make_node_affinity(good, term))
     with pytest.raises(SelectorError) as caught:

@@ -329,7 +329,7 @@ def test_errors_in_files_have_lines(old: str, new: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_an_object_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_an_object_that_stands_twice_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(CLUSTER)
     (tmp_path / "b.yaml").write_text("\nkind: Pod\nmetadata: {name: web, namespace: default}")
     with pytest.raises(DecodeError) as caught:
@@ -338,7 +338,7 @@ def test_an_object_that_stands_twice_is_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"{second}:2: Pod default/web: the object stands twice; first {first}:8"
 
 
-def test_objects_that_will_get_their_names_later_may_look_alike() -> None:
+def test_objects_that_will_get_their_names_later_may_have_equal_names() -> None:
     text = "kind: Pod\nmetadata: {generateName: web-}"
     assert len(parse_objects(f"{text}\n---\n{text}".encode())) == 2
 
@@ -351,7 +351,7 @@ def test_aliases_do_not_multiply_the_work() -> None:
         parse_objects(text.encode())
 
 
-def test_an_object_inside_itself_is_refused() -> None:
+def test_an_object_inside_itself_is_rejected() -> None:
     metadata: dict[str, Any] = {"name": "web"}
     metadata["labels"] = metadata
     with pytest.raises(DecodeError, match="web: it is nested too deeply, or contains itself"):

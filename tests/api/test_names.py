@@ -55,7 +55,7 @@ def test_bad_label_keys(key: str, problems: list[str]) -> None:
     assert label_key_problems(key) == problems
 
 
-def test_a_key_with_two_slashes_is_refused_as_a_whole() -> None:
+def test_a_key_with_two_slashes_is_rejected_as_a_whole() -> None:
     (problem,) = label_key_problems("a/b/c")
     assert problem.startswith("a valid label key must consist of")
     assert problem.endswith(" with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")

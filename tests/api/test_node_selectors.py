@@ -125,14 +125,14 @@ def test_empty_terms_are_dropped_and_broken_ones_kept() -> None:
         ),
     ],
 )
-def test_strict_mode_refuses(term: NodeSelectorTerm, problem: str) -> None:
+def test_strict_mode_rejects(term: NodeSelectorTerm, problem: str) -> None:
     """Strictly parsed terms name the problem, and where it stands."""
     with pytest.raises(SelectorError) as caught:
         compile_terms_strict([LINUX, term], "spec")
     assert caught.value.problem == f"spec.nodeSelectorTerms[1].{problem}"
 
 
-def test_strict_mode_tells_all_problems() -> None:
+def test_strict_mode_reports_all_problems() -> None:
     with pytest.raises(SelectorError) as caught:
         compile_terms_strict([by_name("Exists"), by_name("Gt")])
     problem = caught.value.problem

@@ -132,7 +132,7 @@ def test_every_way_from_one_state_to_another(
         pytest.param(UNKNOWN, lambda cache: cache.remove_node("c"), "node c is not found", id="unknown node"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_changes_nothing(before: list[Act], act: Act, text: str) -> None:
+def test_what_does_not_fit_is_rejected_and_changes_nothing(before: list[Act], act: Act, text: str) -> None:
     cache = make_cache(*before)
     columns = requested(cache)
     with pytest.raises(CacheError) as raised:
@@ -155,14 +155,14 @@ def test_a_pod_without_a_uid_is_nobody(verb: str) -> None:
         pytest.param(remove("b"), "pod default/p was deleted on node b but counted on a", id="deleted"),
     ],
 )
-def test_a_disagreement_with_the_api_server_is_told(
+def test_a_disagreement_with_the_api_server_is_reported(
     act: Act, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     act(make_cache(*CONFIRMED))
     assert caplog.messages == [text]
 
 
-def test_nothing_is_told_where_they_agree(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_reported_where_they_agree(caplog: pytest.LogCaptureFixture) -> None:
     make_cache(assume(), add(), update(), remove())
     assert caplog.messages == []
 

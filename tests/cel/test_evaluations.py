@@ -83,7 +83,7 @@ def test_the_command_answers_line_by_line() -> None:
     ["{", "[]", '{"expression": "true"}'],
     ids=["not JSON", "not an object", "a field is missing"],
 )
-def test_the_command_refuses_what_is_no_evaluation(line: str) -> None:
+def test_the_command_rejects_what_is_no_evaluation(line: str) -> None:
     ran = subprocess.run([sys.executable, "-m", "bayplan.cel"], input=line, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "line 1" in ran.stderr

@@ -155,7 +155,7 @@ def test_nothing_there(content: bytes, tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == f"{path}: 0 nodes, 0 assigned pods, 0 pending\n"
 
 
-def test_only_pods_that_wait_are_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_pods_that_wait_are_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     deleted = pod("deleted")
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     path = tmp_path / "a.yaml"

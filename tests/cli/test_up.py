@@ -93,7 +93,7 @@ class Client:
             return json.load(answer)
 
 
-def test_it_stays_up_for_clients_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_it_stays_up_for_clients_until_it_is_stopped(tmp_path: Path) -> None:
     process = subprocess.Popen(
         _up(tmp_path, "--nodes", "2"), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
     )
@@ -213,7 +213,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
     _fails(tmp_path, *arguments, message=message)
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         _fails(tmp_path, "--port", str(port), message=f"cannot listen on port {port}: ")

@@ -145,7 +145,7 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         pytest.param([event(BOOKMARK, None, 7)], [], id="a bookmark is no change"),
     ],
 )
-def test_what_a_watch_tells(events: Sequence[WatchEvent[Pod]], lines: list[str]) -> None:
+def test_what_a_watch_reports(events: Sequence[WatchEvent[Pod]], lines: list[str]) -> None:
     async def main() -> list[str]:
         heard = Heard()
         informer = Informer(MemoryCluster(MemoryStore()), Pod, heard)
@@ -169,7 +169,7 @@ def test_what_a_watch_tells(events: Sequence[WatchEvent[Pod]], lines: list[str])
         ),
     ],
 )
-def test_what_a_new_list_tells(items: list[Pod], lines: list[str]) -> None:
+def test_what_a_new_list_reports(items: list[Pod], lines: list[str]) -> None:
     async def main() -> list[str]:
         heard = Heard()
         informer = Informer(MemoryCluster(MemoryStore()), Pod, heard)

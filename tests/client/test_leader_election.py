@@ -397,7 +397,7 @@ def test_the_gauge_says_who_leads() -> None:
     assert live(life) == [0, 1, 0]
 
 
-def test_the_same_trouble_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_trouble_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     async def forbidden(verb: str) -> None:
         raise APIError('leases.coordination.k8s.io "kube-scheduler" is forbidden', 403)
 
@@ -427,7 +427,7 @@ def test_the_same_trouble_is_told_once(caplog: pytest.LogCaptureFixture) -> None
         pytest.param(ElectionSettings(15, 10, 0), "retryPeriod must be greater than zero", id="zero"),
     ],
 )
-def test_settings_with_which_nobody_could_lead_are_refused(settings: ElectionSettings, problem: str) -> None:
+def test_settings_with_which_nobody_could_lead_are_rejected(settings: ElectionSettings, problem: str) -> None:
     with pytest.raises(ConfigError) as refused:
         LeaderElection(MemoryCluster(MemoryStore()), settings, "a")
     assert str(refused.value) == f"couldn't create leader elector: {problem}"

@@ -59,7 +59,7 @@ def test_what_to_do_about(error: APIError, advice: str) -> None:
     assert explained(error) == (f"{str(error).rstrip('.')}. {advice}" if advice else str(error))
 
 
-def test_each_cause_is_told_when_it_comes_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_cause_is_reported_when_it_comes_up(caplog: pytest.LogCaptureFixture) -> None:
     """How long a watch was asked for is no cause."""
     problems = OnceLogger(logging.getLogger("somewhere"))
     with caplog.at_level("INFO"):

@@ -55,7 +55,7 @@ def test_a_bad_configuration_gets_the_same_error(stage: str) -> None:
     assert different == {}
 
 
-def test_a_file_of_the_wrong_form_is_refused_with_line_and_field() -> None:
+def test_a_file_of_the_wrong_form_is_rejected_with_line_and_field() -> None:
     """The words are ours, but the field is the one that upstream complains about."""
     unclear = {}
     for case in of_stage("decode"):

@@ -72,7 +72,7 @@ def test_values_know_their_lines() -> None:
         ),
     ],
 )
-def test_what_is_refused(text: str, line: int | None, problem: str) -> None:
+def test_what_is_rejected(text: str, line: int | None, problem: str) -> None:
     with pytest.raises(DecodeError, match=problem) as caught:
         parse_document(text, "f.yaml")
     assert (caught.value.source, caught.value.line) == ("f.yaml", line)

@@ -68,7 +68,7 @@ def test_a_request_without_devices_ends_the_search(monkeypatch: pytest.MonkeyPat
     assert steps <= 1000
 
 
-def test_devices_that_look_alike_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_that_are_identical_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the search would take the 10,518,300 ways to take 8 of 32 devices."""
     same = DeviceConstraint(match_attribute="gpu.example.com/i", requests=("pair",))
     claim = make_resource_claim(

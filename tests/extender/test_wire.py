@@ -284,7 +284,7 @@ ANYTHING = st.recursive(
 
 @settings(deadline=None)
 @given(ANYTHING.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20))
-def test_whatever_an_extender_sends_is_read_or_refused(text: bytes) -> None:
+def test_whatever_an_extender_sends_is_read_or_rejected(text: bytes) -> None:
     """Nothing but the one error comes out of the decoders."""
     for message in (ExtenderFilterResult, HostPriorityList, ExtenderPreemptionResult, ExtenderBindingResult):
         with contextlib.suppress(MalformedAnswerError):

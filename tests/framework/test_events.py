@@ -63,5 +63,5 @@ def test_bits_are_upstreams() -> None:
     assert sum(updates) == Action.UPDATE
 
 
-def test_a_wake_without_a_hint_always_wakes() -> None:
+def test_a_event_without_a_hint_always_requeues() -> None:
     assert event_with_hint(NODE, Action.ADD).hint is None

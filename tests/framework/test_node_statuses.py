@@ -93,7 +93,9 @@ def test_reasons_stand_in_the_order_of_the_plugin_whatever_was_seen_first() -> N
         pytest.param(np.ones(3, dtype=object), "a mask of object, not of bool (why)", id="objects"),
     ],
 )
-def test_a_wrong_mask_is_told(mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], complaint: str) -> None:
+def test_a_wrong_mask_is_reported(
+    mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], complaint: str
+) -> None:
     with pytest.raises(PluginError) as raised:
         collect([Reject(mask, "why")], Reasons("P"), 3)
     assert str(raised.value) == f"plugin P: Filter gave {complaint}"
@@ -153,7 +155,7 @@ def test_detached_verdicts_stay_as_they_are() -> None:
     assert kept.status(1) == Status(Code.UNSCHEDULABLE, ("a",), "P")
 
 
-def test_however_many_reasons_there_are_they_are_told_apart() -> None:
+def test_however_many_reasons_there_are_they_are_distinguished() -> None:
     rejects = [reject([1], f"reason {number}") for number in range(100)]
     status = add_up(*rejects)[1]
     assert status is not None

@@ -53,7 +53,7 @@ def test_a_plugin_takes_part_in_the_points_whose_methods_it_has() -> None:
     assert points_of(Plugin) == frozenset()
 
 
-def test_one_that_says_nothing_is_woken_by_anything() -> None:
+def test_one_that_says_nothing_is_requeued_by_anything() -> None:
     assert Unnamed().events_to_register() is None
 
 

@@ -91,7 +91,7 @@ def test_time_is_limited() -> None:
         spend()
 
 
-def test_each_cause_is_told_once() -> None:
+def test_each_cause_is_reported_once() -> None:
     tally = Tally()
     assert [tally.add(Finding("a", seed, "cause", "m")) for seed in (1, 2)] == [True, False]
     assert tally.repeated["a", "cause"] == 2
@@ -164,7 +164,7 @@ def test_room_is_checked_for_a_pod_with_an_unreadable_time() -> None:
 
 
 @pytest.mark.parametrize(("version", "problems"), [("", []), ("7", ["x/p overcommits n: cpu 2000 of 1000"])])
-def test_room_is_judged_by_versions_that_a_server_could_have(version: str, problems: list[str]) -> None:
+def test_room_is_evaluated_by_versions_that_a_server_could_have(version: str, problems: list[str]) -> None:
     """A change without a resourceVersion is dropped by every client, so it is not the state to judge by."""
 
     def pod(cpu: str, version: str) -> bytes:

@@ -138,7 +138,7 @@ def test_a_watcher_that_was_cancelled_leaves_nothing_behind() -> None:
         pytest.param("", APIError, 'Invalid value: ""', id="nothing"),
     ],
 )
-def test_refuses_to_watch_from(version: str, error: type[APIError], message: str) -> None:
+def test_rejects_to_watch_from(version: str, error: type[APIError], message: str) -> None:
     async def main() -> None:
         store = MemoryStore()
         for name in "abc":

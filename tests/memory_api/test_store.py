@@ -87,7 +87,7 @@ def test_makes_names_from_a_prefix() -> None:
         pytest.param(make_pod(""), APIError, "name or generateName is required", id="no name at all"),
     ],
 )
-def test_refuses_to_create(pod: Pod, error: type[APIError], message: str) -> None:
+def test_rejects_to_create(pod: Pod, error: type[APIError], message: str) -> None:
     store = make_store()
     store.create(make_pod("a"))
     with pytest.raises(error, match=message):
@@ -178,7 +178,7 @@ def test_an_update_without_news_is_no_write() -> None:
         ),
     ],
 )
-def test_refuses_to_update(change: Callable[[Pod], Pod], error: type[APIError], message: str) -> None:
+def test_rejects_to_update(change: Callable[[Pod], Pod], error: type[APIError], message: str) -> None:
     store = make_store()
     store.create(make_pod("a"))
     pod = store.set_pod_phase("a", "default", "Running")
@@ -216,7 +216,7 @@ def test_without_a_kubelet_a_running_pod_is_gone_at_once() -> None:
         pytest.param("a", "other", ConflictError, "UID in precondition: other", id="what is another one"),
     ],
 )
-def test_refuses_to_delete(name: str, uid: str, error: type[APIError], message: str) -> None:
+def test_rejects_to_delete(name: str, uid: str, error: type[APIError], message: str) -> None:
     store = make_store()
     pod = store.create(make_pod("a"))
     with pytest.raises(error, match=message):
@@ -280,7 +280,7 @@ def gated(store: MemoryStore) -> None:
         pytest.param(bound_elsewhere, "other", "UID in precondition: other", id="another pod, first of all"),
     ],
 )
-def test_refuses_to_bind(prepare: Callable[[MemoryStore], None], uid: str, message: str) -> None:
+def test_rejects_to_bind(prepare: Callable[[MemoryStore], None], uid: str, message: str) -> None:
     store = make_store()
     store.create(make_pod("a"))
     prepare(store)
@@ -307,7 +307,7 @@ def test_a_patch_without_news_is_no_write() -> None:
     assert told(store) == [("ADDED", "Pending", "1"), ("MODIFIED", "Pending", "2")]
 
 
-def test_a_patch_that_was_meant_for_another_pod_is_refused() -> None:
+def test_a_patch_that_was_meant_for_another_pod_is_rejected() -> None:
     store = make_store()
     store.create(make_pod("a"))
     with pytest.raises(APIError, match=r'Pod "a" is invalid: metadata\.uid: Invalid value: "other"'):

@@ -178,7 +178,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
         ),
     ],
 )
-def test_what_is_told_is_shown(tell: Tell, name: str, expected: dict[tuple[str, ...], float]) -> None:
+def test_what_is_reported_is_shown(tell: Tell, name: str, expected: dict[tuple[str, ...], float]) -> None:
     metrics = SchedulerMetrics(random.Random(1))
     tell(metrics)
     assert scrape(metrics, name) == expected
@@ -291,14 +291,14 @@ def test_a_code_and_its_text_are_one_series() -> None:
     assert scrape(metrics, "permit_wait_duration_seconds_sum") == {("Success",): 3.0}
 
 
-def test_series_with_the_wrong_number_of_labels_are_refused() -> None:
+def test_series_with_the_wrong_number_of_labels_are_rejected() -> None:
     from bayplan.metrics.scheduler_families import QUEUE_INCOMING
 
     with pytest.raises(ValueError, match="scheduler_queue_incoming_pods_total has labels"):
         SchedulerMetrics(random.Random(1)).families[QUEUE_INCOMING][("active",)]
 
 
-def test_the_one_that_counts_answers_to_everything_that_can_be_told() -> None:
+def test_the_one_that_counts_answers_to_every_call() -> None:
     told = {name for name, _ in inspect.getmembers(Metrics, inspect.isfunction) if not name.startswith("_")}
     assert {name for name in told if name not in SchedulerMetrics.__dict__} == set()
 

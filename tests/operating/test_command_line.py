@@ -135,7 +135,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)
-def test_what_is_refused(arguments: list[str], message: str) -> None:
+def test_what_is_rejected(arguments: list[str], message: str) -> None:
     with pytest.raises(FlagError) as caught:
         parse(arguments, "x")
     assert str(caught.value) == message

@@ -143,7 +143,7 @@ def test_who_is_not_known_sees_probes_only(tmp_path: Path) -> None:
     assert ask(tmp_path, act) == [200, 403, 403, 403]
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     async def main() -> tuple[int, str]:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -211,7 +211,7 @@ def test_flags_reach_the_server() -> None:
         pytest.param("--tls-private-key-file=a.key", id="a key without a certificate"),
     ],
 )
-def test_half_a_certificate_is_refused(flag: str) -> None:
+def test_half_a_certificate_is_rejected(flag: str) -> None:
     with pytest.raises(ConfigError, match="missing filename for serving cert"):
         serving_settings(parse([flag], "x"))
 

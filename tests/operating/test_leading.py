@@ -39,7 +39,7 @@ def holder(store: MemoryStore, name: str = "kube-scheduler") -> str | None:
         return None
 
 
-def test_a_standby_takes_over_from_a_leader_that_was_told_to_stop(tmp_path: Path) -> None:
+def test_a_standby_takes_over_from_a_leader_that_was_stopped(tmp_path: Path) -> None:
     """Both end with status 0, the standby takes the lease at once, and nothing is left held."""
     store = cluster()
     server = ApiServer(store)
@@ -63,7 +63,7 @@ def test_a_standby_takes_over_from_a_leader_that_was_told_to_stop(tmp_path: Path
     assert holder(store) == ""
 
 
-def test_a_standby_that_is_told_to_stop_leaves_the_lease_alone(tmp_path: Path) -> None:
+def test_a_standby_that_is_stopped_leaves_the_lease_alone(tmp_path: Path) -> None:
     store = cluster()
     server = ApiServer(store)
 

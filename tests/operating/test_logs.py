@@ -61,7 +61,7 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("settings", "messages"), TOLD)
-def test_what_is_told(settings: LogSettings, messages: list[str]) -> None:
+def test_what_is_reported(settings: LogSettings, messages: list[str]) -> None:
     assert told(settings) == messages
 
 
@@ -138,7 +138,7 @@ def test_a_line_of_json() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_traceback_is_told(form: str) -> None:
+def test_a_traceback_is_reported(form: str) -> None:
     stream = io.StringIO()
     configure(LogSettings(form), stream)
     try:

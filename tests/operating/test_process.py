@@ -31,7 +31,7 @@ def cluster(pods: int = 1) -> MemoryStore:
     return store
 
 
-def test_it_schedules_and_tells(tmp_path: Path) -> None:
+def test_it_schedules_and_reports(tmp_path: Path) -> None:
     """Pods get their node, and an event says so; the token is shown to the server and to nobody else."""
     store = cluster(20)
     server = ApiServer(store)
@@ -182,7 +182,7 @@ def test_a_signal_has_it_tell_what_it_believes(tmp_path: Path) -> None:
     assert 'summary="activeQ:0; backoffQ:0; unschedulablePods:1" pods=["default/huge"]' in log
 
 
-def test_a_custom_kind_that_is_not_installed_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_custom_kind_that_is_not_installed_does_not_delay_others(tmp_path: Path) -> None:
     """Coscheduling wants PodGroups; without their definition there are none."""
     store = cluster()
     served = KINDS.names - {"PodGroup"}
@@ -219,7 +219,9 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("error", "told"), REFUSALS)
-def test_what_the_server_refuses_is_told_and_tried_again(tmp_path: Path, error: APIError, told: str) -> None:
+def test_what_the_server_rejects_is_reported_and_tried_again(
+    tmp_path: Path, error: APIError, told: str
+) -> None:
     store = cluster()
 
     async def main() -> str:
@@ -239,7 +241,7 @@ def test_what_the_server_refuses_is_told_and_tried_again(tmp_path: Path, error: 
     assert play(main()).startswith("W")
 
 
-def test_a_server_that_cannot_be_reached_is_told_and_tried_again() -> None:
+def test_a_server_that_cannot_be_reached_is_reported_and_tried_again() -> None:
     async def main() -> str:
         async with started("--master=http://127.0.0.1:1", *ALONE) as run:
             line = await run.says("cannot list or watch Node")

@@ -323,7 +323,7 @@ def test_keys_of_extenders_are_not_logged(
         pytest.param("SchedulerAsyncPreemption=true", False, id="what is on anyway"),
     ],
 )
-def test_a_gate_that_makes_no_difference_is_told(
+def test_a_gate_that_makes_no_difference_is_reported(
     settings: Callable[..., Settings], gates: str, told: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings(CONNECTED)

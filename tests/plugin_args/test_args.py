@@ -228,7 +228,7 @@ def test_a_selector_without_terms_selects_nothing() -> None:
     assert added == NodeAffinity(required=NodeSelector())
 
 
-def test_time_outs_are_refused_where_their_gate_is_off() -> None:
+def test_time_outs_are_rejected_where_their_gate_is_off() -> None:
     """Those that were written; defaults are only there where the gate is on."""
     assert list(DynamicResourcesArgs().completed(frozenset()).validate("", frozenset())) == []
     written = DynamicResourcesArgs(filter_timeout=Duration.of(10), binding_timeout=Duration.of(600))

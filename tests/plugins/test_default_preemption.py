@@ -108,7 +108,7 @@ def cluster_without_room(cluster: Cluster) -> Cluster:
 
 
 @pytest.mark.parametrize("count", [3, 200])
-def test_all_candidates_are_judged_unless_the_configuration_says_how_many(count: int) -> None:
+def test_all_candidates_are_evaluated_unless_the_configuration_says_how_many(count: int) -> None:
     """The last node is the best, and found however many there are."""
     cluster = crowded(*["4"] * count, priority=50)
     cluster.remove_pod(make_pod(f"low-{count - 1}").uid)

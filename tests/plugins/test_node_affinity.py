@@ -124,7 +124,7 @@ def test_filter(node_selector: dict[str, str] | None, required: list[NodeSelecto
     assert Asked(NodeAffinity(), pod, cluster).rejected() == ({} if fits else {"n": POD_REJECTED})
 
 
-def test_what_the_profile_adds_is_judged_first() -> None:
+def test_what_the_profile_adds_is_evaluated_first() -> None:
     """A node that both reject carries the profile's reason alone."""
     cluster = make_cluster(
         [

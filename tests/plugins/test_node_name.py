@@ -31,14 +31,14 @@ def test_filter(node_name: str, rejected: list[str]) -> None:
     assert asked.rejected() == dict.fromkeys(rejected, REJECTED)
 
 
-def test_some_rows_are_judged_like_all() -> None:
+def test_some_rows_are_evaluated_like_all() -> None:
     cluster = make_cluster([make_node(name) for name in "abcd"])
     asked = Asked(NodeName(), make_pod(node="c"), cluster)
     few = asked.statuses(NodeColumns(cluster, np.array([2, 0])))
     assert [status is None for status in few] == [True, False]
 
 
-def test_any_new_node_wakes() -> None:
+def test_any_new_node_requeues() -> None:
     assert wakes(NodeName(), (Resource.NODE, Action.ADD), make_pod(node="a"), None, make_node("b"))
 
 

@@ -142,7 +142,7 @@ def test_hint(deleted: Pod, expected: bool) -> None:
     assert wakes(NodePorts(), POD_DELETED, make_pod(host_ports=[80]), deleted, None) is expected
 
 
-def test_any_new_node_wakes() -> None:
+def test_any_new_node_requeues() -> None:
     pod = make_pod(host_ports=[80])
     assert wakes(NodePorts(), (Resource.NODE, Action.ADD), pod, None, make_node("n"))
 

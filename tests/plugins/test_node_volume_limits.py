@@ -232,7 +232,9 @@ BAD_EBS = (
         ),
     ],
 )
-def test_a_pod_whose_volumes_cannot_be_told_is_refused(pod: Pod, code: Code, text: str, csi: bool) -> None:
+def test_a_pod_whose_volumes_cannot_be_identified_is_rejected(
+    pod: Pod, code: Code, text: str, csi: bool
+) -> None:
     cluster = node_with({DRIVER: 1}, make_pvc("p-scratch"), csi=csi)
     assert judged(NodeVolumeLimits(), pod, cluster) == {"n": (code, frozenset({text}))}
 
@@ -250,7 +252,7 @@ def test_an_inline_volume_that_does_not_translate_is_an_error_where_it_would_be_
         pytest.param({OTHER: None}, False, id="but not on one without"),
     ],
 )
-def test_a_running_pod_whose_volumes_cannot_be_told_is_an_error(
+def test_a_running_pod_whose_volumes_cannot_be_identified_is_an_error(
     limits: dict[str, int | None], broken: bool
 ) -> None:
     pods = [make_pod("p", volumes=[scratch()])]
@@ -353,7 +355,7 @@ NEW_DRIVER = CSINode(spec=CSINodeSpec(drivers=(CSINodeDriver(name="a"),)))
         pytest.param(CLAIM_ADDED, None, make_pvc("c", namespace="x"), False, id="a claim came elsewhere"),
     ],
 )
-def test_what_wakes_a_pod(
+def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | None, helps: bool
 ) -> None:
     pod = make_pod("p", claims=["c"], volumes=[scratch()])

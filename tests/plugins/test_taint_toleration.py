@@ -63,7 +63,7 @@ def test_filter(taints: list[str], tolerations: list[Toleration], fits: bool) ->
     assert asked.rejected() == ({} if fits else {"n": (UNRESOLVABLE, (REASON,))})
 
 
-def test_a_list_of_taints_that_comes_later_is_judged_too() -> None:
+def test_a_list_of_taints_that_comes_later_is_evaluated_too() -> None:
     """The answers kept for a template grow with the lists of taints."""
     cluster = make_cluster([make_node("a")])
     asked = Asked(TaintToleration(), make_pod(), cluster)

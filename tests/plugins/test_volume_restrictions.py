@@ -220,7 +220,7 @@ CLAIM_ADDED = (Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
         pytest.param(CLAIM_ADDED, None, make_pvc("c", namespace="other"), False, id="a claim came elsewhere"),
     ],
 )
-def test_what_wakes_a_pod(
+def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | None, helps: bool
 ) -> None:
     pod = make_pod(claims=["c"], volumes=[gce("d")])

@@ -104,7 +104,7 @@ def test_what_is_missing_is_said_before_any_node_is_looked_at(objects: list[Obje
     assert judged(VolumeZone(), POD, storage_cluster([make_node("n")], *objects)) == answer
 
 
-def test_a_claim_without_name_is_refused() -> None:
+def test_a_claim_without_name_is_rejected() -> None:
     answer = judged(VolumeZone(), make_pod(claims=[""]), storage_cluster([]))
     assert answer == unresolvable(NO_CLAIM_NAME)
 
@@ -202,7 +202,7 @@ def test_it_registers_for_the_events_upstream_does() -> None:
         ),
     ],
 )
-def test_what_wakes_a_pod(
+def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | StorageClass, helps: bool
 ) -> None:
     assert wakes(VolumeZone(), event, POD, old, new) is helps

@@ -104,7 +104,7 @@ def test_in_order_of_importance(
     assert violating(all_gone(cluster)).tolist() == expected
 
 
-def test_each_node_is_judged_alone() -> None:
+def test_each_node_is_evaluated_alone() -> None:
     """Only one node's pods would go, so each has the whole budget."""
     cluster = crowded(a=webs(2), b=[low("x", labels=WEB), low("y", labels=WEB)])
     cluster.objects.put(make_pdb("b", WEB, allowed=1))

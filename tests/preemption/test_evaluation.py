@@ -147,13 +147,13 @@ def test_a_nominated_node_that_nobody_looked_at() -> None:
 # Candidates
 
 
-def test_only_nodes_where_it_may_help_are_judged() -> None:
+def test_only_nodes_where_it_may_help_are_evaluated() -> None:
     cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)], c=[low("c", cpu=4)])
     found = evaluate(preemptor(), outcome(cluster, unresolvable=["a"], unseen=["b"]))
     assert [eviction.node_name for eviction in found.all_evictions(cluster)] == ["c"]
 
 
-def test_where_prefilter_rejected_all_nodes_all_are_judged() -> None:
+def test_where_prefilter_rejected_all_nodes_all_are_evaluated() -> None:
     cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)])
     absent = Status(Code.UNSCHEDULABLE, ("claimed",), "P")
     found = evaluate(preemptor(), outcome(cluster, unseen=["a", "b"], absent=absent))
@@ -180,7 +180,7 @@ def test_why_it_helps_nowhere() -> None:
     )
 
 
-def test_what_broke_is_told_once() -> None:
+def test_what_broke_is_reported_once() -> None:
     cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)], c=[low("c", cpu=4)])
     evaluation = evaluate(preemptor(), outcome(cluster, broken=["a", "b", "c"]))
     assert preemption_errors(evaluation) == ['running "Cpu" filter plugin: broke']
@@ -303,7 +303,7 @@ class TestKept:
             )
         assert names == [["a", "b"], ["b"], ["a", "b"], ["b"], None]
 
-    def test_pods_that_were_promised_a_node_leave_nothing_behind(self) -> None:
+    def test_pods_that_were_nominated_leave_nothing_behind(self) -> None:
         """Each is judged without its own nomination, and what that gave is of no use to others."""
         cluster = crowded(**{f"n{number}": [low(f"p{number}", cpu=4)] for number in range(6)})
         found = outcome(cluster)

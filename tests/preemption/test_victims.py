@@ -148,7 +148,7 @@ def test_what_is_lost_on_each_node() -> None:
     assert (found.earliest_start[1] - found.earliest_start[0]) == 4 * minute
 
 
-def test_many_nodes_are_judged_as_few_are() -> None:
+def test_many_nodes_are_evaluated_as_few_are() -> None:
     """Beyond a few rows pods are collected from the whole table instead of from the rows' lists."""
     pods = {
         f"n{number}": [low(f"{number}-{i}", (number + i) % 4, started=i) for i in range(4)]

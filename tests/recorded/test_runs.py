@@ -61,7 +61,7 @@ def test_the_command_line_says_the_same() -> None:
         pytest.param("{}", "this is not a recorded run", id="an object that is no run"),
     ],
 )
-def test_bad_files_are_told(text: str, told: str, tmp_path: Path) -> None:
+def test_bad_files_are_reported(text: str, told: str, tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     file.write_text(text)
     command = [sys.executable, "-m", "bayplan.cli.main", "replay", str(file)]

@@ -171,7 +171,7 @@ class Twins:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_kept_or_made_anew_the_same_node_is_chosen(seed: int) -> None:
+def test_kept_or_created_again_the_same_node_is_chosen(seed: int) -> None:
     twins = Twins(seed)
     for _ in range(150):
         twins.live()

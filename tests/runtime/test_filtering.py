@@ -81,7 +81,7 @@ class TestNominated:
         framework.cluster.nominate(pod, "n0")
         assert found(framework, pod).feasible == 2
 
-    def test_the_node_is_told_what_is_missing(self) -> None:
+    def test_the_node_lacks_what_is_reported(self) -> None:
         framework = tight(nodes=1)
         framework.cluster.nominate(big("first", priority=10), "n0")
         assert statuses(framework, big("next", priority=10)) == {"n0": FULL}
@@ -148,7 +148,7 @@ class TestNominatedNodeFirst:
         framework = make_framework(Names(), Indifferent(), nodes=3)
         assert found(framework, make_pod(nominated_node="n2")).node_name == "n2"
 
-    def test_where_it_does_not_fit_it_is_told_why_though_it_is_not_among_the_named_nodes(self) -> None:
+    def test_where_it_does_not_fit_it_gets_the_reason_though_it_is_not_among_the_named_nodes(self) -> None:
         """It was looked at before anybody named nodes, and counts as looked at."""
 
         class Names(Plugin):
@@ -216,7 +216,7 @@ class KeptAdjusts(Adjusts):
 
 class TestAddPodAndRemovePod:
     @pytest.mark.parametrize("kind", [Adjusts, KeptAdjusts], ids=["asked", "kept"])
-    def test_each_node_is_judged_with_a_state_of_its_own(self, kind: type[Adjusts]) -> None:
+    def test_each_node_is_evaluated_with_a_state_of_its_own(self, kind: type[Adjusts]) -> None:
         framework = make_framework(kind(most=1), Indifferent(), nodes=3)
         framework.cluster.nominate(make_pod("a", priority=5), "n0")
         framework.cluster.nominate(make_pod("b", priority=5), "n1")

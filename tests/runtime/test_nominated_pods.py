@@ -100,7 +100,7 @@ def promised() -> tuple[Framework, CountsSupposedRows]:
         pytest.param(lambda cluster: cluster.set_node(make_node("n6", cpu=4)), 4, 3, id="the table grew"),
     ],
 )
-def test_only_what_changed_is_judged_again(
+def test_only_what_changed_is_evaluated_again(
     change: Callable[[Cluster], None], judged: int, feasible: int
 ) -> None:
     framework, fit = promised()
@@ -108,7 +108,7 @@ def test_only_what_changed_is_judged_again(
     assert (found(framework, big("next")).feasible, fit.rows) == (feasible, judged)
 
 
-def test_a_pod_that_was_promised_a_node_itself_may_have_it_and_others_may_not() -> None:
+def test_a_pod_that_is_nominated_itself_may_have_it_and_others_may_not() -> None:
     framework, fit = promised()
     mine = big("first-2")
     assert [found(framework, pod).feasible for pod in (mine, big("next"), mine)] == [3, 2, 3]

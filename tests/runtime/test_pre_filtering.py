@@ -81,7 +81,7 @@ class TestSkip:
         assert found(make_framework(plugin), make_pod()).evaluated == 1
         assert plugin.asked == ["PreFilter"]
 
-    def test_each_attempt_is_asked_anew(self) -> None:
+    def test_each_attempt_is_asked_again(self) -> None:
         plugin = First(SKIP, rejects=True)
         framework = make_framework(plugin)
         found(framework, make_pod("a"))
@@ -100,7 +100,7 @@ class TestNodeSets:
         for name in ("a", "b"):
             assert found(framework, make_pod(name)).node_name == "n2"
 
-    def test_all_others_are_told_why(self) -> None:
+    def test_all_others_get_the_reason(self) -> None:
         framework = make_framework(Second(only("n1", "n2")), First(only("n2", "n3"), rejects=True), nodes=4)
         diagnosis = not_found(framework, make_pod()).diagnosis
         absent = Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [First Second]",))

@@ -135,7 +135,7 @@ def test_a_pod_that_names_its_node_spoils_nothing_for_its_kind() -> None:
     assert found(framework, make_pod("d")).feasible == 3
 
 
-def test_pods_with_other_annotations_are_not_alike_to_a_plugin_that_reads_them() -> None:
+def test_pods_with_other_annotations_are_not_identical_to_a_plugin_that_reads_them() -> None:
     """Annotations are no part of the template, so such a plugin's answers follow the pod."""
 
     class ByAnnotation(Scripted):

@@ -187,7 +187,7 @@ def real(
 
 @settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_hypothesis_is_judged_as_if_it_were_so(data: st.DataObject) -> None:
+def test_a_hypothesis_is_evaluated_as_if_it_were_so(data: st.DataObject) -> None:
     life = Life(SchedulingCore())
     core = life.cores[0]
     for event in data.draw(lives(FLAVORS["supposed"], most=25)):

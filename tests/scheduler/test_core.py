@@ -73,7 +73,7 @@ def test_loading_puts_everything_in_its_place() -> None:
 # Deciding
 
 
-def test_a_pod_of_nobodys_profile_is_refused() -> None:
+def test_a_pod_of_nobodys_profile_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match="pod default/p: no profile is named 'other', only \\['default-scheduler'\\]"
     ):

@@ -176,7 +176,7 @@ def test_a_domain_that_gets_too_full_is_left_out_from_then_on() -> None:
     assert evicts(both, particular("second", spread=spread)) == ["b2"]
 
 
-def test_what_is_known_for_one_holds_for_others_only_where_theirs_do_not_mind() -> None:
+def test_what_is_known_for_one_holds_for_others_only_where_theirs_do_not_depend_on_it() -> None:
     both, away = full("a", "b"), make_pod_affinity(anti_required=[make_pod_term(HOST, {"app": "batch"})])
     both.do(lambda cluster: cluster.set_node(zoned("c", "zc", cpu=4)))
     both.do(lambda cluster: cluster.add_pod(make_pod("c1", cpu=4, labels={"app": "batch"}), "c"))

@@ -242,7 +242,7 @@ def test_a_pod_that_changes_while_it_is_being_bound() -> None:
     run_virtual(main())
 
 
-def test_a_pod_that_somebody_else_binds_elsewhere() -> None:
+def test_a_pod_that_another_client_binds_elsewhere() -> None:
     """What it had been given here was free, and nobody was told."""
 
     async def main() -> None:

@@ -73,7 +73,7 @@ def test_the_first_outcome_wins(acts: list[Act], fate: tuple[Code, str, str]) ->
     assert told(run_virtual(main())) == fate
 
 
-def test_whoever_comes_too_late_is_told_so() -> None:
+def test_one_who_comes_too_late_is_reported() -> None:
     async def main() -> list[bool]:
         waiting = WaitingPod(POD, "n", {"A": 60.0}, asyncio.get_running_loop())
         return [

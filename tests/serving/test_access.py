@@ -53,7 +53,7 @@ def test_who_is_allowed_sees_it() -> None:
         pytest.param("alices", "alice", ": no rule", id="somebody else"),
     ],
 )
-def test_who_is_not_allowed_is_told_so(token: str, user: str, reason: str) -> None:
+def test_who_is_not_allowed_is_reported(token: str, user: str, reason: str) -> None:
     answer = ask("/metrics", Cluster(), token=token)
     assert (answer.status, json.loads(answer.text)) == (
         403,
@@ -165,7 +165,7 @@ def test_reviews_are_tried_again(refusals: list[int], status: int, tries: int) -
     assert (ask("/metrics", cluster).status, len(cluster.asked)) == (status, tries)
 
 
-def test_a_token_that_cannot_be_reviewed_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_that_cannot_be_reviewed_admits_no_request(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         assert ask("/healthz", Cluster(refusals=[403]), token="alices").status == 401
     assert "the token could not be reviewed: not now" in caplog.text

@@ -74,7 +74,7 @@ def test_why_a_probe_failed_stands_in_the_log(caplog: pytest.LogCaptureFixture) 
     assert "readyz check failed: shutdown: process is shutting down" in caplog.messages
 
 
-def test_a_check_that_breaks_is_told_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_check_that_breaks_is_reported_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> str:
         raise ArithmeticError("division by zero")
 
@@ -181,7 +181,7 @@ def test_pages_for_programs() -> None:
 @pytest.mark.parametrize(
     "accept", ["text/html", "application/json", FLAGZ, "application/json;v=v1;g=config.k8s.io;as=Statusz"]
 )
-def test_other_forms_of_pages_are_refused(accept: str) -> None:
+def test_other_forms_of_pages_are_rejected(accept: str) -> None:
     answer = get("/statusz", headers={"Accept": accept})
     status = json.loads(answer.text)
     assert (answer.status, status["reason"], status["message"]) == (

@@ -177,7 +177,7 @@ def test_authorities_that_make_no_sense(tmp_path: Path) -> None:
         make(here(), AuthenticationSettings(client_ca_file=str(tmp_path / "ca.crt")))
 
 
-def test_a_port_that_somebody_else_has() -> None:
+def test_a_port_that_another_client_has() -> None:
     async def main() -> None:
         first = make(here())
         await first.start()

@@ -173,7 +173,7 @@ def test_there_are_no_sockets() -> None:
     run_virtual(main())
 
 
-def test_real_time_is_told_apart() -> None:
+def test_real_time_is_distinguished() -> None:
     async def main() -> None:
         current_loop()
 
@@ -218,7 +218,7 @@ def test_of_two_who_wait_for_quiet_one_goes_on_at_a_time() -> None:
     assert run_virtual(main()) == ["first", "second"]
 
 
-def test_who_stopped_waiting_for_quiet_holds_up_nobody() -> None:
+def test_who_stopped_waiting_for_quiet_does_not_delay_others() -> None:
     async def main() -> float:
         task = asyncio.create_task(quiescent())
         await asyncio.sleep(0)

@@ -41,7 +41,7 @@ def test_csi_nodes_follow_their_objects() -> None:
     assert (csi_nodes.present.read.tolist(), csi_nodes.limits_of(0)) == ([False, False], {})
 
 
-def test_a_row_that_another_node_takes_over_starts_anew() -> None:
+def test_a_row_that_another_node_takes_over_starts_again() -> None:
     cluster = cluster_of(make_csi_node("n", {DRIVER: 3}))
     limit = derived(cluster, CSINodes).limit(DRIVER)
     assert limit is not None

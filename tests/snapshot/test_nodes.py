@@ -91,7 +91,7 @@ class TestLabels:
         assert table_of(make_node("a")).label("zone").column.read.tolist() == [ABSENT]
 
 
-def test_taints_and_features_are_told_apart_by_id() -> None:
+def test_taints_and_features_are_distinguished_by_id() -> None:
     table = table_of(
         make_node("a", taints=["x:NoSchedule"], declared_features=["A", "B"]),
         make_node("b", taints=["x:NoSchedule"], declared_features=["B", "A"]),
@@ -118,7 +118,7 @@ class TestImages:
         table.set_node(0, make_node("a", images={"i": 7}))
         assert table.images["i"].size_bytes == 7
 
-    def test_the_only_node_may_change_its_mind(self) -> None:
+    def test_the_only_node_may_change_its_depend_on_it(self) -> None:
         table = table_of(make_node("a", images={"i": 5}))
         table.set_node(0, make_node("a", images={"i": 7}))
         assert table.images["i"].size_bytes == 7

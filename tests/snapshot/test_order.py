@@ -89,7 +89,7 @@ class TestOfACluster:
         cluster.set_node(make_node("a1", labels={ZONE: "c"}))
         assert self.order(cluster) == ["a1", "b1", "a2"]
 
-    def test_but_is_seen_when_the_list_is_made_anew(self) -> None:
+    def test_but_is_seen_when_the_list_is_created_again(self) -> None:
         cluster = self.cluster("a1", "a2", "b1")
         cluster.set_node(make_node("a1", labels={ZONE: "c"}))
         assert self.order(cluster) == ["a2", "b1", "a1"]

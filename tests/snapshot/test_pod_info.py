@@ -47,7 +47,7 @@ def test_pods_of_one_template_share_their_facts() -> None:
         ),
     ],
 )
-def test_versions_of_a_pod_that_are_seen_to_be_alike_have_one_template(after: Pod, alike: bool) -> None:
+def test_versions_of_a_pod_that_are_seen_to_be_identical_have_one_template(after: Pod, alike: bool) -> None:
     before = make_pod("p", cpu=1)
     assert (same_signature(before, after), same_signature(after, before)) == (alike, alike)
     assert (pod_signature(before) == pod_signature(after)) is alike

@@ -109,7 +109,7 @@ def test_counts_follow_classes(change: Object, count: int, volume: str) -> None:
     assert counts(cluster) == [count, 0]
 
 
-def test_a_row_that_another_node_takes_over_starts_anew() -> None:
+def test_a_row_that_another_node_takes_over_starts_again() -> None:
     cluster = cluster_of(*BOUND, ATTACHED)
     assert counts(cluster) == [1, 0]
     cluster.remove_node("n")

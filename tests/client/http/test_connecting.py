@@ -140,7 +140,7 @@ def test_closing_says_goodbye() -> None:
     on_loop(story)
 
 
-def test_a_server_that_nobody_trusts_is_told_so() -> None:
+def test_a_server_that_nobody_trusts_is_reported() -> None:
     def story() -> None:
         wire = Wire(1 << 20, trusted="another")
         with pytest.raises(ssl.SSLError):

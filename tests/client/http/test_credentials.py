@@ -147,7 +147,7 @@ def test_without_any_token_that_is_said() -> None:
         pytest.param("one", (False, "Bearer one"), id="it is the same still"),
     ],
 )
-def test_a_refused_token_is_read_again_at_once(
+def test_a_rejected_token_is_read_again_at_once(
     tmp_path: Path, content: str, expected: tuple[bool, str]
 ) -> None:
     path = tmp_path / "token"
@@ -190,7 +190,7 @@ def calls(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
 
 
-def test_a_program_is_asked_once_and_told_what_it_needs(tmp_path: Path) -> None:
+def test_a_program_is_asked_once_and_gets_what_it_needs(tmp_path: Path) -> None:
     asked = plugin(
         tmp_path,
         {"apiVersion": V1, "status": {"token": "$WHO"}},
@@ -223,7 +223,7 @@ def test_a_program_is_asked_again_when_what_it_gave_expires(tmp_path: Path) -> N
     assert run(main()) == [1, 1, 2]
 
 
-def test_a_program_is_asked_again_when_what_it_gave_is_refused(tmp_path: Path) -> None:
+def test_a_program_is_asked_again_when_what_it_gave_is_rejected(tmp_path: Path) -> None:
     asked = plugin(tmp_path, {"apiVersion": V1, "status": {"token": "t"}})
 
     async def main() -> tuple[bool, bool]:

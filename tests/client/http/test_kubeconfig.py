@@ -170,7 +170,7 @@ def test_a_certificate_authority_beside_the_kubeconfig(tmp_path: Path) -> None:
     assert found.tls.ca_file == str(tmp_path / "ca.pem")
 
 
-def test_a_program_is_told_about_the_cluster_if_it_asks(tmp_path: Path) -> None:
+def test_a_program_gets_the_cluster_if_it_asks(tmp_path: Path) -> None:
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"region": "north"}}
     cluster = {"server": SERVER, "certificate-authority": "ca.pem", "extensions": [extension]}
     plugin = {"command": "c", "apiVersion": V1, "interactiveMode": "Never", "provideClusterInfo": True}

@@ -182,7 +182,7 @@ def test_a_broken_list_is_no_list() -> None:
 
 
 @pytest.mark.parametrize("code", [401, 403])
-def test_who_may_not_list_is_told_so(code: int) -> None:
+def test_who_may_not_list_is_reported(code: int) -> None:
     message = 'pods is forbidden: User "x" cannot list resource "pods" in API group "" at the cluster scope'
 
     async def forbidden(asked: Asked) -> web.StreamResponse | None:

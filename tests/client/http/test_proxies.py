@@ -76,6 +76,6 @@ def test_addresses_that_are_reached_without(host: str, exempt: str, is_exempt: b
         pytest.param("http://:3128", "there is no host in it", id="no host"),
     ],
 )
-def test_a_proxy_that_we_cannot_use_is_refused(proxy: str, problem: str) -> None:
+def test_a_proxy_that_we_cannot_use_is_rejected(proxy: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"HTTPS_PROXY: {problem}"):
         environment_proxy("https://k8s", {"HTTPS_PROXY": proxy})

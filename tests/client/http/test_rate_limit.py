@@ -58,7 +58,7 @@ def test_who_gives_up_waiting_makes_room() -> None:
     assert run_virtual(main()) == [1.0]
 
 
-def test_a_crowd_that_waits_is_told_about_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_crowd_that_waits_is_reported_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         run_virtual(sent_at(TokenBucket(2, 1), 100))
     assert caplog.messages == [
@@ -80,7 +80,7 @@ def test_what_a_configuration_means(qps: float, burst: int, expected: list[float
     assert (None if bucket is None else run_virtual(sent_at(bucket, 3))) == expected
 
 
-def test_a_rate_without_a_burst_is_refused() -> None:
+def test_a_rate_without_a_burst_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match="burst is required to be greater than 0 when RateLimiter is not set"
     ):

@@ -142,7 +142,7 @@ def ask(
         ),
     ],
 )
-def test_refusals(
+def test_rejections(
     verb: Verb, answer: Callable[[], web.Response], expected: type[APIError], code: int, message: str
 ) -> None:
     error, server = ask(verb, [answer])
@@ -244,7 +244,7 @@ def test_a_server_that_is_not_there(verb: Verb) -> None:
     assert error.value.code == 0
 
 
-def test_a_token_that_is_refused_is_read_again(tmp_path: Path) -> None:
+def test_a_token_that_is_rejected_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("old")
 
@@ -268,7 +268,7 @@ def test_a_token_that_is_refused_is_read_again(tmp_path: Path) -> None:
     assert asyncio.run(main()) == ["Bearer old", "Bearer new", "Bearer new"]
 
 
-def test_a_token_that_is_refused_for_good_is_refused() -> None:
+def test_a_token_that_is_rejected_for_good_is_rejected() -> None:
     error, server = ask(get, [lambda: status(401, "Unauthorized", "Unauthorized")] * 5)
     assert (str(error), len(server.asked)) == ("Unauthorized", 1)
 

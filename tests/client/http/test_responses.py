@@ -116,11 +116,11 @@ def test_a_body_that_ends_with_the_connection() -> None:
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello", id="a negative length"),
     ],
 )
-def test_what_is_no_answer_is_refused(data: bytes) -> None:
+def test_what_is_no_answer_is_rejected(data: bytes) -> None:
     with pytest.raises(ValueError):
         read(data)
 
 
-def test_the_refusal_is_our_own() -> None:
+def test_the_rejection_is_our_own() -> None:
     with pytest.raises(MalformedError, match="malformed HTTP response"):
         read(b"SSH-2.0-OpenSSH\r\n\r\n")

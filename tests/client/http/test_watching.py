@@ -198,7 +198,7 @@ def test_a_watch_ends_when_the_server_says() -> None:
         pytest.param(GoneError("old"), GoneError, id="too old"),
     ],
 )
-def test_a_watch_that_is_refused(error: APIError, expected: type[APIError]) -> None:
+def test_a_watch_that_is_rejected(error: APIError, expected: type[APIError]) -> None:
     async def refuse(asked: Asked) -> web.StreamResponse | None:
         return refused(error)
 

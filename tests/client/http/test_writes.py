@@ -81,7 +81,7 @@ def test_a_binding() -> None:
         ),
     ],
 )
-def test_a_binding_that_is_refused(
+def test_a_binding_that_is_rejected(
     prepare: Callable[[MemoryStore], Any], expected: type[APIError], message: str
 ) -> None:
     store = MemoryStore()

@@ -156,7 +156,7 @@ def test_an_update_replaces_a_few_at_a_time_and_history_is_kept(unavailable: int
     in_world(test)
 
 
-def test_with_on_delete_pods_are_updated_when_somebody_deletes_them() -> None:
+def test_with_on_delete_pods_are_updated_when_a_user_deletes_them() -> None:
     async def test(world: World) -> None:
         world.create(DAEMON_SETS, "web", workload(updateStrategy={"type": "OnDelete"}))
         await world.after(1)

@@ -7,7 +7,7 @@ from bayplan.embedded.server.kinds import CONFIG_MAPS, EVENTS
 from tests.embedded.controllers.world import World, in_world
 
 
-def test_what_is_told_again_is_counted() -> None:
+def test_what_is_reported_again_is_counted() -> None:
     async def test(world: World) -> None:
         about = world.create(CONFIG_MAPS, "c")
         recorder = Recorder(world.api, "teller")
@@ -24,7 +24,7 @@ def test_what_is_told_again_is_counted() -> None:
     in_world(test)
 
 
-def test_what_somebody_deleted_is_told_anew() -> None:
+def test_what_somebody_deleted_is_reported_again() -> None:
     async def test(world: World) -> None:
         about = world.create(CONFIG_MAPS, "c")
         recorder = Recorder(world.api, "teller")

@@ -89,7 +89,7 @@ def test_failures_end_a_job_when_there_are_too_many(limit: int, pods: int, polic
     in_world(test)
 
 
-def test_failed_pods_are_made_anew_after_a_while_and_then_a_longer_one() -> None:
+def test_failed_pods_are_created_again_after_a_while_and_then_a_longer_one() -> None:
     async def test(world: World) -> None:
         job(world, seconds=1, exit_code=1, backoffLimit=5)
         made: list[int] = []

@@ -135,7 +135,7 @@ def test_pods_of_a_silent_node_are_replaced_elsewhere_after_their_toleration() -
         ),
     ],
 )
-def test_a_taint_that_somebody_sets_evicts_pods(tolerations: list[Any], gone_after: int | None) -> None:
+def test_a_taint_that_another_client_sets_evicts_pods(tolerations: list[Any], gone_after: int | None) -> None:
     async def test(world: World) -> None:
         world.create(PODS, "p", template(tolerations=tolerations, terminationGracePeriodSeconds=1)["spec"])
         await world.settle()

@@ -118,7 +118,7 @@ def test_a_pod_is_adopted_whose_labels_match_and_let_go_when_they_do_not() -> No
     in_world(test)
 
 
-def test_a_pod_that_may_not_be_created_is_told_of_and_tried_again() -> None:
+def test_a_pod_that_may_not_be_created_is_reported_and_tried_again() -> None:
     async def test(world: World) -> None:
         spec = workload(replicas=1)
         spec["template"]["spec"]["priorityClassName"] = "important"

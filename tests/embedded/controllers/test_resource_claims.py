@@ -106,7 +106,7 @@ def test_a_missing_template_is_reported_and_awaited() -> None:
     in_cluster(test)
 
 
-def test_a_claim_that_somebody_deleted_is_made_again() -> None:
+def test_a_claim_that_another_client_deleted_is_made_again() -> None:
     async def test(world: World) -> None:
         make_template(world)
         make_pod(world)
@@ -342,7 +342,7 @@ def test_tolerations_of_the_allocation_delay_eviction(toleration: Content, stays
     in_cluster(test)
 
 
-def test_a_taint_that_goes_in_time_evicts_nobody() -> None:
+def test_a_taint_that_goes_in_time_evicts_no_pod() -> None:
     async def test(world: World) -> None:
         make_slice(world, BROKEN)
         waits = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}

@@ -86,7 +86,7 @@ def test_a_look_can_ask_for_the_next_one() -> None:
         ),
     ],
 )
-def test_one_that_fails_is_told_of_by_name_and_tried_again_and_stops_nobody(
+def test_one_that_fails_is_reported_by_name_and_tried_again_and_stops_nobody(
     error: Exception, levels: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail_twice(key: str, time: int) -> None:

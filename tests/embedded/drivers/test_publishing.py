@@ -157,7 +157,7 @@ def test_a_driver_that_leaves_the_file_takes_its_slices_along() -> None:
     with_drivers(GPUS, test)
 
 
-def test_a_slice_that_somebody_changed_or_deleted_is_restored() -> None:
+def test_a_slice_that_another_client_changed_or_deleted_is_restored() -> None:
     async def test(world: World, drivers: DeviceDrivers) -> None:
         (first,), (second,) = slices(world, "n01"), slices(world, "n02")
         world.api.delete(RESOURCE_SLICES, first["metadata"]["name"])

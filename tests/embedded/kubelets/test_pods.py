@@ -254,7 +254,7 @@ def test_a_pod_on_a_node_that_does_not_exist_yet_starts_when_it_does() -> None:
         pytest.param({"bayplan/exit-code": "256"}, "bayplan/exit-code", id="an exit code that is too large"),
     ],
 )
-def test_an_annotation_that_makes_no_sense_is_told_of_and_the_pod_runs_on(
+def test_an_annotation_that_is_invalid_is_reported_and_the_pod_runs_on(
     notes: dict[str, str], field: str
 ) -> None:
     async def test(world: World) -> None:

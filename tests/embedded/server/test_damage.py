@@ -207,7 +207,7 @@ def test_a_directory_of_an_earlier_version_is_taken_over(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"{}", b'{"metadata": {"name": "n0", "resourceVersion": "9"}}'])
-def test_a_row_of_an_earlier_version_that_makes_no_sense_is_refused(tmp_path: Path, body: bytes) -> None:
+def test_a_row_of_an_earlier_version_that_is_invalid_is_rejected(tmp_path: Path, body: bytes) -> None:
     rows = [Row("v1", "nodes", "n0", 7, body)]
     directory = made_by_an_earlier_version(tmp_path / "data", rows, 7)
     with pytest.raises(DamagedError, match="nodes n0 cannot be read"):

@@ -47,7 +47,7 @@ def test_deleted_objects_are_kept_as_bodies_only() -> None:
     assert is_derived(alive), "what exists is read often"
 
 
-def test_what_was_forgotten_is_made_anew() -> None:
+def test_what_was_forgotten_is_created_again() -> None:
     document = put(DocumentStore(), "a")
     before, facts = document.record(Pod), document.facts(PODS)
     document.forget_derived()

@@ -200,7 +200,7 @@ def test_a_status_is_for_no_other_pod_of_the_same_name() -> None:
     assert asyncio.run(scenario()).status.nominated_node_name == ""
 
 
-def test_what_is_not_there_is_refused() -> None:
+def test_what_is_not_there_is_rejected() -> None:
     """With the errors of the protocol."""
 
     async def scenario() -> None:

@@ -202,7 +202,7 @@ def test_a_link_stays_a_link(tmp_path: Path, endpoint: Endpoint) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make files of others")
 @pytest.mark.parametrize("planted", ["file", "link"])
-def test_what_others_may_have_planted_is_refused(tmp_path: Path, endpoint: Endpoint, planted: str) -> None:
+def test_what_others_may_have_planted_is_rejected(tmp_path: Path, endpoint: Endpoint, planted: str) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)

@@ -326,7 +326,7 @@ def test_an_eviction_takes_from_the_budget() -> None:
     assert "deletionTimestamp" in api.get(PODS, "web", "default")["metadata"]
 
 
-def test_an_eviction_beyond_the_budget_is_refused() -> None:
+def test_an_eviction_beyond_the_budget_is_rejected() -> None:
     """429, and when to try again."""
     api = make_api()
     running(api, "web", {"app": "web"})

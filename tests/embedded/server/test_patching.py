@@ -148,7 +148,7 @@ def test_what_a_manager_no_longer_wants_goes() -> None:
     assert applied(api, "two", c="3")["data"] == {"a": "1", "c": "3"}
 
 
-def test_somebody_elses_field_is_a_conflict() -> None:
+def test_another_clients_field_is_a_conflict() -> None:
     """Unless the manager insists; then the field is its own."""
     api = make_api()
     applied(api, "one", a="1")
@@ -181,7 +181,7 @@ def test_an_update_takes_fields_over() -> None:
         apply_patch(api, DEPLOYMENTS, "web", "default", wanted, manager="me")
 
 
-def test_containers_and_ports_are_told_apart_by_their_keys() -> None:
+def test_containers_and_ports_are_distinguished_by_their_keys() -> None:
     """A port without a protocol is a TCP port, so applying again adds none."""
     api = make_api()
     container = {"name": "c", "image": "i", "ports": [{"containerPort": 80}]}

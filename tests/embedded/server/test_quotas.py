@@ -66,7 +66,7 @@ def test_where_cpu_is_limited_containers_have_to_say_it() -> None:
         api.create(PODS, pod("a"), "default")
 
 
-def test_what_is_refused_otherwise_or_only_tried_is_not_charged() -> None:
+def test_what_is_rejected_otherwise_or_only_tried_is_not_charged() -> None:
     api = with_quota({"pods": "5"})
     api.create(PODS, pod("a"), "default", dry_run=True)
     api.create(PODS, pod("a"), "default")

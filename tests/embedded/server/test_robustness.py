@@ -57,7 +57,7 @@ def made(of: Type, rng: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("resource", BUILT_IN, ids=lambda resource: resource.full_name)
-def test_any_object_is_taken_or_refused(resource: Resource) -> None:
+def test_any_object_is_taken_or_rejected(resource: Resource) -> None:
     """Created, changed, printed and deleted."""
     rng = random.Random(resource.full_name)
     of = type_of(resource)

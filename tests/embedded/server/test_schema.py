@@ -92,7 +92,7 @@ def test_nulls_are_nothing() -> None:
         ),
     ],
 )
-def test_wrong_types_are_told_in_gos_words(spec: Any, message: str) -> None:
+def test_wrong_types_are_reported_in_gos_words(spec: Any, message: str) -> None:
     with pytest.raises(TypeMismatchError) as caught:
         clean({"spec": spec}, type_of(PODS))
     assert str(caught.value) == f"json: cannot unmarshal {message}"
@@ -136,7 +136,7 @@ NO_DAY = "2025-02-29T00:00:00Z"
         (LEASES, {"spec": {"renewTime": "2025-02-29T00:00:00.000000Z"}}),
     ],
 )
-def test_days_that_do_not_exist_are_refused_everywhere(resource: Resource, content: Any) -> None:
+def test_days_that_do_not_exist_are_rejected_everywhere(resource: Resource, content: Any) -> None:
     with pytest.raises(TypeMismatchError, match=r'parsing time ".*": day out of range'):
         clean(content, type_of(resource))
 

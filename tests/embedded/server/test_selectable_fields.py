@@ -68,6 +68,6 @@ def test_every_selectable_field_can_be_selected(resource: Resource) -> None:
         ),
     ],
 )
-def test_other_fields_are_refused(resource: Resource, message: str) -> None:
+def test_other_fields_are_rejected(resource: Resource, message: str) -> None:
     with pytest.raises(StatusError, match=re.escape(message)):
         parse_selection(resource, "", "spec.colour=red", "")

@@ -47,7 +47,7 @@ def test_every_field_and_entry_is_a_value(
         check_values(CONFIG_MAPS, content, status=False)
 
 
-def test_an_object_with_too_many_values_is_refused(api: ObjectAPI) -> None:
+def test_an_object_with_too_many_values_is_rejected(api: ObjectAPI) -> None:
     api.create(CONFIG_MAPS, labelled(MAX_VALUES // 2), "default")
     for write in (api.create, api.update):
         with pytest.raises(StatusError, match="Request entity too large: more than 15000 values") as refusal:

@@ -90,7 +90,7 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_file_that_is_none_of_ours_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_none_of_ours_is_reported(tmp_path: Path) -> None:
     async def scenario() -> None:
         (tmp_path / "bayplan.sqlite3").write_bytes(b"this is no database, whatever its name says" * 50)
         with pytest.raises(StorageError, match="file is not a database"):
@@ -104,7 +104,7 @@ class FullDisk(SQLiteJournal):
         raise sqlite3.OperationalError("database or disk is full")
 
 
-def test_a_disk_that_fails_is_told_to_all(tmp_path: Path) -> None:
+def test_a_disk_that_fails_is_reported_to_all(tmp_path: Path) -> None:
     """Those who wait are not left waiting, and nothing more is taken."""
 
     async def scenario() -> None:

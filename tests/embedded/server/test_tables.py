@@ -41,7 +41,7 @@ def test_every_kind_has_a_row(resource: Resource) -> None:
     assert cells["Name"] == "x"
 
 
-def test_a_selector_that_makes_no_sense_is_shown_as_such() -> None:
+def test_a_selector_that_is_invalid_is_shown_as_such() -> None:
     """Selectors of stored kinds are not checked, and a list must not fail because of one."""
     expression = {"key": "a", "operator": "Near", "values": ["b"]}
     spec = {"podSelector": {"matchExpressions": [expression]}}

@@ -86,7 +86,7 @@ def test_an_empty_token_file_gets_a_token(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"a b\n", b"\xff\xfe", b"a\nb\n"])
-def test_what_cannot_be_a_token_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_what_cannot_be_a_token_is_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(ConfigError, match="token"):
         token_in(tmp_path)

@@ -102,7 +102,7 @@ async def live(directory: Path) -> str:
 
 
 @pytest.mark.parametrize("seed", range(LIVES))
-def test_a_damaged_life_goes_on_or_is_refused(tmp_path: Path, seed: int) -> None:
+def test_a_damaged_life_goes_on_or_is_rejected(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     directory = shutil.copytree(rng.choice(kept()), tmp_path / "data")
     # An older copy of another store would be no damage that happens.

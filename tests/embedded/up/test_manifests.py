@@ -69,7 +69,7 @@ def test_without_a_namespace_it_is_the_default_one(tmp_path: Path) -> None:
         pytest.param("a: [\n", "objects.yaml", id="broken YAML"),
     ],
 )
-def test_what_is_no_object_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_no_object_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DecodeError, match=re.escape(message)):
         read_manifests([_written(tmp_path, text)])
 
@@ -105,7 +105,7 @@ def test_what_is_no_object_is_told_with_its_line(tmp_path: Path, text: str, mess
         ),
     ],
 )
-def test_what_the_api_refuses_is_told_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+def test_what_the_api_rejects_is_reported_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
     (documents,) = read_manifests([_written(tmp_path, text)])
     with pytest.raises(DecodeError, match=re.escape(message)) as caught:
         apply(open_api(), documents)

@@ -111,7 +111,7 @@ def test_after_a_node_was_found(progress: BindingProgress, state: State, node: s
     assert outcomes.is_binding_for_the_first_time() == (state is State.WAITING)
 
 
-def test_attempts_are_counted_and_told() -> None:
+def test_attempts_are_counted_and_reported() -> None:
     told: list[Outcome] = []
     outcomes = Outcomes(told.append)
     core = _core()

@@ -166,7 +166,7 @@ async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed(
         pytest.param(2, id="one of two that were refused, and the group can do without the other"),
     ],
 )
-def test_members_that_were_sent_back_when_others_bind_one_that_was_refused(refused: int) -> None:
+def test_members_that_were_sent_back_when_others_bind_one_that_was_rejected(refused: int) -> None:
     async def main() -> None:
         tolerant = make_member(9, tolerations=[make_toleration("k")])
         async with gangs(make_node("m", taints=["k:NoSchedule"]), make_group(wanted=2)) as cluster:
@@ -181,7 +181,7 @@ def test_members_that_were_sent_back_when_others_bind_one_that_was_refused(refus
 
 
 @virtual
-async def test_a_member_that_was_refused_and_sent_back_is_tried_again() -> None:
+async def test_a_member_that_was_rejected_and_sent_back_is_tried_again() -> None:
     """Room comes up for it just before another is refused, who would not fit there."""
     async with gangs(
         make_node("n", cpu=1), make_pod("full", cpu="1", priority=3), make_group(wanted=1)

@@ -178,7 +178,7 @@ def test_a_core_that_only_decides(objects: list[Object], reason: str) -> None:
 
 
 @virtual
-async def test_what_people_are_told() -> None:
+async def test_what_people_are_reported() -> None:
     async with gangs(make_node("n", cpu=2), make_group(), *make_members(3)) as cluster:
         told = {cluster.reason(f"g-{number}").split(": ", 1)[1] for number in range(3)}
         assert 'pod group "g" cannot be completed now' in "".join(told)

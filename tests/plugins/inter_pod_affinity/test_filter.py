@@ -190,7 +190,7 @@ def test_anti_affinity_of_pods_already_there(
     assert (asked.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is not bool(rejected)
 
 
-def test_a_node_is_told_the_first_of_three_reasons() -> None:
+def test_a_node_has_the_first_of_three_reasons() -> None:
     """Affinity first, then the pod's own anti-affinity, then that of others."""
     pod = make_pod(
         "incoming",
@@ -317,7 +317,7 @@ EMPTY_IN = "values: Invalid value: null: for 'in', 'notin' operators, values set
         ),
     ],
 )
-def test_a_malformed_term_is_told(affinity: Affinity, message: str) -> None:
+def test_a_malformed_term_is_reported(affinity: Affinity, message: str) -> None:
     pod = make_pod("incoming", affinity=affinity)
     answer = InterPodAffinity().pre_filter(CycleState(), pod, NodeColumns(zones()))
     assert answer == Status(Code.UNRESOLVABLE, (f"parsing pod: {message}",))

@@ -83,7 +83,7 @@ def test_scores(pod: Pod, placed: Mapping[str, list[Pod]], raw: list[int], norma
     assert (asked.scores(), asked.normalized()) == (raw, normal)
 
 
-def test_scores_that_are_all_alike_come_to_nothing() -> None:
+def test_scores_that_are_all_equal_come_to_nothing() -> None:
     placed = {name: [make_pod(name, labels=WEB)] for name in ("a1", "b1")}
     cluster = make_cluster([make_node(name, labels={HOST: name}) for name in placed], placed)
     pod = make_pod("incoming", affinity=prefers(9, make_pod_term(HOST, WEB)))

@@ -123,7 +123,7 @@ def test_a_node_without_some_label_counts_for_no_constraint() -> None:
     assert ask(pod, cluster).rejected() == {"a": TOO_MANY, "c": NO_LABEL}
 
 
-def test_a_node_is_told_about_the_first_constraint_that_it_breaks() -> None:
+def test_a_node_has_the_first_constraint_that_it_breaks() -> None:
     cluster = make_cluster([zoned("a"), zoned("b", "z"), zoned("c", "z")], {"b": webs(1, "b")})
     pod = web(make_spread(HOST, WEB), make_spread(ZONE, WEB))
     assert ask(pod, cluster).rejected() == {"a": NO_LABEL, "b": TOO_MANY}

@@ -140,7 +140,7 @@ OWN = make_owner("Pod", "p", uid="pod/default/p", api_version="v1")
         ),
     ],
 )
-def test_claims_that_are_not_ready_refuse_the_pod(pod: Pod, objects: list[Object], answer: Status) -> None:
+def test_claims_that_are_not_ready_reject_the_pod(pod: Pod, objects: list[Object], answer: Status) -> None:
     assert verdicts(pod, *objects) == answer
 
 

@@ -102,7 +102,7 @@ def test_each_volume_is_given_once() -> None:
     assert verdicts(pod, *claims, on_n[0], FREE) == {"m": short}
 
 
-def test_a_selector_that_makes_no_sense_is_an_error() -> None:
+def test_a_selector_that_is_invalid_is_an_error() -> None:
     claim = replace(
         WANTS, spec=replace(WANTS.spec, selector=make_selector(None, make_expression("k", "Near")))
     )

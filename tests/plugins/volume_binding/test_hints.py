@@ -139,7 +139,7 @@ MIGRATED = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-p
         ),
     ],
 )
-def test_what_wakes_a_pod(
+def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | None, helps: bool
 ) -> None:
     inline = Volume(name="i", csi=CSIVolumeSource(driver=DRIVER))

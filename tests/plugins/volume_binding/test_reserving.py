@@ -171,7 +171,7 @@ def test_a_pod_with_nothing_to_bind_is_bound_at_once(pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, failure("binding volumes: timed out")], ids=["bound", "not bound"])
-def test_binding_hands_the_plan_to_whoever_can_write(answer: Status | None) -> None:
+def test_binding_hands_the_plan_to_the_writer(answer: Status | None) -> None:
     cluster, state, writer = two_claims(), CycleState(), Writer(answer)
     plugin = plugin_for(cluster, writer)
     plugin.reserve(state, BOTH, "n")

@@ -148,7 +148,7 @@ def test_a_pod_that_still_backs_off_is_flushed_into_backing_off() -> None:
     assert world.where() == "backoff"
 
 
-def test_a_failure_after_a_flush_begins_anew() -> None:
+def test_a_failure_after_a_flush_begins_again() -> None:
     world = World(make_filter("Fit"))
     world.reject()
     world.pass_time(330)

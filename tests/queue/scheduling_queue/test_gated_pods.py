@@ -83,7 +83,7 @@ def test_another_gate_may_close_when_the_first_opens() -> None:
     assert world.where() == "active"
 
 
-def test_a_gate_that_has_opened_still_wakes_the_pod_and_counts_as_a_rejector() -> None:
+def test_a_gate_that_has_opened_still_requeues_the_pod_and_counts_as_a_rejector() -> None:
     gate = Gate({"p"})
     world = World(gate)
     world.add()

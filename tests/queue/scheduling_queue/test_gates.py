@@ -48,7 +48,7 @@ def test_a_plugin_that_raises_keeps_the_pod_out(caplog: pytest.LogCaptureFixture
     assert "PreEnqueue plugin Broken failed for pod default/p" in caplog.text
 
 
-def test_a_profile_without_gates_lets_everybody_in() -> None:
+def test_a_profile_without_gates_admits_all() -> None:
     assert PreEnqueue([make_profile()]).run(queued())
 
 
@@ -59,7 +59,7 @@ def test_only_the_plugins_of_the_pods_own_profile_are_asked() -> None:
     assert (ours.asked, theirs.asked) == (["p"], [])
 
 
-def test_the_first_refusal_ends_it() -> None:
+def test_the_first_rejection_ends_it() -> None:
     first, second = Gate({"p"}), OtherGate({"p"})
     info = queued()
     PreEnqueue([make_profile(first, second)]).run(info)
@@ -135,7 +135,7 @@ class Stopwatch(QueueObserver):
         ),
     ],
 )
-def test_an_observer_is_told_how_long_it_took(samples: bool, expected: list[tuple[str, ...]]) -> None:
+def test_an_observer_is_reported_how_long_it_took(samples: bool, expected: list[tuple[str, ...]]) -> None:
     stopwatch = Stopwatch(samples)
     PreEnqueue([make_profile(Gate(), OtherGate({"p"}))], stopwatch).run(queued())
     assert stopwatch.told == expected

@@ -142,7 +142,7 @@ def test_pods_that_are_not_nominated_come_and_go_unnoticed() -> None:
     assert desk.columns.nominated == {}
 
 
-def test_the_snapshot_can_be_told_directly() -> None:
+def test_the_snapshot_can_be_changed_directly() -> None:
     cluster = Cluster()
     cluster.set_node(make_node("a"))
     nominations = Nominations(cluster, lambda pod: pod, NoPins())

@@ -144,7 +144,7 @@ def test_removing_the_last_gate_lets_a_gated_pod_in() -> None:
     }
 
 
-def test_an_update_is_judged_by_all_rejectors_of_a_gated_pod() -> None:
+def test_an_update_is_evaluated_by_all_rejectors_of_a_gated_pod() -> None:
     """A gate that waits for something else does not are in the way of a pod's own update."""
     gate = Gate()
     world = World(gate, *PLUGINS)

@@ -99,7 +99,7 @@ async def test_a_pod_whose_binding_is_under_way_is_not_tried_again() -> None:
 
 
 @virtual
-async def test_a_pod_that_names_no_profile_of_ours_holds_up_nobody(
+async def test_a_pod_that_names_no_profile_of_ours_does_not_delay_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It cannot come in by a watch; whatever put it there, others are served."""

@@ -63,7 +63,7 @@ class Works:
 
 
 @virtual
-async def test_a_slow_prebind_holds_up_nobody_else() -> None:
+async def test_a_slow_prebind_does_not_delay_others() -> None:
     slow = Works(30, only="p")
     async with running(make_node("n"), make_pod("p"), make_pod("q"), plugins=[slow.named("X")]) as world:
         assert (world.node_of("p"), world.node_of("q")) == ("", "n")
@@ -124,7 +124,7 @@ async def test_a_preflight_that_fails_ends_the_attempt(answer: Status, text: str
 
 
 @virtual
-async def test_a_rejection_by_prebind_is_told_as_one_and_tried_again_like_an_error() -> None:
+async def test_a_rejection_by_prebind_is_reported_as_one_and_tried_again_like_an_error() -> None:
     """So late nobody is "unschedulable" any more: no event is waited for."""
     work = Works(answer=unschedulable("the volume is gone"))
     async with running(make_node("n"), make_pod("p"), plugins=[work.named("X")]) as world:
@@ -274,7 +274,7 @@ async def test_a_pod_that_every_binder_skips_is_tried_again_without_a_word() -> 
 
 
 @virtual
-async def test_a_rejection_by_bind_is_told_as_one_and_tried_again_like_an_error() -> None:
+async def test_a_rejection_by_bind_is_reported_as_one_and_tried_again_like_an_error() -> None:
     async with running(
         make_node("n"), make_pod("p"), plugins=[binder(unschedulable("no seat"))], config=ONLY_X
     ) as world:
@@ -309,7 +309,7 @@ async def test_no_write_overtakes_another(eager: bool) -> None:
     ],
 )
 @virtual
-async def test_a_binding_that_failed_is_told_and_tried_again(error: APIError) -> None:
+async def test_a_binding_that_failed_is_reported_and_tried_again(error: APIError) -> None:
     async with running(make_node("n")) as world:
         world.cluster.will_answer("bind", error)
         await world.create(make_pod("p"))
@@ -396,7 +396,7 @@ async def test_a_failed_binding_frees_the_room_for_others() -> None:
 
 
 @virtual
-async def test_a_binding_that_takes_long_holds_up_nobody_else() -> None:
+async def test_a_binding_that_takes_long_does_not_delay_others() -> None:
     async with running(make_node("n")) as world:
         world.cluster.will_answer("bind", Answer(seconds=30))
         await world.create(make_pod("p"))
@@ -424,7 +424,7 @@ async def test_a_pod_deleted_while_it_is_being_bound_makes_room_at_once() -> Non
 
 
 @virtual
-async def test_postbind_is_told_of_pods_that_are_bound() -> None:
+async def test_postbind_is_reported_pods_that_are_bound() -> None:
     told: list[tuple[str, str]] = []
     x = plugin("X", post_bind=lambda state, pod, node: told.append((pod.name, node)))
     async with running(make_node("n", cpu="4"), plugins=[x]) as world:

@@ -106,7 +106,7 @@ async def test_a_preemption_that_is_given_up_meanwhile_brings_the_pod_back(
 
 
 @virtual
-async def test_a_filtering_extender_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_filtering_extender_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     extenders = SlowExtenders(monkeypatch)
     broken = [FilterResponse(error="the webhook is down")]
 
@@ -122,7 +122,9 @@ async def test_a_filtering_extender_that_fails_is_told(monkeypatch: pytest.Monke
 
 
 @virtual
-async def test_a_pod_that_extenders_turn_away_is_woken_by_any_change(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_that_extenders_turn_away_is_requeued_by_any_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     extenders = SlowExtenders(monkeypatch)
     refuse = True
 

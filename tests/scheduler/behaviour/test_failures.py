@@ -148,7 +148,7 @@ async def test_a_pod_that_is_gone_when_its_attempt_fails_does_not_come_back() ->
 
 
 @virtual
-async def test_a_pod_that_somebody_else_bound_meanwhile_does_not_come_back() -> None:
+async def test_a_pod_that_another_client_bound_meanwhile_does_not_come_back() -> None:
     async with running(make_node("n"), make_node("m", unschedulable=True)) as world:
         world.cluster.will_answer("bind", Answer(seconds=5))
         await world.create(make_pod("p"))
@@ -243,7 +243,7 @@ async def test_what_cannot_help_is_not_tried_again() -> None:
 
 
 @virtual
-async def test_a_slow_status_holds_up_nobody_else() -> None:
+async def test_a_slow_status_does_not_delay_others() -> None:
     async with running(make_node("n", cpu="1")) as world:
         world.cluster.will_answer("patch", Answer(seconds=30))
         await world.create(make_pod("p", cpu="2"))

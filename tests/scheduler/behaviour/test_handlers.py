@@ -219,7 +219,7 @@ async def test_the_queue_hears_of_a_node_after_it_has_come_and_before_it_goes(
 
 
 @virtual
-async def test_updates_and_deletes_are_told_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_updates_and_deletes_are_reported_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(make_pvc("c")) as world:
         heard = listen(world, monkeypatch)
         claim = world.store.get(PersistentVolumeClaim, "c", "default")
@@ -256,7 +256,7 @@ async def test_a_waiting_pod_that_is_deleted_is_forgotten() -> None:
 
 
 @virtual
-async def test_a_waiting_pod_that_somebody_else_binds_leaves_the_queue_and_counts() -> None:
+async def test_a_waiting_pod_that_another_client_binds_leaves_the_queue_and_counts() -> None:
     async with running(make_node("n", cpu="4"), make_pod("p", cpu="5")) as world:
         await world.create(make_node("m", cpu="4"))
         world.store.bind("p", "default", "m")

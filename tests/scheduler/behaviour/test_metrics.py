@@ -336,7 +336,7 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
         ),
     ],
 )
-def test_what_else_is_told(story: Story, family: str, expected: dict[tuple[str, ...], float]) -> None:
+def test_what_else_is_reported(story: Story, family: str, expected: dict[tuple[str, ...], float]) -> None:
     assert told(story)[family] == expected
 
 

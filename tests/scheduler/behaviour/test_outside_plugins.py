@@ -71,7 +71,7 @@ async def test_gpu_pods_go_only_where_gpus_are(name: str) -> None:
 
 @BOTH
 @virtual
-async def test_a_gpu_pod_without_gpus_is_told_so_and_preemption_is_not_tried(name: str) -> None:
+async def test_a_gpu_pod_without_gpus_is_reported_and_preemption_is_not_tried(name: str) -> None:
     victims = [make_pod(f"v-{zone}", node=f"n-{zone}", priority=-1) for zone in "abc"]
     pod = wanting("a", labels={"workload": "gpu"}, priority=9)
     async with running(*zones(), *victims, pod, plugins=[example(name)]) as world:
@@ -263,7 +263,7 @@ NONSENSE = [
 
 @pytest.mark.parametrize(("methods", "name", "text"), NONSENSE)
 @virtual
-async def test_a_plugin_that_answers_nonsense_is_told_so(
+async def test_a_plugin_that_answers_nonsense_is_reported(
     methods: dict[str, Any], name: str, text: str
 ) -> None:
     """The attempt fails and names it; the scheduler goes on, and pods of other profiles notice nothing."""
@@ -284,7 +284,7 @@ async def test_a_plugin_that_answers_nonsense_is_told_so(
 
 
 @virtual
-async def test_a_postfilter_that_answers_nonsense_is_told_so() -> None:
+async def test_a_postfilter_that_answers_nonsense_is_reported() -> None:
     config = "profiles: [{plugins: {postFilter: {enabled: [{name: X}], disabled: [{name: '*'}]}}}]"
     x = plugin("X", post_filter=lambda *_: None)
     async with running(make_node("n"), make_pod("p", cpu="9"), plugins=[x], config=config) as world:

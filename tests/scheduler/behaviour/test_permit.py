@@ -171,7 +171,7 @@ async def test_a_waiting_pod_holds_its_place_and_is_bound_once_it_is_allowed() -
 
 
 @virtual
-async def test_a_waiting_pod_holds_up_nobody_else() -> None:
+async def test_a_waiting_pod_does_not_delay_others() -> None:
     x = plugin("X", permit=lambda state, pod, node: Wait(60) if pod.name == "p" else None)
     async with running(make_node("n"), make_pod("p"), make_pod("q"), plugins=[x]) as world:
         assert (world.node_of("p"), world.node_of("q")) == ("", "n")
@@ -254,7 +254,7 @@ async def test_a_waiting_pod_that_is_rejected_waits_for_events_of_the_plugin_tha
     ],
 )
 @virtual
-async def test_a_pod_that_waited_in_vain_is_rejected(asked: float, seconds: float, text: str) -> None:
+async def test_a_pod_that_waited_too_long_is_rejected(asked: float, seconds: float, text: str) -> None:
     async with running(make_node("n"), make_pod("p"), plugins=[waits("X", asked)]) as world:
         await world.after(seconds - 0.001)
         assert world.condition("p") is None
@@ -282,7 +282,7 @@ async def test_a_plugin_that_has_allowed_the_pod_lets_no_time_run_out() -> None:
 
 
 @virtual
-async def test_the_room_of_a_pod_that_waited_in_vain_is_given_to_others() -> None:
+async def test_the_room_of_a_pod_that_waited_too_long_is_given_to_others() -> None:
     x = plugin(
         "X", permit=lambda state, pod, node: Wait(30) if pod.name == "p" else None, events_to_register=list
     )
@@ -333,7 +333,7 @@ async def test_waiting_pods_can_be_found_through_the_handle() -> None:
 
 
 @virtual
-async def test_a_waiting_pod_that_somebody_else_binds_counts_where_it_is() -> None:
+async def test_a_waiting_pod_that_another_client_binds_counts_where_it_is() -> None:
     async with running(make_node("n"), make_node("m"), make_pod("p"), plugins=[waits("X")]) as world:
         held = world.counted("p")
         other = "m" if held == "n" else "n"
@@ -348,7 +348,7 @@ async def test_a_waiting_pod_that_somebody_else_binds_counts_where_it_is() -> No
 
 
 @virtual
-async def test_a_refused_announcement_does_not_stop_a_binding(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejected_announcement_does_not_stop_a_binding(caplog: pytest.LogCaptureFixture) -> None:
     async with running(make_node("n"), plugins=[waits("X")]) as world:
         world.cluster.will_answer("patch", ConflictError("not now"), times=4)
         await world.create(make_pod("p"))

@@ -37,7 +37,7 @@ def preemptor(name: str = "p", cpu: str = "3", priority: int = 9, **fields: Any)
 
 
 @virtual
-async def test_a_victim_is_marked_then_deleted_then_told_and_the_room_is_taken() -> None:
+async def test_a_victim_is_marked_then_deleted_then_reported_and_the_room_is_taken() -> None:
     async with running(NODE, victim()) as world:
         await world.create(preemptor())
         assert world.cluster.writes == [
@@ -52,7 +52,7 @@ async def test_a_victim_is_marked_then_deleted_then_told_and_the_room_is_taken()
 
 
 @virtual
-async def test_while_the_victim_ends_the_place_is_promised() -> None:
+async def test_while_the_victim_ends_the_place_is_nominated() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.create(preemptor())
         assert world.condition("victim", "DisruptionTarget") == MARK
@@ -66,7 +66,7 @@ async def test_while_the_victim_ends_the_place_is_promised() -> None:
 
 
 @virtual
-async def test_a_promised_place_is_not_given_to_pods_of_lower_priority() -> None:
+async def test_a_nominated_place_is_not_given_to_pods_of_lower_priority() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.create(preemptor(), make_pod("later", cpu="2", priority=8))
         await world.after(60)
@@ -75,7 +75,7 @@ async def test_a_promised_place_is_not_given_to_pods_of_lower_priority() -> None
 
 
 @virtual
-async def test_a_promised_place_may_be_taken_by_a_pod_of_higher_priority() -> None:
+async def test_a_nominated_place_may_be_taken_by_a_pod_of_higher_priority() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.create(preemptor())
         await world.create(preemptor("boss", priority=99))
@@ -122,7 +122,7 @@ async def test_all_victims_but_the_last_go_at_once_and_the_last_at_the_end() -> 
 
 
 @virtual
-async def test_where_one_victim_stays_the_last_one_is_spared_and_the_pod_tried_anew() -> None:
+async def test_where_one_victim_stays_the_last_one_is_spared_and_the_pod_tried_again() -> None:
     victims = [victim("a", cpu="2", priority=2), victim("b", cpu="2", priority=1)]
     async with running(NODE, *victims) as world:
         world.cluster.will_answer("delete", Answer(ConflictError("no"), seconds=5))
@@ -144,7 +144,7 @@ async def test_where_one_victim_stays_the_last_one_is_spared_and_the_pod_tried_a
     ],
 )
 @virtual
-async def test_where_the_victim_cannot_be_deleted_the_pod_is_tried_anew(error: APIError) -> None:
+async def test_where_the_victim_cannot_be_deleted_the_pod_is_tried_again(error: APIError) -> None:
     async with running(NODE, victim()) as world:
         world.cluster.will_answer("delete", Answer(error, seconds=1))
         await world.create(preemptor())
@@ -300,7 +300,7 @@ async def test_nominations_of_lower_priority_on_that_node_are_cleared() -> None:
 
 
 @virtual
-async def test_nominations_that_cannot_be_cleared_have_it_tried_anew() -> None:
+async def test_nominations_that_cannot_be_cleared_have_it_tried_again() -> None:
     async with running(NODE, victim(), victim("tiny", cpu="1"), kubelet=end_after_grace_period) as world:
         await world.create(preemptor("low", cpu="3", priority=5))
         assert world.nominated("low") == "n"
@@ -336,7 +336,7 @@ async def test_one_that_is_deleted_while_its_victim_is_being_evicted_leaves_noth
 
 
 @virtual
-async def test_pods_that_may_not_preempt_evict_nobody() -> None:
+async def test_pods_that_may_not_preempt_evict_no_pod() -> None:
     async with running(NODE, victim()) as world:
         await world.create(preemptor(preemption_policy="Never"))
         assert world.message("p") == (
@@ -462,7 +462,7 @@ async def test_a_victim_whose_fate_is_decided_already_is_deleted() -> None:
 
 
 @virtual
-async def test_a_victim_that_was_marked_by_somebody_else_is_marked_anew() -> None:
+async def test_a_victim_that_was_marked_by_another_client_is_marked_again() -> None:
     mark = Condition(type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI", message="drain")
     async with running(NODE, victim(conditions=[mark]), kubelet=end_after_grace_period) as world:
         await world.create(preemptor())

@@ -117,7 +117,7 @@ async def test_a_free_volume_is_given_to_the_claim_and_the_pod_waits_for_it() ->
 
 
 @virtual
-async def test_a_claim_without_a_free_volume_is_told_where_one_is_to_be_made() -> None:
+async def test_a_claim_without_a_free_volume_gets_the_place_where_one_is_to_be_made() -> None:
     async with running(
         make_node("n"), MADE, make_pvc("c", storage_class="made"), kind_of_cluster=Volumes
     ) as world:
@@ -163,7 +163,7 @@ async def test_nobody_else_waits_for_a_pod_whose_volumes_are_being_bound() -> No
 
 
 @virtual
-async def test_no_two_pods_are_promised_the_same_volume() -> None:
+async def test_no_two_pods_get_the_same_volume() -> None:
     """The second gets the next volume, although the first is not bound yet."""
     async with running(
         make_node("n"),
@@ -327,7 +327,7 @@ async def test_a_pod_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     ids=["a conflict", "no answer"],
 )
 @virtual
-async def test_a_write_that_fails_is_told_as_it_is_and_tried_again(error: Exception) -> None:
+async def test_a_write_that_fails_is_reported_as_it_is_and_tried_again(error: Exception) -> None:
     async with running(
         make_node("n"),
         STATIC,

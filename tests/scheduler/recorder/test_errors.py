@@ -90,7 +90,7 @@ def test_tries_are_10_to_12_and_a_half_seconds_apart() -> None:
     assert (len(waits), min(waits) >= 10, max(waits) <= 12.5, len(set(waits))) == (11, True, True, 11)
 
 
-def test_an_event_that_waits_for_another_try_holds_nobody_up() -> None:
+def test_an_event_that_waits_for_another_try_does_not_delay_others() -> None:
     sink = Sink(SERVER)
 
     async def story(recorder: EventRecorder) -> None:

@@ -207,7 +207,7 @@ NOT_THERE = "the server could not find the requested resource"
         ),
     ],
 )  # fmt: skip
-def test_refuses_as_a_real_server_does(
+def test_rejects_as_a_real_server_does(
     method: str, path: str, body: Body, content_type: str, status: int, reason: str, message: str
 ) -> None:
     """Code, reason and message; `…` at the end stands for anything."""
@@ -390,7 +390,7 @@ def test_an_object_that_is_nested_too_deeply() -> None:
     assert [code in (201, 400) for code in serve(scenario)] == [True, True, True]
 
 
-def test_a_watch_tells_what_happens() -> None:
+def test_a_watch_reports_what_happens() -> None:
     """From where the list ended, in order; an object that leaves the selection is deleted for the watcher."""
 
     async def scenario(call: Caller) -> list[tuple[str, str]]:
