@@ -17,15 +17,17 @@ from bayplan.plugin_args.args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PodTopologySpreadArgs,
-    RequestedToCapacityRatioParam,
-    ResourceSpec,
-    ScoringStrategy,
-    UtilizationShapePoint,
     VolumeBindingArgs,
 )
 from bayplan.plugin_args.base import PluginArgs
 from bayplan.plugin_args.duration import Duration
 from bayplan.plugin_args.field_errors import aggregate
+from bayplan.plugin_args.scoring import (
+    RequestedToCapacityRatioParam,
+    ResourceSpec,
+    ScoringStrategy,
+    UtilizationShapePoint,
+)
 
 RATIO = "RequestedToCapacityRatio"
 NAME_RULE = (

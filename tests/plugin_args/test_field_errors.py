@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.plugin_args.args import InterPodAffinityArgs, UtilizationShapePoint
+from bayplan.plugin_args.args import InterPodAffinityArgs
 from bayplan.plugin_args.duration import Duration
 from bayplan.plugin_args.field_errors import (
     FieldError,
@@ -18,6 +18,7 @@ from bayplan.plugin_args.field_errors import (
     shown,
     unsupported,
 )
+from bayplan.plugin_args.scoring import UtilizationShapePoint
 
 
 @pytest.mark.parametrize(

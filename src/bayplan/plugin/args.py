@@ -8,10 +8,6 @@ from bayplan.plugin_args.args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PodTopologySpreadArgs,
-    RequestedToCapacityRatioParam,
-    ResourceSpec,
-    ScoringStrategy,
-    UtilizationShapePoint,
     VolumeBindingArgs,
 )
 from bayplan.plugin_args.base import (
@@ -34,6 +30,10 @@ from bayplan.plugin_args.scoring import (
     MAX_SHAPE_SCORE,
     MOST_ALLOCATED,
     REQUESTED_TO_CAPACITY_RATIO,
+    RequestedToCapacityRatioParam,
+    ResourceSpec,
+    ScoringStrategy,
+    UtilizationShapePoint,
 )
 
 __all__ = [

@@ -30,28 +30,11 @@ from bayplan.plugin_args.scoring import (
     DEFAULT_RESOURCES,
     LEAST_ALLOCATED,
     MAX_SHAPE_SCORE,
-    RequestedToCapacityRatioParam,
     ResourceSpec,
     ScoringStrategy,
     UtilizationShapePoint,
     shape_problems,
 )
-
-__all__ = [
-    "BUILTIN_ARGS",
-    "DefaultPreemptionArgs",
-    "DynamicResourcesArgs",
-    "InterPodAffinityArgs",
-    "NodeAffinityArgs",
-    "NodeResourcesBalancedAllocationArgs",
-    "NodeResourcesFitArgs",
-    "PodTopologySpreadArgs",
-    "RequestedToCapacityRatioParam",
-    "ResourceSpec",
-    "ScoringStrategy",
-    "UtilizationShapePoint",
-    "VolumeBindingArgs",
-]
 
 SYSTEM_DEFAULTING: Final = "System"
 LIST_DEFAULTING: Final = "List"
