@@ -240,3 +240,28 @@ def test_a_runtime_class_has_to_agree_with_the_pod(given: Content, why: str) -> 
     spec = api.create(PODS, pod("b", runtimeClassName="box"), "default")["spec"]
     assert (spec["overhead"], spec["nodeSelector"]) == ({"cpu": "250m"}, {"box": "yes"})
     assert toleration in spec["tolerations"]
+
+
+def test_devices_of_claims_are_counted_by_class() -> None:
+    devices = "{}.deviceclass.resource.k8s.io/devices"
+    gpus, nics = devices.format("gpu"), devices.format("nic")
+    api = with_quota({gpus: "40", nics: "3", "count/resourceclaims.resource.k8s.io": "9"})
+
+    def claim(name: str, *requests: Content) -> None:
+        spec = {"devices": {"requests": [{"name": f"r{i}", **each} for i, each in enumerate(requests)]}}
+        api.create(kinds.RESOURCE_CLAIMS, {"metadata": {"name": name}, "spec": spec}, "default")
+
+    claim("two", {"exactly": {"deviceClassName": "gpu"}}, {"exactly": {"deviceClassName": "gpu"}})
+    alternatives = [
+        {"name": "a", "deviceClassName": "gpu", "count": 4},
+        {"name": "b", "deviceClassName": "gpu"},
+        {"name": "c", "deviceClassName": "nic", "count": 2},
+    ]
+    claim("largest", {"firstAvailable": alternatives})
+    assert used(api) == {gpus: "6", nics: "2", "count/resourceclaims.resource.k8s.io": "2"}
+    claim("all", {"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}})
+    assert used(api)[gpus] == "38"
+    with pytest.raises(
+        StatusError, match=re.escape(f"exceeded quota: q, requested: {nics}=2, used: {nics}=2")
+    ):
+        claim("more", {"exactly": {"deviceClassName": "nic", "count": 2}})

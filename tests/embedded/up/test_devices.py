@@ -61,7 +61,7 @@ class Devices:
         return found
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             while not true():
                 await asyncio.sleep(0.02)
 

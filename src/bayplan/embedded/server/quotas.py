@@ -5,7 +5,7 @@ quota controller counts again when something is deleted or has ended. Quantities
 in the status of a quota. The words are those of Kubernetes' ResourceQuota admission.
 
 Counted are the resources of pods, storage of claims, ports of services, and objects of every kind
-(`count/deployments.apps`). Scopes are those of pods; there is no quota for devices.
+(`count/deployments.apps`), and devices by class. Scopes are those of pods.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ _MUST_BE_SET: Final = frozenset(
 """A quota for one of these means that every container has to say it."""
 _CLASS_SUFFIX: Final = ".storageclass.storage.k8s.io/"
 _STORAGE: Final = "requests.storage"
+_DEVICES_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
+_ALL_DEVICES: Final = 32
+"""What a request for all devices counts as: the most that a claim can be given."""
 _BY_PLURAL: Final = frozenset(
     {
         kinds.CONFIG_MAPS, kinds.PERSISTENT_VOLUME_CLAIMS, kinds.REPLICATION_CONTROLLERS,
@@ -167,6 +170,8 @@ def _concerned(quota: Content, resource: Resource) -> list[str]:
     if resource == kinds.PERSISTENT_VOLUME_CLAIMS:
         names.add(_STORAGE)
         return [name for name in hard if name in names or _CLASS_SUFFIX in name]
+    if resource == kinds.RESOURCE_CLAIMS:
+        return [name for name in hard if name in names or name.endswith(_DEVICES_SUFFIX)]
     return [name for name in hard if name in names]
 
 
@@ -196,6 +201,24 @@ def usage(resource: Resource, content: Content) -> Amounts:
         if name := spec.get("storageClassName"):
             taken[f"{name}{_CLASS_SUFFIX}{_STORAGE}"] = storage
             taken[f"{name}{_CLASS_SUFFIX}persistentvolumeclaims"] = _ONE
+    elif resource == kinds.RESOURCE_CLAIMS:
+        taken |= _devices(spec)
+    return taken
+
+
+def _devices(spec: Content) -> Amounts:
+    """Devices of a claim by class. Of alternatives the one with most devices of a class counts."""
+    taken: Amounts = {}
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        most: dict[str, int] = {}
+        for each in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if each is not None:
+                name = each.get("deviceClassName", "")
+                count = _ALL_DEVICES if each.get("allocationMode") == "All" else each.get("count", 0)
+                most[name] = max(most.get(name, 0), count)
+        for name, count in most.items():
+            key = f"{name}{_DEVICES_SUFFIX}"
+            taken[key] = taken.get(key, 0) + count * _ONE
     return taken
 
 
