@@ -18,7 +18,7 @@ from bayplan.runtime.profile import Profile
 
 HEADER = """
 import numpy as np
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from numpy.typing import NDArray
 from bayplan import plugin as api
 from bayplan.plugin import (
@@ -32,6 +32,7 @@ NODE = f"{STATE_POD}, node_name: str"
 
 POINTS = {
     "PreEnqueuePlugin": {"pre_enqueue": ("self, pod: Pod", "Status | None")},
+    "WaitingKeysPlugin": {"waiting_keys": ("self, pod: Pod", "Collection[str]")},
     "QueueSortPlugin": {"sort_key": ("self, pod: Pod, timestamp: float", "tuple[int, float]")},
     "PreFilterPlugin": {"pre_filter": (ROWS, "Status | NodeNames | None")},
     "AddRemovePodPlugin": {
@@ -45,6 +46,7 @@ POINTS = {
     "ScorePlugin": {"score": (ROWS, "IntColumn")},
     "NormalizePlugin": {"normalize": (f"{ROWS}, scores: IntColumn", "IntColumn")},
     "DomainScorePlugin": {"scores_by_domain": (ROWS, "tuple[str, IntColumn] | None")},
+    "UniformScorePlugin": {"has_uniform_score": (STATE_POD, "bool")},
     "ReservePlugin": {"reserve": (NODE, "Status | None"), "unreserve": (NODE, "None")},
     "PermitPlugin": {"permit": (NODE, "Status | Wait | None")},
     "PreBindPlugin": {
