@@ -1,9 +1,9 @@
-"""A configuration file as a tree in which every value knows its line.
+"""A configuration file as a tree in which every value has its line.
 
-What its words mean is in `api/yaml_values.py`; here a key may stand only once in a mapping, merged keys
-included. A text that begins with `{` is JSON and nothing else.
+`api/yaml_values.py` interprets scalars; here a key may occur only once in a mapping, including merged keys. A
+text that begins with `{` is parsed as JSON.
 
-Typed records are made from this tree in `decoding.py`.
+`decoding.py` makes typed records from this tree.
 """
 
 from __future__ import annotations

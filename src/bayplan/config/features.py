@@ -1,9 +1,9 @@
-"""Feature gates: the switches of kube-scheduler v1.36 that concern scheduling.
+"""Feature gates of kube-scheduler v1.36 that concern scheduling.
 
-`--feature-gates=A=true,B=false` is read with kube-scheduler's rules and texts. One rule is our own: a gate
-that is off by default guards something that is not built here yet, so turning it on is refused instead of
-being silently without effect. Turning off what is on by default is allowed where kube-scheduler allows it;
-where that changes nothing here (`without_effect`) a scheduler says so when it starts.
+`--feature-gates=A=true,B=false` is parsed with kube-scheduler's rules and messages. One rule is bayplan's
+own: features whose gates are off by default are not implemented yet, so turning one on is an error instead of
+having no effect. Turning off a gate is allowed if kube-scheduler allows it; if this changes nothing in
+bayplan (`without_effect`), the scheduler logs a warning at the start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bayplan.plugin_args.base import Gates
 
 
 class Stage(StrEnum):
-    """How far a feature has come; locked ones cannot be changed any more."""
+    """The maturity of a feature; locked gates cannot be changed."""
 
     ALPHA = "alpha"
     BETA = "beta"
@@ -108,7 +108,7 @@ _HEEDED: Final = frozenset(
         "DRAResourceClaimGranularStatusAuthorization",
     }
 )
-"""Gates that make their difference when they are turned off."""
+"""Gates that have an effect when they are turned off."""
 
 _GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 _PREFIX: Final = "kube:"
@@ -146,7 +146,7 @@ def parse_feature_gates(values: Iterable[str]) -> Gates:
 
 
 def without_effect(gates: Gates) -> list[str]:
-    """Gates that are turned off and guard something that is always on here."""
+    """Gates that are turned off although their features are always on in bayplan."""
     return sorted(DEFAULT_GATES - gates - _HEEDED)
 
 

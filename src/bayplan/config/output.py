@@ -1,7 +1,7 @@
-"""A configuration as kube-scheduler writes it with `--write-config-to`: complete, in the format it is read.
+"""A complete configuration as a file, as kube-scheduler's `--write-config-to` writes it.
 
-Every default is spelled out, plugin sets stand as they are after merging with the defaults, and arguments of
-plugins that no profile uses are gone. What comes out can be read in again and means the same.
+It contains all defaults and the merged plugin sets, but no arguments of plugins that no profile uses. Reading
+the output gives the same configuration.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Wire = dict[str, object]
 def completed(
     config: KubeSchedulerConfiguration, catalog: PluginCatalog = BUILTIN_CATALOG, *, check: bool = True
 ) -> Wire:
-    """The configuration with everything spelled out, as plain data.
+    """The configuration with all defaults, as plain data.
 
-    Without `check` it has been looked at already, as far as it was to be.
+    Pass `check=False` if it has been checked already.
 
     Raises:
-        ConfigError: it cannot be built; nothing that could not run is ever written.
+        ConfigError: it is invalid; only valid configurations are written.
     """
     if check:
         build_profiles(config, catalog)

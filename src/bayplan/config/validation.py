@@ -1,7 +1,7 @@
-"""Whether a configuration makes sense: kube-scheduler's rules, in its order and in its words.
+"""Validates the values of a configuration with kube-scheduler's rules, in its order and with its messages.
 
-These rules look at values only. Whether plugins exist and fit the points they are listed at is found out when
-the profiles are built (`build.py`), and reported only if everything here is fine.
+Whether plugins exist and implement the extension points at which they are listed is checked when the profiles
+are built (`build.py`), and reported only if all values are valid.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from bayplan.plugin_args.base import Gates, PluginArgs
 from bayplan.plugin_args.field_errors import FieldError, aggregate, at, duplicate, invalid, required
 
 REMOVED_PLUGINS: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
-"""Plugins of earlier versions; NodeVolumeLimits does their work."""
+"""Plugins of earlier versions, replaced by NodeVolumeLimits."""
 
 _UNCHECKED_POINTS: Final = (Point.PLACEMENT_GENERATE, Point.PLACEMENT_SCORE)
 _NOT_A_PERCENTAGE: Final = "not in valid range [0-100]"
 _MISSPELLED_PLUGIN: Final = "NodeResourcesFitArgs"
-"""Upstream's list of arguments to check names NodeResourcesFit by this word, so that it never meets it."""
+"""Upstream's list of arguments to check has this name for NodeResourcesFit, so it never matches."""
 
 
 def validate(config: KubeSchedulerConfiguration) -> None:
-    """Raise ConfigError, with all there is to say, unless the configuration makes sense."""
+    """Raises ConfigError with all problems unless the configuration is valid."""
     text = aggregate(problems(config))
     if text:
         raise ConfigError(text)
 
 
 def problems(config: KubeSchedulerConfiguration) -> Iterator[FieldError]:
-    """Everything that is wrong with the values of a configuration."""
+    """All problems in the values of a configuration."""
     yield from _client_connection_problems(config.client_connection, "clientConnection")
     yield from _leader_election_problems(config.leader_election, "leaderElection")
     if config.parallelism <= 0:
@@ -131,7 +131,7 @@ def _removed(path: str, name: str) -> FieldError:
 
 
 def _queue_sort_problems(profiles: Sequence[Profile]) -> Iterator[FieldError]:
-    """The queue is one for all profiles, so they must agree on how it is sorted."""
+    """All profiles share one queue, so their QueueSort must be the same."""
     if not profiles:
         return
     first = profiles[0].plugins.queue_sort
