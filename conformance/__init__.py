@@ -1,1 +1,1 @@
-"""bayplan held against the real thing: see docs/conformance.md."""
+"""Tests of bayplan with the real programs: see docs/conformance.md."""

@@ -39,7 +39,7 @@ class Spec:
 
     name: str
     state: str
-    """passed, failed, skipped, …: as Ginkgo says it."""
+    """passed, failed, skipped, …: Ginkgo's words."""
     seconds: float
     message: str = ""
 

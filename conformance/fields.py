@@ -55,7 +55,7 @@ _GO_STRUCT: Final = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE 
 
 @dataclass(frozen=True, slots=True)
 class GoField:
-    """What a Go struct says about a field."""
+    """A field of a Go struct."""
 
     number: str = ""
     """The path of numbers that leads to it in protobuf; empty if it has none."""
@@ -96,7 +96,7 @@ def _resources() -> Iterator[Resource]:
 
 
 def _head() -> str:
-    """The comment at the top of the file, which says how it is read."""
+    """The comment at the top of the file, which describes its format."""
     lines = FILE.read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if line.startswith("#")) + "\n"
 
@@ -209,7 +209,7 @@ def _type(of: dict[str, Any], names: dict[str, str]) -> str:
 
 @cache
 def _go_structs(package: Path) -> dict[str, str]:
-    """The structs of a package by name: what stands between their braces."""
+    """The bodies of a package's structs by name."""
     found: dict[str, str] = {}
     for file in sorted(package.glob("*types*.go")):
         found.update(_GO_STRUCT.findall(file.read_text(encoding="utf-8")))
@@ -245,7 +245,7 @@ def _package(key: str) -> Path:
 
 
 def _go_fields(key: str) -> dict[str, GoField]:
-    """What the Go struct of a schema says about its fields, by their names in JSON."""
+    """The fields of a schema's Go struct by their names in JSON."""
     if key.startswith(_WITHOUT_NUMBERS):
         return {}
     return _fields_of(_package(key), key.rpartition(".")[2], "")

@@ -58,12 +58,12 @@ class Outcome:
     gone: list[str] = field(default_factory=list)
     """Pods that had to leave."""
     expected_scores: Scores = field(default_factory=dict)
-    """What bayplan says of the very cluster that the scheduler saw."""
+    """bayplan's decisions for exactly the cluster that the scheduler saw."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cluster, and pods that come one after the other."""
+    """A cluster, and pods that are created one after the other."""
 
     objects: list[Raw]
     pods: list[Raw]
@@ -186,7 +186,7 @@ def _scores_of(there: list[Raw], pod: Raw) -> Scores:
 
 
 def logged_scores(scheduler: Process) -> dict[str, Scores]:
-    """By pod, what kube-scheduler says at the log's level 10 that each plugin gave each node."""
+    """By pod, the score of each plugin for each node, from kube-scheduler's log at level 10."""
     found: dict[str, Scores] = {}
     for match in _SCORED.finditer(scheduler.log.read_text(errors="replace")):
         name = match["pod"].rpartition("/")[2]

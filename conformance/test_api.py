@@ -1,4 +1,4 @@
-"""The recorded answers to which the embedded server is held are those of the real one."""
+"""The recorded responses that the embedded server is compared with are those of the real server."""
 
 from __future__ import annotations
 

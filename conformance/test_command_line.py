@@ -60,7 +60,7 @@ LINES = [
 
 
 def said(program: list[str], arguments: list[str]) -> tuple[int, str]:
-    """How a program ends, and its last line, without what only says when and where it was written."""
+    """Exit status and last line of a program, without time and file of log lines."""
     ended = subprocess.run(
         [*program, *arguments], capture_output=True, text=True, check=False, timeout=60, env={}
     )

@@ -1,4 +1,4 @@
-"""`fields.txt` is what the pinned Kubernetes says, for all kinds that the embedded server serves."""
+"""`fields.txt` has the fields of the pinned Kubernetes for all kinds of the embedded server."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ SEED = int(os.environ.get("BAYPLAN_SEED", "0")) or random.SystemRandom().randran
 PODS_A_LIFE = 30
 PODS_A_NODE = 20
 MAX_SECONDS = 0.4
-"""How long a scheduler lives after it has begun: about as long as the pods of one life take."""
+"""How long a scheduler runs before it is killed: about as long as its pods take."""
 BEFORE_IT_BEGINS = 0.2
 """How many of the lives end earlier than that."""
 
 
 async def live_and_die(plane: ControlPlane, admin: Admin, life: int, rng: random.Random) -> None:
-    """One scheduler, from its start to its violent end, while pods come in."""
+    """One scheduler from its start to its kill, while pods are created."""
     coming = [pod(f"pod-{life}-{number}", cpu="100m") for number in range(PODS_A_LIFE)]
     with start_bayplan(plane, configuration(plane)) as scheduler:
         creating = asyncio.ensure_future(admin.create_all(coming))

@@ -22,7 +22,7 @@ DEPLOY = Path(__file__).parents[1] / "deploy"
     ],
 )
 def test_manifests_are_valid(plane: ControlPlane, way: str, path: str) -> None:
-    """A field that does not exist, or an object that breaks a rule, would be refused (`strict`)."""
+    """With `strict`, unknown fields and invalid objects are rejected."""
     said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", way, str(DEPLOY / path))
     assert [line for line in said.splitlines() if not line.endswith("created (server dry run)")] == []
     assert said

@@ -50,7 +50,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Copy:
-    """What an informer's handler was told, as a set of names."""
+    """The names of the objects that an informer's handler received."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -170,7 +170,7 @@ def test_a_watch_reports_all_that_happens(plane: ControlPlane) -> None:
 def test_a_quiet_watch_has_a_bookmark_each_minute(
     plane: ControlPlane, request: pytest.FixtureRequest
 ) -> None:
-    """It says how far the server has got, and a watch from there has what comes after it."""
+    """A watch that starts at a bookmark's resourceVersion has all later events."""
     if "pages" not in request.node.callspec.id:
         pytest.skip("a minute is spent on this once: a stream ends its list with a bookmark anyway")
 
@@ -235,7 +235,7 @@ def test_a_server_that_starts_again_is_followed(plane: ControlPlane) -> None:
 
 
 def test_a_server_that_falls_silent_is_given_up_and_found_again(plane: ControlPlane) -> None:
-    """Its connections stay open, but nothing comes: a watch that hears nothing for too long is lost."""
+    """Its connections stay open, but no event arrives: the watch times out."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> set[str]:
         assert plane.apiserver is not None

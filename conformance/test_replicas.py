@@ -1,4 +1,4 @@
-"""Two `bayplan run` and one lease: one of them schedules, and the other goes on when it cannot."""
+"""Two `bayplan run` and one lease: one of them schedules, and the other takes over."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def wait_for_another_leader(plane: ControlPlane, than: str = "") -> str:
 
 
 def schedules(plane: ControlPlane) -> bool:
-    """A new pod is bound, whoever does it."""
+    """A new pod is bound, by either replica."""
     name = f"p{next(numbers)}"
 
     async def main() -> bool:
@@ -95,7 +95,7 @@ def test_a_leader_that_is_killed_is_followed_when_its_lease_has_lapsed(plane: Co
 
 
 def test_a_leader_that_sleeps_too_long_has_lost_and_ends(plane: ControlPlane) -> None:
-    """It writes nothing with a lease that is somebody else's, and says why it ends."""
+    """It writes nothing while another replica holds the lease, and logs why it exits."""
     with replica(plane, "first") as first:
         leader = wait_for_another_leader(plane)
         with replica(plane, "second"):

@@ -133,7 +133,7 @@ def asked_for(plane: ControlPlane, user: str) -> set[str]:
 
 
 def metrics(plane: ControlPlane, port: int) -> str:
-    """As somebody who may see them and says so with a token that only the API server can judge."""
+    """As an authorized user with a token that only the API server can verify."""
     trusting = ssl.create_default_context()
     trusting.check_hostname = False
     trusting.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""kube-scheduler and bayplan, given the same: where each pod goes, by which scores, and what is told."""
+"""kube-scheduler and bayplan have the same nodes, scores, conditions and events for the same cluster."""
 
 from __future__ import annotations
 

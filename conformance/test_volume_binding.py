@@ -173,7 +173,7 @@ async def all_is_bound(admin: Admin) -> Raw:
 
 
 async def provisioner_gives_up(admin: Admin) -> Raw:
-    """It takes the node's name off the claim."""
+    """It removes the node's name from the claim."""
     await complete(admin, "static", "there")
     claim = await when(admin, "PersistentVolumeClaim", "made", is_selected, "default")
     del claim["metadata"]["annotations"][SELECTED]

@@ -123,7 +123,7 @@ def test_a_binding_is_for_no_other_pod_of_the_same_name(plane: ControlPlane) -> 
 
 
 def test_a_status_is_changed_step_by_step_and_only_where_it_changes(plane: ControlPlane) -> None:
-    """Conditions come and change, other people's stay; a condition's time moves only with its status."""
+    """Conditions are added and changed, others are preserved; a time changes only with its status."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> list[Raw]:
         created = await admin.create(pod("status"))

@@ -20,7 +20,7 @@ from conformance.harness.process import Process
 from conformance.harness.programs import MissingError, obtain
 
 OPTIONS = ("--disable-admission-plugins", "StorageObjectInUseProtection")
-"""For the API server: deleted claims and volumes are to be gone, and nobody takes finalizers off them."""
+"""For the API server: no controller removes finalizers here, so deleted claims and volumes would stay."""
 
 KINDS = (
     "Pod",

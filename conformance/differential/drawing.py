@@ -45,7 +45,7 @@ class Draw(random.Random):
 
 @dataclass(frozen=True)
 class Theme:
-    """What a scenario is about: pods in which everything comes together fit nowhere."""
+    """The topics of a scenario: pods with constraints of all topics would fit on no node."""
 
     spreads: bool
     affine: bool

@@ -25,7 +25,7 @@ _NOT_RECORDED: Final = ("uid", "resourceVersion", "creationTimestamp", "managedF
 
 
 async def record(admin: Admin, scenario: Mapping[str, Any]) -> Raw:
-    """Plays all steps, and returns the run with outcomes. What the API server refuses is left out."""
+    """Runs all steps and returns the run with outcomes, without objects that the API server rejects."""
     steps: list[Raw] = []
     watched = WatchedPods(admin)
     watching = asyncio.ensure_future(watched.run())
@@ -53,7 +53,7 @@ class WatchedPods:
         self._changed = asyncio.Event()
         self.pods: dict[str, Pod] = {}
         self.nominations: dict[str, tuple[str, str]] = {}
-        """By uid, the first node that the pod was nominated to, and what it was told."""
+        """By uid, the first node that the pod was nominated to, and its message."""
 
     async def run(self) -> None:
         _, version = await self._admin.cluster.list(Pod)
@@ -149,7 +149,7 @@ async def _schedule(admin: Admin, watched: WatchedPods, pod: Raw) -> Raw:
 
 
 async def _start(admin: Admin, pod: Raw) -> str:
-    """Says for a kubelet when the pod was started: which pods preemption evicts depends on it."""
+    """Sets the pod's start time in place of a kubelet: the choice of victims depends on it."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     minutes = zlib.crc32(name.encode()) % 1000
     started = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")

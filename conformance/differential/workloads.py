@@ -1,4 +1,4 @@
-"""What stands around the pods of a scenario: services, replica sets and disruption budgets."""
+"""Services, replica sets and disruption budgets for the pods of a scenario."""
 
 from __future__ import annotations
 

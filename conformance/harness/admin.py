@@ -23,7 +23,7 @@ AT_ONCE = 16
 
 
 class Admin:
-    """May do everything, as fast as it goes. To be used in an `async with` block."""
+    """An administrator without rate limit. Use it in an `async with` block."""
 
     def __init__(self, access: Access) -> None:
         self.cluster = KubernetesCluster(access, qps=-1, component="conformance")

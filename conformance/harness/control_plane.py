@@ -236,7 +236,7 @@ class ControlPlane:
                 yield entry
 
     def refused(self, user: str) -> list[str]:
-        """Requests of a user that RBAC has refused: what, and why."""
+        """Requests of a user that RBAC has forbidden, with the reason."""
         return [
             f"{entry['verb']} {entry['requestURI']}: {entry['responseStatus'].get('message', '')}"
             for entry in self.requests(user)

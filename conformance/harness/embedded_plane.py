@@ -51,7 +51,7 @@ class EmbeddedPlane:
         return self.kubeconfig().exists()
 
     def access(self, user: str = "") -> Access:
-        """Whoever asks: there is one user, who may everything."""
+        """The same for every user: there is one, who may do everything."""
         return load_access(str(self.kubeconfig()))
 
     def kubeconfig(self, user: str = "") -> Path:

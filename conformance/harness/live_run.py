@@ -37,7 +37,7 @@ class Plane(Protocol):
 
 
 async def play(plane: Plane, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Plays one run on an empty cluster and returns what happened, pod by pod."""
+    """Replays one run on an empty cluster and returns the outcome of each pod."""
     async with (
         Admin(plane.access(ADMIN)) as admin,
         KubernetesCluster(plane.access(KUBE_SCHEDULER), qps=-1) as cluster,

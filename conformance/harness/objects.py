@@ -28,7 +28,7 @@ def pod(
     metadata: Raw | None = None,
     **spec: Any,
 ) -> Raw:
-    """A pod with one container, gone at once when it is deleted unless the spec says otherwise."""
+    """A pod with one container and, unless the spec has another one, a grace period of 0."""
     requests = {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount}
     container = {"name": "main", "image": "nothing", "resources": {"requests": requests}}
     return {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 STOP_SECONDS: Final = 20.0
-"""For a program to end when it is asked to; then it is killed."""
+"""For a program to end after SIGTERM; then it is killed."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -133,7 +133,7 @@ def wait_until(
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on, all different."""
+    """Free ports on loopback, all different."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [listening.getsockname()[1] for listening in sockets]

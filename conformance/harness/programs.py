@@ -38,7 +38,7 @@ class Module:
     directory: Path
     built: dict[str, str]
     flags: str = "-s -w"
-    """The linker's: no symbols, which nobody looks at here."""
+    """For the linker: no symbols."""
 
     def fingerprint(self) -> str:
         files = [(self.directory / name).read_bytes() for name in ("go.mod", "go.sum", "tools.go")]
@@ -46,7 +46,7 @@ class Module:
 
 
 class MissingError(Exception):
-    """What it takes to build or run the real programs is not on this machine."""
+    """A requirement for building or running the real programs is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def obtain() -> Programs:
 
 
 def _modules() -> tuple[Module, Module]:
-    """Kubernetes, told its version, which a module build does not know; and etcd."""
+    """Kubernetes, with its version set, which a module build does not know; and etcd."""
     version = kubernetes_version()
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     flags = " ".join(["-s", "-w", *(f"-X {package}.gitVersion={version}" for package in packages)])

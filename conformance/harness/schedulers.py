@@ -21,7 +21,7 @@ TELLS_SYNCED: Final = "server=3,process=3"
 
 
 def configuration(plane: ControlPlane, *, user: str = KUBE_SCHEDULER, qps: int = 5000, **more: Any) -> Config:
-    """A KubeSchedulerConfiguration for this control plane: no leader election unless `more` says so."""
+    """A KubeSchedulerConfiguration for this control plane, without leader election unless `more` sets it."""
     connection = {"kubeconfig": str(plane.kubeconfig(user)), "qps": qps, "burst": qps}
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -64,7 +64,7 @@ def _start(
 
 
 def serving_flags(plane: ControlPlane, port: int, user: str = KUBE_SCHEDULER) -> list[str]:
-    """Flags of both for serving metrics and probes on loopback, asking the API server who may see them."""
+    """Flags of both for serving metrics and probes on loopback, with authorization by the API server."""
     kubeconfig = plane.kubeconfig(user)
     return [
         "--bind-address=127.0.0.1",
@@ -75,7 +75,7 @@ def serving_flags(plane: ControlPlane, port: int, user: str = KUBE_SCHEDULER) ->
 
 
 def wait_until_synced(scheduler: Process) -> None:
-    """Until it knows everything, so that what is created from now on comes in the order of its creation."""
+    """Waits until it has listed everything; objects created later arrive in the order of their creation."""
 
     def synced() -> bool:
         scheduler.check()

@@ -1,4 +1,4 @@
-"""A conversation with the API server: one who may do everything, and the client under test."""
+"""Runs a test function with an administrator and the client under test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 120.0
-"""Long enough for a busy machine; a conversation that takes longer hangs."""
+"""Long enough for a busy machine; a function that takes longer hangs."""
 
 
 def talk(
@@ -25,7 +25,7 @@ def talk(
     patience: float = PATIENCE_SECONDS,
     **options: Any,
 ) -> T:
-    """What comes of a conversation. `options` are those of the client under test."""
+    """The result of the function. `options` are those of the client under test."""
 
     async def main() -> T:
         async with (
@@ -41,7 +41,7 @@ def talk(
 
 
 async def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Waits for something to come true that sends no word."""
+    """Polls until a condition is true."""
     try:
         async with asyncio.timeout(seconds):
             while not true():

@@ -33,7 +33,7 @@ SIZES: Final = {
 }
 """Pods that run already, for each node, and pods that wait."""
 WIDTH: Final = 140
-"""Of the tables where nobody says how wide they may be."""
+"""Width of the tables if the terminal's is unknown."""
 START_PODS: Final = 10
 """Pods for each node in the race to the start."""
 

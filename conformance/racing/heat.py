@@ -29,7 +29,7 @@ STUCK_SECONDS: Final = 120.0
 """A heat on which nothing happens for this time is given up."""
 WAITING: Final = "/api/v1/pods?" + urlencode({"fieldSelector": "spec.nodeName="})
 _LEFT: Final = b'{"type":"DELETED"'
-"""What a watch of pods without a node says of one that has got a node."""
+"""The event of a watch for pods without a node when a pod is bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Result:
     course: Course
     scheduler: str
     all_nodes: bool
-    """Whether it was told to score all nodes."""
+    """Whether it is configured to score all nodes."""
     bound: int
     seconds: float
     """From the start of scheduling to the last binding."""
@@ -154,7 +154,7 @@ class Counting:
         self._task: asyncio.Task[None] | None = None
 
     def created(self) -> None:
-        """To be told of a pod that was created after the start."""
+        """Waits for the event of a pod that was created after the start."""
         self._pods = (self._pods or 0) + 1
 
     async def start(self) -> None:

@@ -151,7 +151,7 @@ async def _run(plane: ControlPlane, course: Course, scheduler: str, load: Load) 
 
 
 async def _arrive(admin: Admin, counting: Counting, pods: Iterable[Pod], rate: float) -> float:
-    """Creates pods at a constant rate, however long answers take; returns how late the latest was sent."""
+    """Creates pods at a constant rate regardless of response times; returns the largest delay."""
 
     async def make(pod: Pod) -> None:
         await create(admin, at_once(pod))
