@@ -7,17 +7,17 @@ from bayplan.operating.flags import GROUPS, Flag
 
 HEAD = """# Flags of `bayplan run`
 
-A command line that starts kube-scheduler v1.36 starts bayplan: the flags, their precedence, the errors and
-the exit statuses are the same. `--plugin` is our own. This is what `bayplan run --help` shows.
+`bayplan run` accepts the command lines of kube-scheduler v1.36: flags, their precedence, errors and exit
+statuses are the same. `--plugin` exists only in bayplan. This page shows the output of `bayplan run --help`.
 
-- `--name value` and `--name=value` are the same; a flag that is true or false takes its value only after `=`
-  (`--leader-elect=false`). `_` in a name is as good as `-`.
-- **With `--config`** the file counts, and of the flags that say the same only `--leader-elect…` beat it.
-  `--kubeconfig`, `--kube-api-…` and `--profiling` are then ignored: say it in `clientConnection` and
-  `enableProfiling`. `--master` and `--pod-max-in-unschedulable-pods-duration` always count.
-- **Exit status**: 0 after SIGTERM or SIGINT with leader election (also on a standby); 1 without, as
-  kube-scheduler, or after anything else: wrong flags, a wrong configuration, a lost lease. A second signal
-  ends it at once.
+- `--name value` and `--name=value` are equivalent. A boolean flag accepts its value only after `=`
+  (`--leader-elect=false`). `_` in a name is equivalent to `-`.
+- **With `--config`**, the file has precedence over flags, except `--leader-elect…`. `--kubeconfig`,
+  `--kube-api-…` and `--profiling` are then ignored: use `clientConnection` and `enableProfiling` in the file.
+  `--master` and `--pod-max-in-unschedulable-pods-duration` always apply.
+- **Exit status**: 0 after SIGTERM or SIGINT with leader election, also on a standby. 1 after these signals
+  without leader election, as in kube-scheduler, and after errors: invalid flags, an invalid configuration, a
+  lost lease. A second signal ends the process at once.
 """
 
 

@@ -1,4 +1,4 @@
-"""What a dump leaves out is said where it bears on the answer, and only there."""
+"""Objects missing from a dump are reported if they could change the result, and only then."""
 
 from __future__ import annotations
 
