@@ -274,7 +274,7 @@ class Pod(Object, frozen=True):
         return self.status.phase in ("Succeeded", "Failed")
 
     def claim_name(self, volume: Volume) -> str | None:
-        """The claim that one of the pod's volumes stands for, or None if it stands for none.
+        """The claim that one of the pod's volumes refers to, or None.
 
         The claim of a generic ephemeral volume is made by a controller and named `<pod>-<volume>`.
         """

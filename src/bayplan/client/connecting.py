@@ -149,7 +149,7 @@ class TLSLayer(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if not self.shaken.done():
             self.shaken.set_exception(error)
-            self.shaken.exception()  # nobody may be waiting for it any more
+            self.shaken.exception()  # marks it as retrieved: there may be no waiter left
 
 
 async def connect(upper: Upper, host: str, port: int, tls: ServerTLS | None, seconds: float) -> None:

@@ -36,7 +36,7 @@ from bayplan.errors import ConflictError
 DEFAULT_QPS: Final = 50.0
 DEFAULT_BURST: Final = 100
 EVENT_RESPONSE_SECONDS: Final = 0.02
-"""After this time responses to written events are read, all of a batch at once: nobody waits for them."""
+"""After this time responses to written events are read, all of a batch at once: nothing waits for them."""
 
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _WRITTEN: Final[dict[type[Object], tuple[tuple[str, str], ...]]] = {
@@ -89,7 +89,7 @@ class KubernetesCluster(ClusterAPI):
         self._versions: dict[type[Object], str] = {}
         """The last that was heard of each kind."""
         self._open: dict[type[Object], tuple[str, WatchStream[Any]]] = {}
-        """Watches that came with a list and that nobody has taken up yet, with where they begin."""
+        """Watches that came with a list and are not used yet, with their start."""
 
     async def __aenter__(self) -> Self:
         return self

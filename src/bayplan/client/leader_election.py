@@ -83,7 +83,7 @@ class ElectionSettings:
 
     def check(self) -> None:
         """Raises:
-        ConfigError: nobody could lead with these.
+        ConfigError: no candidate could lead with these.
         """
         problem = ""
         if self.lease_duration <= self.renew_deadline:

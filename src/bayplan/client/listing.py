@@ -5,7 +5,7 @@ for the server. A server that does not support it rejects it; then it is a plain
 
     stream ── bookmark ──► done, and the stream is the watch that follows
       ├─ 410, or a version of the future: once more, without a version
-      ├─ unreachable, 429: an error, whoever asked tries again later
+      ├─ unreachable, 429: an error, the caller tries again later
       └─ anything else ──► plain list ── 410 on a later page: all in one
                              └─ 410, or a version of the future: without a version
 """

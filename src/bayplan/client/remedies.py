@@ -1,4 +1,4 @@
-"""What to do about an error: a sentence for whoever reads the log.
+"""What to do about an error: a sentence for the reader of the log.
 
 What the API server says is precise and seldom helpful: `Unauthorized`. Here stands what people then find out
 by searching.

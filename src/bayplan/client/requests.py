@@ -86,7 +86,7 @@ class Connections:
         self._wires: list[ShortRequestPool] | None = None if access.proxy else []
 
     def short(self, response_delay: float = 0.0) -> Transport:
-        """A way for short requests that nobody else uses: who waits there waits for nobody else."""
+        """A dedicated pool for short requests, which do not wait for those of others."""
         if self._wires is None:
             return self.streams
         wire = ShortRequestPool(self._url, self._tls, response_delay)
@@ -213,7 +213,7 @@ class Requests:
                 continue
             wait = _retry_seconds(request, result.status, result.retry_after)
             refused = refusal(result.status, body, f"{request.method.lower()} {request.target}")
-            # A version of the future is no nearer in a second; whoever asked can ask without it.
+            # A version of the future is no nearer in a second; the caller can request without it.
             if wait is None or retries >= MAX_RETRIES or isinstance(refused, TooLargeError):
                 raise refused
             retries += 1

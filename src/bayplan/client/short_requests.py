@@ -96,7 +96,7 @@ class ShortRequestPool(ConnectionPool[_Connection]):
                 self._read_later(connection)
             return await response
         except asyncio.CancelledError:
-            connection.abort()  # an answer may still come, to nobody
+            connection.abort()  # a response may still arrive, and is ignored
             raise
         finally:
             alarm.cancel()

@@ -18,7 +18,7 @@ from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
 
 READ_AHEAD_BYTES: Final = 1 << 20
-"""How much is read ahead of whoever reads the stream."""
+"""How much is read ahead of the reader of the stream."""
 
 
 class Stream(ABC):
@@ -76,7 +76,7 @@ class Streams(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends everything that is open or being opened; whoever waits for it is told so."""
+        """Closes everything that is open or being opened; waiters get an error."""
 
 
 class _Connection(HTTPConnection):

@@ -86,7 +86,7 @@ class Transport(Protocol):
         """Uses no connection any more that is open now."""
 
     async def close(self) -> None:
-        """Ends everything that is open or being opened; whoever waits for it is told so."""
+        """Closes everything that is open or being opened; waiters get an error."""
 
 
 async def end_openings(openings: Collection[asyncio.Task[Any]]) -> None:
@@ -108,7 +108,7 @@ def was_ended(opening: asyncio.Task[Any]) -> bool:
 
 
 async def transports_to_close() -> None:
-    """Returns when transports that were told to close have done so."""
+    """Returns when transports that are closing have closed."""
     for _ in range(ROUNDS_TO_CLOSE):
         await asyncio.sleep(0)
 

@@ -121,7 +121,7 @@ async def open_watch(
     """A watch from a resourceVersion on. Waits for a server that is away or has too much to do.
 
     Raises:
-        APIError: the server refuses (GoneError: list again).
+        APIError: the server rejects it (GoneError: list again).
     """
     resource = KINDS.of(kind)
     backoff, problems = FIRST_BACKOFF_SECONDS, OnceLogger(_log, logging.WARNING)

@@ -32,7 +32,7 @@ class ProfilePlan:
 
     scheduler_name: str
     percentage_of_nodes_to_score: int
-    """The profile's own, or else that of the configuration; 0 if nobody says anything."""
+    """The profile's own, or else that of the configuration; 0 if neither is set."""
     plugins: dict[Point, tuple[str, ...]]
     """For every point the names of its plugins, in the order in which they run."""
     weights: dict[str, int]

@@ -187,7 +187,7 @@ class Decoder:
             return None
 
     def _mismatch(self, value: Value, path: str, expected: str) -> Any:
-        """Report it, and return the None that stands for "there is nothing to return"."""
+        """Reports it, and returns None, because there is no value."""
         self.report(value, path, f"expected {expected}, got {_described(value)}")
 
 

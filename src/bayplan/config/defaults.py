@@ -134,7 +134,7 @@ def merge_plugin_set(defaults: PluginSet, custom: PluginSet) -> PluginSet:
     """The defaults with the user's changes.
 
     A default that the user enables too keeps its place and takes the user's weight; the user's other plugins
-    follow in order. A name that is enabled twice stays twice, and is refused when the profile is built.
+    follow in order. A name that is enabled twice stays twice, and is rejected when the profile is built.
     """
     disabled = custom.disabled_names
     mentioned = {plugin.name: i for i, plugin in enumerate(custom.enabled)}

@@ -27,7 +27,7 @@ def parse_document(text: str, source: str) -> Value:
     """Read YAML or JSON; of several YAML documents only the first counts.
 
     Raises:
-        DecodeError: the text is neither, or a key stands twice in one mapping.
+        DecodeError: the text is neither, or a key occurs twice in one mapping.
     """
     is_json = text.lstrip().startswith("{")
     with yaml_errors(text, source):

@@ -59,7 +59,7 @@ def _with_timeout(extender: Extender) -> Extender:
 
 
 def _ignoring(profile: Profile, resources: tuple[str, ...]) -> Profile:
-    """The profile with NodeResourcesFit ignoring these resources, instead of those it was told to ignore."""
+    """The profile with NodeResourcesFit ignoring these resources, instead of those in its arguments."""
     changed: list[PluginConfig] = []
     found = False
     for entry in profile.plugin_config:

@@ -1,7 +1,7 @@
 """The configuration as the scheduler reads it: complete, with every default filled in.
 
 `KubeSchedulerConfiguration` is made from a file by `load.py`, which fills in what the file leaves out
-(`defaults.py`); whether its values make sense is judged by `validation.py` and `build.py`. The parts that a
+(`defaults.py`); its values are checked by `validation.py` and `build.py`. The parts that a
 file and the complete configuration have in common are decoded straight into the records here.
 
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/

@@ -104,7 +104,7 @@ def _modules() -> Iterator[str]:
 
 
 def _level(v: int) -> int:
-    """The lowest level of Python that is told with `-v`."""
+    """The lowest level of Python that is logged with `-v`."""
     return min(verbosity(v), logging.DEBUG if v >= DEBUG_VERBOSITY else logging.INFO)
 
 

@@ -68,7 +68,7 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin):
             [
                 (resource, amount)
                 for resource, amount in asked
-                # Nobody minds how much is used of a special resource that the pod does not want.
+                # Usage of a special resource that the pod does not request does not matter.
                 if is_tracked_resource(resource) and (amount or not is_scalar_resource(resource))
             ],
         )

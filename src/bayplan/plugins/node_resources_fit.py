@@ -218,7 +218,7 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
             [
                 self._scored(nodes.cluster, spec.name, requests.get(spec.name, 0), spec.weight)
                 for spec in self.args.scoring_strategy.resources
-                # Nobody minds how much there is of a special resource that the pod does not want.
+                # The amount of a special resource that the pod does not request does not matter.
                 if is_tracked_resource(spec.name)
                 and (requests.get(spec.name) or not is_scalar_resource(spec.name))
             ],
@@ -242,7 +242,7 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
         return requested_to_capacity_ratio(ratio.shape if ratio is not None else ())
 
     def _ignores(self, resource: str) -> bool:
-        """Whether the configuration leaves this resource to somebody else, such as an extender."""
+        """Whether the configuration leaves this resource to another component, such as an extender."""
         if not is_extended_resource(resource):
             return False
         group = resource.partition("/")[0]

@@ -153,7 +153,7 @@ async def deallocate_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceCla
 
 
 async def delete_claim(api: ClusterAPI, claim: ResourceClaim) -> None:
-    """Deletes a claim that the scheduler created, without waiting for anybody: the finalizer goes first."""
+    """Deletes a claim that the scheduler created, without waiting: the finalizer is removed first."""
     for tries_left in range(TRIES - 1, -1, -1):
         meta = claim.metadata
         left = tuple(name for name in meta.finalizers if name != CLAIM_FINALIZER)

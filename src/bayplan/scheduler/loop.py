@@ -351,7 +351,7 @@ class Scheduler:
     def _queue_changed(self) -> None:
         """Wakes the loop if it would find something in the queue.
 
-        Most events leave none: a pod that was just bound comes back as an event, and nobody waits for it.
+        Most events leave none: a pod that was just bound comes back as an event, and no pod waits for it.
         """
         queue = self.context.queue
         if queue.has_ready or queue.next_timer() is not None:

@@ -17,7 +17,7 @@ dropped after 6 minutes. This is checked every 6 minutes, counted from the start
 Intended differences from upstream:
 
 - The note is written as it is. Upstream uses a failure message as a printf format, so that a `%` in it comes
-  out mangled (`50% of` as `50%!o(MISSING)f`); nobody can rely on that, and the condition has the plain text.
+  out mangled (`50% of` as `50%!o(MISSING)f`); this cannot be relied on, and the condition has the plain text.
 - A note is cut between characters. Upstream cuts bytes, and half a character makes it an invalid text.
 - A response of 5xx or 429 is retried like a missing response; upstream drops the event if the response is a
   Status of the API.

@@ -1,7 +1,7 @@
 """Binds a pod's volumes: writes what VolumeBinding decided, and waits until it has happened.
 
     write volumes, then claims ─► each second: look at them ── all bound ──────────────► None
-          │ refused (409, too)              │ not yet ── bindTimeoutSeconds are over ──► failure
+          │ rejected (409, too)             │ not yet ── bindTimeoutSeconds are over ──► failure
           ▼                                 ▼ it will not happen any more
        failure                           failure: node or pod gone, claim or volume gone, volume taken away,
                                          out of the node's reach, provisioner gave up

@@ -207,7 +207,7 @@ class InterPodAffinity(
     def _only_supposed(
         pod: Pod, cluster: Cluster, existing: Iterable[CarrierCounts], added: Iterable[CarriedTerm]
     ) -> Iterator[CarrierCounts]:
-        """Pods that are only supposed to be there may bring terms that nobody carries yet."""
+        """Hypothetical pods may bring terms that no assigned pod carries."""
         known = {term.carried for term in existing}
         labels = cluster.namespace_labels(pod.namespace)
         for carried in added:
@@ -307,7 +307,7 @@ def _shares(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
 
 
 def _occupied(sums: DomainSums | None, nodes: NodeColumns) -> BoolColumn:
-    """Rows in whose domain there is somebody."""
+    """Rows whose domain has a matching pod."""
     if sums is None:
         return np.zeros(len(nodes), dtype=np.bool_)
     return nodes.gather(sums.occupied())

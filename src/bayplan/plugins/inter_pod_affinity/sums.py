@@ -31,7 +31,7 @@ class CarrierCounts:
     topology_key: str
     carried: CarriedTerm
     sums: DomainSums | None
-    """None: nobody carries it yet, but a hypothesis brings such a pod."""
+    """None: no assigned pod carries it, but a hypothesis brings such a pod."""
 
 
 @dataclass(slots=True)

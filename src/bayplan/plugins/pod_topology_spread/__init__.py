@@ -133,7 +133,7 @@ class PodTopologySpread(
             missing, skewed = self._broken(limit, nodes)
             for mask, reason in ((missing, MISSING_LABEL), (skewed, SKEWED)):
                 if mask is not None:
-                    # A node is told only about the first constraint it breaks.
+                    # Only the first violated constraint of a node is reported.
                     first = mask if refused is None else mask & ~refused
                     yield Reject(first, reason, unresolvable=mask is missing)
                     refused = mask if refused is None else refused | mask
