@@ -1,0 +1,70 @@
+"""Events that name keys are evaluated only for pods that wait for one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar
+
+from bayplan.api.pod import Pod
+from bayplan.framework.events import Action, ClusterEvent, ClusterEventWithHint, Resource, event_with_hint
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.points import Point
+from bayplan.framework.status import Status
+from bayplan.queue.hints import QueueingHints
+from bayplan.queue.queued import QueuedPod
+from bayplan.queue.unschedulable import UnschedulablePods
+from bayplan.runtime.profile import Profile
+from bayplan.testing.builders import make_pod
+
+CLAIM_ADD = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
+PROFILE = "default-scheduler"
+
+
+class Keyed(Plugin):
+    """Pods wait for the object with their own name; `None` as the new object concerns everybody."""
+
+    name: ClassVar = "Keyed"
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        return None
+
+    def waiting_keys(self, pod: Pod) -> Collection[str]:
+        return [pod.name]
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return [event_with_hint(Resource.RESOURCE_CLAIM, Action.ADD, None, self.keys)]
+
+    def keys(self, old: Any, new: Any) -> Collection[str] | None:
+        return None if new is None else [new]
+
+
+def waiting(hints: QueueingHints, *names: str) -> UnschedulablePods:
+    pods = UnschedulablePods(hints.keys_of)
+    for number, name in enumerate(names):
+        pod = make_pod(name)
+        info = QueuedPod(pod, pod.key, 0.0, number)
+        info.unschedulable_plugins = frozenset({"Keyed"})
+        pods.put(info)
+    return pods
+
+
+def visited(hints: QueueingHints, pods: UnschedulablePods, new: str | None) -> list[str]:
+    listeners = hints.listeners(CLAIM_ADD)
+    assert listeners is not None
+    return sorted(info.pod.name for info in pods.rejected_by(listeners.filings(None, new)))
+
+
+def test_only_pods_with_the_key_are_visited() -> None:
+    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [Keyed()]}, {})])
+    pods = waiting(hints, "a", "b")
+    assert visited(hints, pods, "a") == ["a"]
+    assert visited(hints, pods, "x") == []
+    assert visited(hints, pods, None) == ["a", "b"]
+
+
+def test_a_pod_that_left_is_not_found_by_its_key() -> None:
+    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [Keyed()]}, {})])
+    pods = waiting(hints, "a", "b")
+    pods.remove(next(iter(pods)))
+    assert visited(hints, pods, "a") == []
+    assert visited(hints, pods, None) == ["b"]
