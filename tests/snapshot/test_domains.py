@@ -1,4 +1,4 @@
-"""Sums over domains follow the pods that come and go, and agree with adding up anew."""
+"""Sums over domains are updated as pods are added and removed, and agree with sums computed from scratch."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_how_many_nodes_a_domain_has() -> None:
 
 @pytest.mark.parametrize("often", [1, 7, 60], ids=lambda often: f"looked at every {often}")
 def test_a_long_life(often: int) -> None:
-    """Followed row by row, added up anew where much happened, and after the log was cut."""
+    """Updated row by row, computed from scratch if much changed, and after the log was trimmed."""
     rng = np.random.default_rng(often)
     cluster = cluster_of()
     sums = sums_of(cluster)

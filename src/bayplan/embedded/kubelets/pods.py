@@ -1,8 +1,8 @@
 """The pods' side of the simulated kubelets: a bound pod starts, runs, ends, and is stopped when deleted.
 
 What happens to a pod follows from its status and from the clock, so there is no task and no timer for a pod:
-a look does what is due and says when the next thing will be. A pod without `bayplan/run-seconds` runs for
-ever and costs nothing while it does.
+a reconcile does what is due and returns when the next step is. A pod without `bayplan/run-seconds` runs
+forever and costs nothing.
 
 | annotation | meaning |
 |---|---|

@@ -201,8 +201,8 @@ class LocalCluster:
     async def idle(self) -> None:
         """Waits until every pod is scheduled or unschedulable, and nothing else is in progress.
 
-        A pod whose attempts keep failing (a plugin raises, a gang never gets together) is tried again for
-        ever. It does not count once nothing has come of that for longer than the longest backoff.
+        A pod whose attempts keep failing (a plugin raises, a gang is never complete) is retried forever.
+        It does not count once nothing has come of that for longer than the longest backoff.
         """
         loop = asyncio.get_running_loop()
         store = self.server.api.store
