@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -150,6 +150,28 @@ class NotWhole(Plugin):
         )
 
 
+class WrongShortcutOfFilter(Plugin):
+    depends_on = Dependencies.of(usage=True)
+    elementwise = True
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(nodes.pod_count > 0, "taken")
+
+    def row_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool]:
+        return lambda row: False
+
+
+class WrongShortcutOfScore(Plugin):
+    depends_on = Dependencies.of(usage=True)
+    elementwise = True
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
+        return nodes.minimum(nodes.pod_count, 100)
+
+    def row_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int]:
+        return lambda row: 0
+
+
 class ReadsMoreOfThePod(Plugin):
     depends_on = Dependencies.of("labels")
 
@@ -208,6 +230,8 @@ class HintsMaybe(Plugin):
         (LooksAtNeighbours, "Filter on some rows"),
         (NotPlain, "Filter on one node with plain numbers"),
         (NotWhole, "Score gave"),
+        (WrongShortcutOfFilter, "row_filter"),
+        (WrongShortcutOfScore, "row_score"),
         (ReadsMoreOfThePod, "in nothing that the plugin reads"),
         (ReadsUsage, "statuses: without the pods that run"),
         (ReadsServices, "statuses: without objects of kind Service"),

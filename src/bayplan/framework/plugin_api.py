@@ -9,7 +9,7 @@ I/O: what they may read is passed in, and their results are return values.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -261,6 +261,25 @@ class ScorePlugin(Protocol):
     """
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn: ...
+
+
+@runtime_checkable
+class RowFilterPlugin(Protocol):
+    """A shortcut for elementwise plugins with `Dependencies`: whether Filter rejects one row.
+
+    Called after PreFilter, once for all pods that the plugin cannot tell apart. The function that it returns
+    is called with the number of each row that changed, and must agree with `filter`; where it returns True,
+    `filter` is called for the reasons. None: there is no shortcut for these pods.
+    """
+
+    def row_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool] | None: ...
+
+
+@runtime_checkable
+class RowScorePlugin(Protocol):
+    """The same for Score: a function that returns the raw score of one row. Called after PreScore."""
+
+    def row_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int] | None: ...
 
 
 @runtime_checkable

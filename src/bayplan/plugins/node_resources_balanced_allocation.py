@@ -12,8 +12,8 @@ https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, Self
 
 from bayplan.plugin import (
     MAX_SCORE,
@@ -32,6 +32,8 @@ from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs
 from bayplan.plugin.columns import derived
 from bayplan.plugin.devices import DEVICE_KINDS, ExtendedResources, is_device_resource, with_devices
 from bayplan.plugin.resources import balance_requests, is_scalar_resource, is_tracked_resource
+
+HALF: Final = MAX_SCORE // 2
 
 
 class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin):
@@ -85,8 +87,32 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin):
         deviation = _deviation_of_two if len(counted) == 2 else _deviation
         balance_before = nodes.trunc((1 - deviation(nodes, counted, before)) * MAX_SCORE)
         balance_after = nodes.trunc((1 - deviation(nodes, counted, after)) * MAX_SCORE)
-        half = MAX_SCORE // 2
-        return half + nodes.trunc((half + balance_after - balance_before) / 2)
+        return HALF + nodes.trunc((HALF + balance_after - balance_before) / 2)
+
+    def row_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int] | None:
+        """`score` for one row, of two resources."""
+        counted = state.read(self.name)
+        if len(counted) != 2:
+            return None
+        (one, one_amount), (other, other_amount) = counted
+        table = nodes.cluster.nodes
+        one_size, one_used = table.resource(one).allocatable, table.resource(one).requested
+        other_size, other_used = table.resource(other).allocatable, table.resource(other).requested
+
+        def score(row: int) -> int:
+            size, size_2 = one_size.cell[row], other_size.cell[row]
+            if size <= 0 or size_2 <= 0:
+                return HALF + HALF // 2
+            used, used_2 = one_used.cell[row], other_used.cell[row]
+            share, share_2 = used / size, used_2 / size_2
+            before = (share if share < 1.0 else 1.0) - (share_2 if share_2 < 1.0 else 1.0)
+            share, share_2 = (used + one_amount) / size, (used_2 + other_amount) / size_2
+            after = (share if share < 1.0 else 1.0) - (share_2 if share_2 < 1.0 else 1.0)
+            balance_before = int((1 - abs(before) / 2) * MAX_SCORE)
+            balance_after = int((1 - abs(after) / 2) * MAX_SCORE)
+            return HALF + int((HALF + balance_after - balance_before) / 2)
+
+        return score
 
     def _amounts(self, nodes: NodeColumns, resource: str) -> tuple[Any, Any]:
         """How much of a resource there is, and how much is used."""

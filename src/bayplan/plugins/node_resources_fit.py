@@ -93,6 +93,7 @@ class Needed(NamedTuple):
 class Scored(NamedTuple):
     """One resource of the score."""
 
+    resource: str
     allocatable: Callable[[NodeColumns], Any]
     used: Callable[[NodeColumns], Any]
     amount: int
@@ -211,6 +212,27 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
                 rejects.append(Reject(short & (amount > allocatable), reason, unresolvable=True))
         return rejects
 
+    def row_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool] | None:
+        """`filter` for one row; there is no shortcut for resources that devices serve."""
+        table = nodes.cluster.nodes
+        pod_count, allowed_pods = table.pod_count, table.allowed_pods
+        needed = []
+        for resource, amount, _, by_devices in state.read(NEEDED):
+            if by_devices:
+                return None
+            columns = table.resource(resource)
+            needed.append((columns.allocatable, columns.requested, amount))
+
+        def rejects(row: int) -> bool:
+            if pod_count.cell[row] >= allowed_pods.cell[row]:
+                return True
+            for allocatable, requested, amount in needed:
+                if amount > allocatable.cell[row] - requested.cell[row]:
+                    return True
+            return False
+
+        return rejects
+
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
         requests = scoring_requests(pod)
         state.write(
@@ -228,8 +250,32 @@ class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sc
         scored = state.read(SCORED)
         return self._scorer(nodes, scored) if scored else nodes.where(nodes.exists, 0, 0)
 
+    def row_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int] | None:
+        """`least_allocated` for one row; the other strategies have no shortcut."""
+        if self._scorer is not least_allocated:
+            return None
+        table = nodes.cluster.nodes
+        used = {CPU: table.nonzero_cpu_milli, MEMORY: table.nonzero_memory_bytes}
+        scored = []
+        for resource, _, _, amount, weight in state.read(SCORED):
+            columns = table.resource(resource)
+            scored.append((columns.allocatable, used.get(resource, columns.requested), amount, weight))
+
+        def score(row: int) -> int:
+            total = weights = 0
+            for allocatable, taken, amount, weight in scored:
+                size = allocatable.cell[row]
+                if size > 0:
+                    weights += weight
+                    free = size - taken.cell[row] - amount
+                    if free > 0:
+                        total += weight * (free * MAX_SCORE // size)
+            return total // weights if weights else 0
+
+        return score
+
     def _scored(self, cluster: Cluster, resource: str, amount: int, weight: int) -> Scored:
-        return Scored(methodcaller("allocatable", resource), _used(resource), amount, weight)
+        return Scored(resource, methodcaller("allocatable", resource), _used(resource), amount, weight)
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -261,6 +307,7 @@ class _DeviceScoringFit(NodeResourcesFit):
         if found is None or not is_device_resource(resource):
             return super()._scored(cluster, resource, amount, weight)
         return Scored(
+            resource,
             lambda nodes: with_devices(nodes, resource, found)[0],
             lambda nodes: with_devices(nodes, resource, found)[1],
             amount,
@@ -272,7 +319,7 @@ def least_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
     """The more is left, the better: free share in percent, averaged by weight."""
     total: Any = 0
     weights: Any = 0
-    for read_allocatable, used, amount, weight in resources:
+    for _, read_allocatable, used, amount, weight in resources:
         allocatable = read_allocatable(nodes)
         free = nodes.maximum(allocatable - used(nodes) - amount, 0)
         total = total + weight * (free * MAX_SCORE // nodes.maximum(allocatable, 1))
@@ -284,7 +331,7 @@ def most_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
     """The less is left, the better: used share in percent, averaged by weight."""
     total: Any = 0
     weights: Any = 0
-    for read_allocatable, used, amount, weight in resources:
+    for _, read_allocatable, used, amount, weight in resources:
         allocatable = read_allocatable(nodes)
         taken = nodes.minimum(used(nodes) + amount, allocatable)
         total = total + weight * (taken * MAX_SCORE // nodes.maximum(allocatable, 1))
@@ -307,7 +354,7 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
     def score(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
         total: Any = 0
         weights: Any = 0
-        for read_allocatable, used, amount, weight in resources:
+        for _, read_allocatable, used, amount, weight in resources:
             allocatable = read_allocatable(nodes)
             size = nodes.maximum(allocatable, 1)
             on_curve = curve(nodes.minimum(used(nodes) + amount, size) * 100 // size)

@@ -6,6 +6,7 @@ The texts are upstream's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -79,6 +80,22 @@ def filter_rows(
         return collect(step.filter(state, pod, nodes) or (), reasons, len(nodes))
     except Exception as error:
         raise filter_error(step.name, describe(error)) from error
+
+
+def row_filter(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool] | None:
+    """The plugin's shortcut for Filter on single rows."""
+    try:
+        return None if step.row_filter is None else step.row_filter(state, pod, nodes)
+    except Exception as error:
+        raise filter_error(step.name, describe(error)) from error
+
+
+def row_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int] | None:
+    """The plugin's shortcut for Score on single rows."""
+    try:
+        return None if step.row_score is None else step.row_score(state, pod, nodes)
+    except Exception as error:
+        raise score_error(step.name, describe(error)) from error
 
 
 def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:

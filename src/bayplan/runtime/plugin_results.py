@@ -6,8 +6,8 @@ fifty.
 
 `PluginResults` runs PreFilter again when an object it depends on changed; `changed` is the topic of its
 answer. A `PluginColumn` (reasons of Filter, or raw scores) depends on that topic and on the rows: of `nodes`,
-and of `usage` for plugins that depend on usage. A few rows are computed with plain numbers (`OneNode`), where
-the plugin allows it.
+and of `usage` for plugins that depend on usage. Elementwise plugins compute a few rows with plain numbers: by
+their shortcut for single rows, or else with `OneNode`.
 """
 
 from __future__ import annotations
@@ -36,28 +36,54 @@ from bayplan.snapshot.view import NodeColumns
 
 FEW_ROWS: Final = 12
 """Up to this many rows plain numbers are faster than arrays."""
+FEW_ROWS_BY_SHORTCUT: Final = 48
+"""The same for plugins with a shortcut for single rows."""
 
 Signature = tuple[bytes, ...]
 
 
 class PluginColumn:
-    """One number for each row, brought up to date when it is read."""
+    """One number for each row, brought up to date when it is read.
 
-    __slots__ = ("_cluster", "_compute", "_compute_one", "_freshness", "_uniform", "cell", "usage", "values")
+    Args:
+        compute: computes rows with arrays.
+        compute_one: computes one row with plain numbers, if the plugin is elementwise.
+        make_shortcut: the plugin's function for single rows, if it has one (`RowFilterPlugin`,
+            `RowScorePlugin`). True means that `compute_one` has to be asked.
+        error: what an exception in the shortcut is reported as.
+    """
+
+    __slots__ = (
+        "_compute",
+        "_compute_one",
+        "_error",
+        "_freshness",
+        "_make_shortcut",
+        "_results",
+        "_shortcut",
+        "_uniform",
+        "cell",
+        "usage",
+        "values",
+    )
 
     def __init__(
         self,
-        cluster: Cluster,
+        results: PluginResults,
         freshness: Freshness,
         compute: Callable[[NodeColumns], NDArray[np.int64]],
-        compute_one: Callable[[OneNode], int] | None,
-        usage: bool,
+        compute_one: Callable[[OneNode], int],
+        make_shortcut: Callable[[NodeColumns], Callable[[int], int] | None],
+        error: Callable[[str, str], calls.AttemptError],
     ) -> None:
-        self._cluster = cluster
+        self._results = results
         self._freshness = freshness
         self._compute = compute
         self._compute_one = compute_one
-        self.usage = usage
+        self._make_shortcut = make_shortcut
+        self._error = error
+        self._shortcut: Callable[[int], int] | None = None
+        self.usage = results.depends_on.usage
         """Whether it depends on the pods of the row, or only on the Node object."""
         self._uniform: bool | None = None
         self.values: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -74,36 +100,43 @@ class PluginColumn:
         """Computes the rows that are stale."""
         rows = self._freshness.stale_rows()
         if rows is None:
-            self.values = self._compute(NodeColumns(self._cluster)).copy()
+            view = NodeColumns(self._results.cluster)
+            self.values = self._compute(view).copy()
             self.cell = cells(self.values)
             self._uniform = None
+            self._shortcut = self._make_shortcut(view)
         elif rows:
             self._compute_rows(rows)
         self._freshness.mark_current()
 
-    def update_row(self, since: int, row: int, node: OneNode) -> None:
+    def update_row(self, since: int, row: int) -> None:
         """The same where a pod came to this row or left it, and nothing else has happened since that time."""
-        freshness = self._freshness
-        if freshness.time != since:
-            self.update()
-            return
-        if self._compute_one is None:
+        if self._freshness.time == since:
             self._compute_rows((row,))
+            self._freshness.mark_current()
         else:
-            self._uniform = None
-            self.cell[row] = self._compute_one(node)
-        freshness.mark_current()
+            self.update()
 
     def _compute_rows(self, rows: Sequence[int]) -> None:
         self._uniform = None
-        if len(rows) > 1:
+        count = len(rows)
+        if count > 1:
             rows = list(set(rows))
-        if self._compute_one is not None and len(rows) <= FEW_ROWS:
+            count = len(rows)
+        results, cell, shortcut = self._results, self.cell, self._shortcut
+        if shortcut is not None and count <= FEW_ROWS_BY_SHORTCUT and results.caller.timer is None:
             for row in rows:
-                self.cell[row] = self._compute_one(OneNode(self._cluster, row))
+                try:
+                    found = shortcut(row)
+                except Exception as error:
+                    raise self._error(results.name, calls.describe(error)) from error
+                cell[row] = found if found is not True else self._compute_one(OneNode(results.cluster, row))
+        elif count <= FEW_ROWS and results.is_elementwise:
+            for row in rows:
+                cell[row] = self._compute_one(OneNode(results.cluster, row))
         else:
             where = np.array(rows, dtype=np.intp)
-            self.values[where] = self._compute(NodeColumns(self._cluster, where))
+            self.values[where] = self._compute(NodeColumns(results.cluster, where))
 
 
 class PluginResults:
@@ -113,14 +146,14 @@ class PluginResults:
         self, plugin: Plugin, depends_on: Dependencies, pod: Pod, cluster: Cluster, caller: Caller
     ) -> None:
         self.depends_on = depends_on
-        self._caller = caller
+        self.caller = caller
         self.name: str = plugin.name
         self.state = CycleState()
         self.reasons = Reasons(plugin.name)
         self.skips_filter = False
         """Whether PreFilter returned SKIP."""
         self._pod = pod
-        self._cluster = cluster
+        self.cluster = cluster
         changes = cluster.changes
         self.changed = Topic(changes.clock)
         """PreFilter's answer, or objects that Filter and Score depend on, have changed."""
@@ -130,19 +163,26 @@ class PluginResults:
         topics = (changes.size, self.changed, *((changes.images,) if depends_on.images else ()))
         logs = (changes.nodes, changes.usage) if depends_on.usage else (changes.nodes,)
 
-        def column(
-            compute: Callable[[NodeColumns], NDArray[np.int64]], compute_one: Callable[[OneNode], int]
-        ) -> PluginColumn:
-            one = compute_one if plugin.elementwise else None
-            return PluginColumn(
-                cluster, changes.freshness(topics, logs), compute, one, usage=depends_on.usage
-            )
-
-        self.filter_column = column(self._filter, self._filter_one)
+        self.is_elementwise = plugin.elementwise
+        self._step = step = Step.alone(plugin)
+        self.filter_column = PluginColumn(
+            self,
+            changes.freshness(topics, logs),
+            self._filter,
+            self._filter_one,
+            lambda view: calls.row_filter(step, self.state, pod, view),
+            calls.filter_error,
+        )
         """The id of the reasons against each row; 0 if there are none."""
-        self.score_column = column(self._score, self._score_one)
+        self.score_column = PluginColumn(
+            self,
+            changes.freshness(topics, logs),
+            self._score,
+            self._score_one,
+            lambda view: calls.row_score(step, self.state, pod, view),
+            calls.score_error,
+        )
         """The raw scores."""
-        self._step = Step.alone(plugin)
 
     def pre_filter(self, nodes: NodeColumns) -> Status | NodeNames:
         """PreFilter's answer: the last one, unless objects that it depends on have changed."""
@@ -150,7 +190,7 @@ class PluginResults:
             return self._answer
         before = self._answer
         self._answer = None
-        answer = self._caller.calls.pre_filter(self._step, self.state, self._pod, nodes)
+        answer = self.caller.calls.pre_filter(self._step, self.state, self._pod, nodes)
         self._answer = answer
         self._freshness.mark_current()
         self.skips_filter = isinstance(answer, Status) and answer.code is Code.SKIP
@@ -171,7 +211,7 @@ class PluginResults:
     def _may_score(self, nodes: NodeColumns) -> bool:
         """Whether there are scores, which may have changed with the objects even if Filter is skipped."""
         if self._has_score is False and isinstance(self._step.plugin, PreScorePlugin):
-            pre_score = self._caller.calls.pre_score
+            pre_score = self.caller.calls.pre_score
             return pre_score(self._step, self.state, self._pod, nodes).is_success
         return bool(self._has_score)
 
@@ -179,13 +219,13 @@ class PluginResults:
         """Whether the plugin scores these pods: its PreScore decides."""
         if self._has_score is None:
             self._has_score = not pre_scores or (
-                self._caller.calls.pre_score(self._step, self.state, self._pod, nodes).is_success
+                self.caller.calls.pre_score(self._step, self.state, self._pod, nodes).is_success
             )
         return self._has_score
 
     def _filter(self, view: NodeColumns) -> NDArray[np.int64]:
         existing, shown = self._shown(view)
-        found = self._caller.calls.filter_rows(self._step, self.state, self._pod, shown, self.reasons)
+        found = self.caller.calls.filter_rows(self._step, self.state, self._pod, shown, self.reasons)
         if found is None:
             return np.zeros(len(view), dtype=np.int64)
         return found.reason_ids() if existing is None else found.among(existing, len(view)).reason_ids()
@@ -196,17 +236,17 @@ class PluginResults:
         if not self._step.one_node_at_a_time or view.exists.all():
             return None, view
         existing = view.exists.nonzero()[0]
-        return existing, NodeColumns(self._cluster, view.rows.take(existing))
+        return existing, NodeColumns(self.cluster, view.rows.take(existing))
 
     def _filter_one(self, one: OneNode) -> int:
-        if self._caller.timer is None:
-            # The function itself: this and the score below are the most frequent calls.
+        if self.caller.timer is None:
+            # The function itself: this and the score below are frequent calls.
             return calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
-        return self._caller.calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
+        return self.caller.calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
 
     def _score(self, view: NodeColumns) -> NDArray[np.int64]:
         existing, shown = self._shown(view)
-        scores = self._caller.calls.score_rows(self._step, self.state, self._pod, shown)
+        scores = self.caller.calls.score_rows(self._step, self.state, self._pod, shown)
         if existing is None:
             return scores
         all_scores = np.zeros(len(view), dtype=np.int64)
@@ -214,9 +254,9 @@ class PluginResults:
         return all_scores
 
     def _score_one(self, one: OneNode) -> int:
-        if self._caller.timer is None:
+        if self.caller.timer is None:
             return calls.score_one(self._step, self.state, self._pod, one)
-        return self._caller.calls.score_one(self._step, self.state, self._pod, one)
+        return self.caller.calls.score_one(self._step, self.state, self._pod, one)
 
 
 class ResultCache:

@@ -40,6 +40,8 @@ from bayplan.framework.plugin_api import (
     QueueSortPlugin,
     Reject,
     ReservePlugin,
+    RowFilterPlugin,
+    RowScorePlugin,
     ScorePlugin,
     UniformScorePlugin,
 )
@@ -77,6 +79,8 @@ ScoreMethod = Callable[[CycleState, Pod, NodeColumns], IntColumn]
 NormalizeMethod = Callable[[CycleState, Pod, NodeColumns, IntColumn], IntColumn]
 DomainScoresMethod = Callable[[CycleState, Pod, NodeColumns], tuple[str, IntColumn] | None]
 UniformScoreMethod = Callable[[CycleState, Pod], bool]
+RowFilterMethod = Callable[[CycleState, Pod, NodeColumns], Callable[[int], bool] | None]
+RowScoreMethod = Callable[[CycleState, Pod, NodeColumns], Callable[[int], int] | None]
 AffectedMethod = Callable[[CycleState, Pod, NodeColumns], NDArray[np.bool_]]
 
 
@@ -108,6 +112,8 @@ class Step:
     filter: FilterMethod
     pre_score: PreScoreMethod
     score: ScoreMethod
+    row_filter: RowFilterMethod | None
+    row_score: RowScoreMethod | None
     normalize: NormalizeMethod | None
     domain_scores: DomainScoresMethod | None
     uniform_score: UniformScoreMethod | None
@@ -141,6 +147,10 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         filter=plugin.filter if isinstance(plugin, FilterPlugin) else _no_filter,
         pre_score=plugin.pre_score if isinstance(plugin, PreScorePlugin) else _nothing_to_prepare,
         score=plugin.score if isinstance(plugin, ScorePlugin) else _no_score,
+        row_filter=(
+            plugin.row_filter if plugin.elementwise and isinstance(plugin, RowFilterPlugin) else None
+        ),
+        row_score=plugin.row_score if plugin.elementwise and isinstance(plugin, RowScorePlugin) else None,
         normalize=plugin.normalize if isinstance(plugin, NormalizePlugin) else None,
         domain_scores=plugin.scores_by_domain if isinstance(plugin, DomainScorePlugin) else None,
         uniform_score=plugin.has_uniform_score if isinstance(plugin, UniformScorePlugin) else None,

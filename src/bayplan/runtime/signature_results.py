@@ -25,7 +25,6 @@ from bayplan.runtime.timing import Caller
 from bayplan.snapshot.changes import Log, Topic
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.one_node import OneNode
 from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
@@ -185,9 +184,8 @@ class SignatureResults:
         elif len(rows) == 1:
             # The usual case: one pod was added or removed.
             row, since = rows[0], self._by_usage.time
-            node = OneNode(self._cluster, row)
             for column in self._usage_columns:
-                column.update_row(since, row, node)
+                column.update_row(since, row)
             self._combine_one(row)
         elif rows:
             for column in self._usage_columns:

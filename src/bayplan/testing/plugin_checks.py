@@ -337,6 +337,7 @@ def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) 
         prepared = PreparedPlugin(plugin, pod, cluster)
         statuses = prepared.statuses(prepared.everything)
         scores = prepared.raw(prepared.everything) if prepared.scores else []
+        _check_shortcuts(prepared, statuses, scores)
         for row in range(len(prepared.everything)):
             one = OneNode(cluster, row)
             if prepared.filters:
@@ -353,6 +354,22 @@ def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) 
                     f"Score gave {found_score!r} for one node, no plain int",
                 )
                 _same(plugin, pod, scores[row], found_score, "Score on one node with plain numbers")
+
+
+def _check_shortcuts(
+    prepared: PreparedPlugin, statuses: Sequence[Status | None], scores: Sequence[int]
+) -> None:
+    """`row_filter` and `row_score` agree with Filter and Score on every row."""
+    plugin, pod, everything = prepared.plugin, prepared.pod, prepared.everything
+    if prepared.filters:
+        rejects = calls.row_filter(prepared.step, prepared.state, pod, everything)
+        if rejects is not None:
+            found = [rejects(row) for row in range(len(everything))]
+            _same(plugin, pod, [status is not None for status in statuses], found, "row_filter")
+    if prepared.scores:
+        score = calls.row_score(prepared.step, prepared.state, pod, everything)
+        if score is not None:
+            _same(plugin, pod, scores, [score(row) for row in range(len(everything))], "row_score")
 
 
 def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> None:
