@@ -95,6 +95,8 @@ class Progress:
     """Members that found no node at some time: they need an event other than the group's."""
     holds: bool = False
     """Whether some of its members wait for the others."""
+    is_complete: bool = False
+    """Whether all are there and those that were kept out are being queued: they need not count again."""
     placed: int = 0
     """Members with a node, bound or not. Counted for the first that waits, and when there should be
     enough."""
@@ -155,7 +157,13 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         known = self._progress.get((pod.namespace, name))
         if known is not None:
             known.kept_out.pop(pod.uid, None)
-            self._try_kept_out(self.handle, known)
+            if known.kept_out:
+                # Each of them comes here in turn.
+                known.is_complete = True
+                try:
+                    self._try_kept_out(self.handle, known)
+                finally:
+                    known.is_complete = False
         return None
 
     def _look_again(self, handle: Handle, progress: Progress) -> None:
@@ -203,8 +211,8 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if group is None:
             return NOT_FOUND.format(name=name)
         progress = self._progress.get((pod.namespace, name))
-        if progress is not None and progress.holds:
-            # It was complete when the first of them found a node. Continuing costs less than counting again.
+        if progress is not None and (progress.holds or progress.is_complete):
+            # It was complete when the first of them found a node. Going on costs less than counting again.
             return ""
         members, wanted = _members(handle, pod, name), group.spec.min_member
         count = len(members) if len(members) < wanted else _possible(members, pod)
@@ -409,13 +417,10 @@ def _waits(handle: Handle, member: Pod) -> bool:
 
 
 def _possible(members: Collection[Pod], pod: Pod) -> int:
-    """The number of these that have a node or can get one."""
-    scheduler_name = pod.spec.scheduler_name
-    return sum(
-        not member.is_terminating
-        and bool(
-            member.spec.node_name
-            or (member.spec.scheduler_name == scheduler_name and not member.spec.scheduling_gates)
-        )
-        for member in members
-    )
+    """How many of these are on a node or can get one."""
+    scheduler_name, count = pod.spec.scheduler_name, 0
+    for member in members:
+        spec = member.spec
+        if spec.node_name or (spec.scheduler_name == scheduler_name and not spec.scheduling_gates):
+            count += not member.is_terminating
+    return count
