@@ -13,8 +13,9 @@ from __future__ import annotations
 import types
 import typing
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -182,8 +183,15 @@ def quantity_problems(obj: Object) -> tuple[QuantityError, ...]:
     return ()
 
 
+MAX_READABLE: Final = 16384
+
+_readable: Final[set[Quantity]] = set()
+"""Quantities that could be read: a cluster has few different ones."""
+
+
 @cache
 def _quantity_plan(record: type[Record]) -> tuple[_Step, ...]:
+    """The fields of a record that are quantities, or contain some."""
     hints = typing.get_type_hints(record)
     steps = []
     for step in _plan(record):
@@ -195,9 +203,32 @@ def _quantity_plan(record: type[Record]) -> tuple[_Step, ...]:
     return tuple(steps)
 
 
+def _quantity_paths(record: type[Record]) -> Iterator[tuple[str, str]]:
+    """The same with the kind of each field; the fields of records that are always there by their path."""
+    hints = typing.get_type_hints(record)
+    for step in _quantity_plan(record):
+        hint = hints[step.attribute]
+        if step.kind == "record" and isinstance(hint, type):
+            for path, kind in _quantity_paths(hint):
+                yield f"{step.attribute}.{path}", kind
+        else:
+            yield step.attribute, step.kind
+
+
+@cache
+def _quantity_fields(record: type[Record]) -> tuple[Callable[[Record], tuple[Any, ...]], tuple[str, ...]]:
+    """Reads all these fields at once, which is much faster than one by one; and the kind of each."""
+    paths = tuple(_quantity_paths(record))
+    kinds = tuple(kind for _, kind in paths)
+    if len(paths) == 1:
+        read_one = attrgetter(paths[0][0])
+        return lambda record: (read_one(record),), kinds
+    return attrgetter(*(path for path, _ in paths)) if paths else lambda record: (), kinds
+
+
 def _parse_quantities(record: Record) -> None:
-    for attribute, _, kind in _quantity_plan(type(record)):
-        content = getattr(record, attribute)
+    read, kinds = _quantity_fields(type(record))
+    for content, kind in zip(read(record), kinds, strict=True):
         if not content:
             continue
         if kind == "record":
@@ -209,13 +240,21 @@ def _parse_quantities(record: Record) -> None:
             for item in content.values():
                 _parse_quantities(item)
         elif kind == "resources":
-            for quantity in content.values():
-                parse_quantity(quantity)
+            if not _readable.issuperset(content.values()):
+                _parse_all(content.values())
         elif kind == "quantities":
-            for quantity in content:
-                parse_quantity(quantity)
+            if not _readable.issuperset(content):
+                _parse_all(content)
         else:
             parse_quantity(content)
+
+
+def _parse_all(quantities: Collection[Quantity]) -> None:
+    for quantity in quantities:
+        parse_quantity(quantity)
+    if len(_readable) > MAX_READABLE:
+        _readable.clear()
+    _readable.update(quantities)
 
 
 def _located_problems(obj: Object) -> Iterator[QuantityError]:
