@@ -75,7 +75,7 @@ class Cache:
     def assume(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> None:
         """Counts the pod on a node before the API server confirms it."""
         uid = _uid(pod)
-        if self.knows(uid):
+        if uid in self._assumed or uid in self._confirmed:
             raise CacheError(f"pod {uid}({pod.key}) is in the cache, so can't be assumed", uid)
         self.cluster.add_pod(pod, node_name, info)
         self._assumed[uid] = pod

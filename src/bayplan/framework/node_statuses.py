@@ -204,7 +204,9 @@ class NodeStatuses:
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...] | None:
         """The rows that each further plugin rejects; None where nominated pods or errors are mixed in."""
-        return tuple(found.mask for _, found in self._layers) if self._plain else None
+        if not self._plain:
+            return None
+        return tuple([found.mask for _, found in self._layers]) if self._layers else ()
 
     @property
     def passing(self) -> NDArray[np.bool_]:
@@ -216,7 +218,7 @@ class NodeStatuses:
     @property
     def may_have_errors(self) -> bool:
         """Whether any plugin has ever answered with an error."""
-        return any(reasons.has_errors for reasons in self._reasons.values())
+        return any([reasons.has_errors for reasons in self._reasons.values()])  # noqa: C419  # it is faster
 
     def status(self, position: int) -> Status | None:
         """The status of a rejected row; None if it was not rejected."""

@@ -33,12 +33,14 @@ Masks = tuple[NDArray[np.bool_], ...]
 class SearchOrder:
     """The rows that searches evaluate, in order."""
 
-    __slots__ = ("_places", "_size", "rows")
+    __slots__ = ("_place_cell", "_places", "_size", "row_cell", "rows")
 
     def __init__(self, rows: IdColumn, size: int) -> None:
         self.rows = rows
+        self.row_cell = cells(rows)
         self._size = size
         self._places: IdColumn | None = None
+        self._place_cell: Any = None
 
     @property
     def place_of(self) -> IdColumn:
@@ -47,6 +49,13 @@ class SearchOrder:
             self._places = np.full(self._size, NOT_LISTED, dtype=np.intp)
             self._places[self.rows] = np.arange(len(self.rows))
         return self._places
+
+    @property
+    def place_cell(self) -> Any:
+        """The same, for reading one place at a time."""
+        if self._place_cell is None:
+            self._place_cell = cells(self.place_of)
+        return self._place_cell
 
 
 class Feasible:
@@ -94,6 +103,7 @@ class Feasible:
         self._normalized: IntColumn | None = None
         self._has_keys = False
         self._rank = heap_rank(len(rows))
+        self._rank_cell = cells(self._rank)
         self._max_total = max_total
         shift = len(self._rank).bit_length()
         self._shift = shift if max_total < 1 << (62 - shift) else 0
@@ -136,12 +146,12 @@ class Feasible:
         return True
 
     def _insert_or_remove(self, rows: Collection[int], passing: NDArray[np.bool_]) -> None:
-        place_of = self._order.place_of
+        place_of = self._order.place_cell
         for row in rows:
-            place = int(place_of[row])
+            place = place_of[row]
             if place == NOT_LISTED:
                 continue
-            at, end = self._position(place), self._count
+            at, end = bisect_left(self._fitting_cell, place, 0, self._count), self._count
             listed = at < end and self._fitting_cell[at] == place
             if listed == bool(passing[row]):
                 continue
@@ -157,10 +167,6 @@ class Feasible:
                 self._count += 1
         self._view = None
         self._has_keys = False
-
-    def _position(self, place: int) -> int:
-        """The index in the list of the row at this position of the order."""
-        return bisect_left(self._fitting_cell, place, 0, self._count)
 
     @property
     def view(self) -> NodeColumns:
@@ -192,7 +198,8 @@ class Feasible:
         return self.row_at(position)
 
     def row_at(self, position: int) -> int:
-        return int(self._order.rows[self._fitting_cell[position]])
+        row: int = self._order.row_cell[self._fitting_cell[position]]
+        return row
 
     def _update_scores(self, pod: Pod) -> None:
         rows = self._scores_freshness.stale_rows()
@@ -215,8 +222,8 @@ class Feasible:
         self._has_keys = False
 
     def _read_one(self, row: int) -> None:
-        place = int(self._order.place_of[row])
-        at = self._position(place)
+        place = self._order.place_cell[row]
+        at = bisect_left(self._fitting_cell, place, 0, self._count)
         if at == self._count or self._fitting_cell[at] != place:
             return
         total = self._results.total_of(row)
@@ -224,7 +231,7 @@ class Feasible:
             total += int(self._normalized[at])
         self._total_cell[at] = total
         if self._has_keys:
-            self._key_cell[at] = (total << self._shift) - int(self._rank[at])
+            self._key_cell[at] = (total << self._shift) - self._rank_cell[at]
 
     def _read_rows(self, rows: Sequence[int]) -> None:
         """The same for several rows, with arrays."""

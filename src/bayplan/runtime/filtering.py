@@ -61,7 +61,8 @@ class Filtering:
                 # A plugin whose reasons are always different would be remembered forever.
                 results.reasons[step.index] = Reasons(step.name)
         node_statuses = NodeStatuses(results.rejecting_plugin, results.reason_id, results.reasons)
-        self._ask(search, asked, self._nodes, node_statuses)
+        if asked:
+            self._ask(search, asked, self._nodes, node_statuses)
         if self._cluster.nominated:
             self._filter_with_nominated(search, node_statuses, is_local=not asked)
         return node_statuses

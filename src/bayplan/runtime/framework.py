@@ -97,7 +97,7 @@ class Framework:
         if rejected is not None:
             return NotFound(search, rejected)
         search.results.update()
-        nominated = self.try_nominated_node(search)
+        nominated = self.try_nominated_node(search) if pod.status.nominated_node_name else None
         if nominated is not None and (extenders is None or (yield from extenders.accepts(nominated))):
             return nominated
         filtered = self.filtered(search, self.filtering.node_statuses(search))
@@ -138,8 +138,6 @@ class Framework:
     def try_nominated_node(self, search: Search) -> Found | None:
         """A nominated pod gets its node if it fits there, and no other node is evaluated."""
         name = search.pod.status.nominated_node_name
-        if not name:
-            return None
         row = self.cluster.nodes.row_of.get(name)
         if row is None or not self.cluster.nodes.exists.cell[row]:
             return None
@@ -166,10 +164,11 @@ class Framework:
     def choose(self, search: Search, filtered: Filtered) -> Found | NotFound:
         """The best of the feasible nodes."""
         feasible = filtered.feasible
-        if len(feasible) == 0:
+        count = len(feasible)
+        if count == 0:
             return self.not_found(search, filtered)
-        row = feasible.row_at(0) if len(feasible) == 1 else self._best(search, feasible)
-        return Found(search, row, self.cluster.nodes.name[row], len(feasible), len(filtered.evaluated))
+        row = feasible.row_at(0) if count == 1 else self._best(search, feasible)
+        return Found(search, row, self.cluster.nodes.name[row], count, len(filtered.evaluated))
 
     def filtered(self, search: Search, node_statuses: NodeStatuses) -> Filtered:
         """Which nodes are evaluated, and which of them are feasible. Advances the start of the next
@@ -177,8 +176,9 @@ class Framework:
         candidates, absent, by = self.candidates(search)
         feasible = self._feasible(search, candidates, node_statuses)
         evaluated = feasible.evaluated
-        error = self.first_error(node_statuses, evaluated)
-        evaluated = self.with_nominated_node(search, evaluated, node_statuses)
+        error = self.first_error(node_statuses, evaluated) if node_statuses.may_have_errors else None
+        if search.pod.status.nominated_node_name:
+            evaluated = self.with_nominated_node(search, evaluated, node_statuses)
         total = self.cluster.node_count
         self._start.index = (self._start.index + len(evaluated)) % total if total else 0
         if error is not None:
@@ -216,7 +216,7 @@ class Framework:
 
     def _first_index(self) -> int:
         """Where in the node list this search begins; the list may have become shorter."""
-        return self._start.index % max(self.cluster.node_count, 1)
+        return self._start.index % (self.cluster.node_count or 1)
 
     def _rotated(self) -> SearchOrder:
         """The node list from the first index on; the same object while neither changes."""
@@ -257,8 +257,6 @@ class Framework:
 
     @staticmethod
     def first_error(node_statuses: NodeStatuses, evaluated: IdColumn) -> calls.AttemptError | None:
-        if not node_statuses.may_have_errors:
-            return None
         for row in evaluated:
             status = node_statuses.status(int(row))
             if status is not None and status.code is Code.ERROR:

@@ -68,7 +68,7 @@ class PreFiltering:
         search.pre_filtered = self._all_names
         if remembered is not None:
             return self._rejected(remembered, {remembered.plugin, *search.pre_filter_plugins})
-        if search.pre_filter_nodes is None:
+        if not pre_filtered and search.pre_filter_nodes is None:
             results.mark_pre_filtered()
         return None
 

@@ -42,7 +42,7 @@ class SkippedPlugins:
         if not self._freshness.is_current:
             self.filters.clear()
             self.scores.clear()
-        self._freshness.mark_current()
+            self._freshness.mark_current()
 
 
 class CachedSignature:

@@ -161,18 +161,20 @@ class SignatureResults:
 
     def update(self) -> None:
         """Brings filter results (and scores, once they are needed) up to date."""
+        if self._by_node.is_current:
+            self._update_usage()
+            self._by_usage.mark_current()
+            return
         by_node = self._by_node.stale_rows()
         if by_node is None:
             self._combine_all()
-        elif by_node:
+        else:
             by_usage = self._by_usage.stale_rows()
             self._update_columns()
             if by_usage is None:
                 self._combine_all()
             else:
                 self._combine(_distinct((*by_node, *by_usage)), with_node=True)
-        else:
-            self._update_usage()
         self._by_node.mark_current()
         self._by_usage.mark_current()
 

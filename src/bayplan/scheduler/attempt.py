@@ -53,16 +53,6 @@ class Attempt:
     at_work: Collection[asyncio.Task[None]] = ()
     """Those that run now, in parallel."""
 
-    def started_point(self) -> None:
-        """The plugins of an extension point are about to run."""
-        if self.timer is not None:
-            self.timer.start()
-
-    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
-        """The plugins of an extension point have run, with this result."""
-        if self.timer is not None:
-            self.timer.passed(point, code)
-
     @property
     def assigned_pod(self) -> Pod:
         """The pod with its node."""

@@ -82,7 +82,8 @@ class Bindings:
         try:
             seconds = self._reserve_and_permit(attempt)
         except (RejectedError, AttemptError) as error:
-            attempt.passed(error.point, code_of(error))
+            if attempt.timer is not None:
+                attempt.timer.passed(error.point, code_of(error))
             self._undo(attempt)
             self._rejected_or_errored(attempt, error)
             return
@@ -96,11 +97,15 @@ class Bindings:
 
     def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
         """How long each plugin wants the pod to wait."""
-        attempt.started_point()
+        timer = attempt.timer
+        if timer is not None:
+            timer.start()
         self._reserve(attempt)
-        attempt.passed(_RESERVE)
+        if timer is not None:
+            timer.passed(_RESERVE)
         seconds = self._permit(attempt)
-        attempt.passed(_PERMIT, Code.WAIT if seconds else Code.SUCCESS)
+        if timer is not None:
+            timer.passed(_PERMIT, Code.WAIT if seconds else Code.SUCCESS)
         return seconds
 
     def _reserve(self, attempt: Attempt) -> None:
@@ -188,19 +193,22 @@ class Bindings:
         context.queue.done(pod.metadata.uid)
         if works:
             await self._pre_bind(attempt)
-        else:
-            attempt.started_point()
-            attempt.passed(Point.PRE_BIND)
+        elif attempt.timer is not None:
+            attempt.timer.start()
+            attempt.timer.passed(Point.PRE_BIND)
         await self._bind(attempt)
 
     def _pre_flight(self, attempt: Attempt) -> bool:
-        attempt.started_point()
+        timer = attempt.timer
+        if timer is None:
+            return pre_flight(attempt)
+        timer.start()
         try:
             works = pre_flight(attempt)
         except AttemptError as error:
-            attempt.passed(PRE_FLIGHT, code_of(error))
+            timer.passed(PRE_FLIGHT, code_of(error))
             raise
-        attempt.passed(PRE_FLIGHT, Code.SUCCESS if works else Code.SKIP)
+        timer.passed(PRE_FLIGHT, Code.SUCCESS if works else Code.SKIP)
         return works
 
     async def _pre_bind(self, attempt: Attempt) -> None:
@@ -243,13 +251,17 @@ class Bindings:
     async def _bind(self, attempt: Attempt) -> None:
         if self._binder is not None and await self._bound_by_extender(attempt, self._binder):
             return
-        attempt.started_point()
+        timer = attempt.timer
+        if timer is None:
+            await self._bound_by_plugin(attempt)
+            return
+        timer.start()
         try:
             await self._bound_by_plugin(attempt)
         except (RejectedError, AttemptError) as error:
-            attempt.passed(_BIND, code_of(error))
+            timer.passed(_BIND, code_of(error))
             raise
-        attempt.passed(_BIND)
+        timer.passed(_BIND)
 
     async def _bound_by_plugin(self, attempt: Attempt) -> None:
         pod, node_name, timer = attempt.pod, attempt.node_name, attempt.timer
@@ -262,6 +274,8 @@ class Bindings:
                 return
             except Exception as error:
                 raise plugin_error(step.name, Point.BIND, error) from error
+            if answer is None:
+                return
             if isinstance(answer, Status) and answer.code is Code.SKIP:
                 continue
             check(step.name, _BIND, answer)
@@ -302,7 +316,8 @@ class Bindings:
     def _bound(self, attempt: Attempt) -> None:
         context, pod, profile = self._context, attempt.pod, attempt.info.profile
         context.recorder.scheduled(pod, attempt.node_name, profile)
-        self._report(attempt, BindingStep.BOUND)
+        if context.on_binding is not None:
+            self._report(attempt, BindingStep.BOUND)
         if context.metrics.enabled:
             info, seconds = attempt.info, context.loop.time() - attempt.started
             first = info.initial_attempt_timestamp
@@ -312,14 +327,17 @@ class Bindings:
         self._activate(attempt)
 
     def _post_bind(self, attempt: Attempt) -> None:
-        attempt.started_point()
+        timer = attempt.timer
+        if timer is not None:
+            timer.start()
         for step in attempt.profile.post_binds:
-            call = timed(attempt.timer, step.name, Point.POST_BIND, step.plugin.post_bind)
+            call = timed(timer, step.name, Point.POST_BIND, step.plugin.post_bind)
             try:
                 call(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception:
                 _log.exception("plugin %s: PostBind of pod %s failed", step.name, attempt.pod.key)
-        attempt.passed(_POST_BIND)
+        if timer is not None:
+            timer.passed(_POST_BIND)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         """The binding failed. If a cycle waits for an extender, nothing changes before it has ended."""

@@ -99,12 +99,13 @@ class Log(Topic, Generic[T]):
 class Freshness:
     """When a derived value was last brought up to date, and which topics it depends on."""
 
-    __slots__ = ("_clock", "_logs", "_topics", "time")
+    __slots__ = ("_all", "_clock", "_logs", "_topics", "time")
 
     def __init__(self, clock: Clock, topics: Sequence[Topic] = (), logs: Sequence[Log[int]] = ()) -> None:
         self._clock = clock
         self._topics = tuple(topics)
         self._logs = tuple(logs)
+        self._all = (*self._topics, *self._logs)
         self.time = NEVER
 
     def stale_rows(self) -> Sequence[int] | None:
@@ -129,8 +130,13 @@ class Freshness:
     @property
     def is_current(self) -> bool:
         """Whether nothing that the value depends on has changed."""
-        rows = self.stale_rows()
-        return rows is not None and not rows
+        time = self.time
+        if time == self._clock.now:
+            return True
+        for topic in self._all:
+            if topic.changed_at > time:
+                return False
+        return time != NEVER
 
     def mark_current(self) -> None:
         """The value is up to date."""

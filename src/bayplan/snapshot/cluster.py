@@ -62,6 +62,7 @@ class Cluster:
         self._slot_of: dict[str, int] = {}
         self._nominated_slot: dict[str, int] = {}
         self._tree = NodeTree()
+        self.node_count = 0
         self._listed: list[str] = []
         self._order: IdColumn = np.zeros(0, dtype=np.intp)
         self._order_freshness = self.changes.freshness((self.changes.order,))
@@ -78,6 +79,7 @@ class Cluster:
         change = nodes.set_node(row, node)
         if is_new:
             self._tree.add(node.name, node.labels)
+            self.node_count += 1
             changes.order.change()
         elif change & NodeChange.LABELS:
             self._tree.update(node.name, node.labels)
@@ -94,6 +96,7 @@ class Cluster:
         row = self.nodes.row_of[name]
         self.nodes.clear_node(row)
         self._tree.remove(name)
+        self.node_count -= 1
         changes = self.changes
         for topic in (changes.order, changes.images, changes.topology):
             topic.change()
@@ -114,10 +117,6 @@ class Cluster:
             row_of = self.nodes.row_of
             self._order = np.array([row_of[name] for name in self._listed], dtype=np.intp)
         return self._order
-
-    @property
-    def node_count(self) -> int:
-        return len(self._tree)
 
     # Pods
 

@@ -60,7 +60,8 @@ def _names_itself(pod: Pod) -> bool:
     The claims of a pod do, too, if they were created from templates. But DynamicResources compares what is in
     them, so that pods with equal claims are identical.
     """
-    return any(volume.ephemeral is not None for volume in pod.spec.volumes)
+    volumes = pod.spec.volumes
+    return bool(volumes) and any(volume.ephemeral is not None for volume in volumes)
 
 
 def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
