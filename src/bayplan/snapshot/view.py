@@ -7,8 +7,8 @@ instead of arrays, and `Hypothesis` the columns with hypothetical pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,12 @@ from bayplan.snapshot.terms import CarriedTerm
 FEW_DOMAINS: Final = 64
 """Tables up to this length are compared with the last one gathered."""
 MAX_SPREAD: Final = 8
+MAX_MEMO: Final = 512
 
 BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
+
+T = TypeVar("T")
 
 
 class LabelValues:
@@ -75,7 +78,7 @@ class LabelValues:
 class NodeColumns:
     """Columns over some rows (None: all rows in use, including those without a node)."""
 
-    __slots__ = ("_domains", "_gathered_at", "_labels", "_rows", "_spread", "cluster")
+    __slots__ = ("_domains", "_gathered_at", "_labels", "_memo", "_rows", "_spread", "cluster")
 
     def __init__(self, cluster: Cluster, rows: IdColumn | None = None) -> None:
         self.cluster = cluster
@@ -83,6 +86,7 @@ class NodeColumns:
         self._labels: dict[str, LabelValues] = {}
         self._spread: dict[tuple[str, str, bytes], NDArray[Any]] = {}
         self._domains: dict[str, IdColumn] = {}
+        self._memo: dict[Hashable, Any] = {}
         self._gathered_at = NEVER
 
     def __len__(self) -> int:
@@ -169,12 +173,23 @@ class NodeColumns:
             found = self._domains[key] = np.unique(self.label(key).ids)
         return found
 
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        """A value that follows from the key and the labels of these rows, made when first asked for."""
+        self._drop_outdated()
+        if key not in self._memo:
+            if len(self._memo) >= MAX_MEMO:
+                self._memo.clear()
+            self._memo[key] = make()
+        found: T = self._memo[key]
+        return found
+
     def _drop_outdated(self) -> None:
         """What was gathered by label depends on the topology."""
         changes = self.cluster.changes
         if changes.topology.changed_at > self._gathered_at:
             self._spread.clear()
             self._domains.clear()
+            self._memo.clear()
         self._gathered_at = changes.clock.now
 
     def taints(self, lookup: Lookup[tuple[Taint, ...]]) -> IntColumn:

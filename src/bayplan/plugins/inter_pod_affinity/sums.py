@@ -82,23 +82,20 @@ class Sums:
         self._cluster = cluster
         changes = cluster.changes
         self._freshness = changes.freshness((changes.queries, changes.topology))
-        self._by_query: dict[tuple[int, str], MatchCounts] = {}
+        self._by_query: dict[tuple[PodQuery, str], MatchCounts] = {}
         self._by_carriers: dict[TermCarriers, CarrierCounts] = {}
 
     def of_query(self, query: PodQuery, key: str, count: PodCount | None = None) -> MatchCounts:
-        """For a query object that stays the same: they are told apart by identity.
-
-        `count` is that of the query, where it has been looked up for another key already.
-        """
+        """`count` is that of the query, where it has been looked up for another key already."""
         self._drop_outdated()
         cluster = self._cluster
-        known = self._by_query.get((id(query), key))
+        known = self._by_query.get((query, key))
         if known is None:
             count = cluster.count(query) if count is None else count
             if len(self._by_query) >= MAX_SUMS:
                 self._by_query.clear()
             sums = DomainSums(cluster.nodes, cluster.changes, count.column, cluster.nodes.label(key))
-            known = self._by_query[id(query), key] = MatchCounts(key, query, count, sums)
+            known = self._by_query[query, key] = MatchCounts(key, query, count, sums)
         update(known, cluster)
         return known
 

@@ -185,9 +185,7 @@ class PodTopologySpread(
             return SKIP_FOR_SIGNATURE
         if not len(nodes):
             return SKIP
-        scoring = counts.scoring
-        if scoring is None or scoring.rows is not nodes.rows:
-            scoring = counts.scoring = self._scoring(pod, counts, nodes)
+        scoring = nodes.memo(counts, lambda: self._scoring(pod, counts, nodes))
         preferences = []
         for domains, absent, weight in zip(counts.domains, scoring.absent, scoring.weights, strict=True):
             domains.refresh()
@@ -210,9 +208,7 @@ class PodTopologySpread(
             else:
                 size = self._domain_count(constraint, nodes, ignored)
             weights.append(math.log(size + 2))
-        return Scoring(
-            nodes.rows, ignored, tuple(mask if mask.any() else None for mask in absent), tuple(weights)
-        )
+        return Scoring(ignored, tuple(mask if mask.any() else None for mask in absent), tuple(weights))
 
     @staticmethod
     def _domain_count(constraint: SpreadConstraint, nodes: NodeColumns, ignored: BoolColumn | None) -> int:

@@ -51,12 +51,11 @@ class Domains:
 class Counts:
     """The counts for pods of one signature: for their own constraints, or for the defaults."""
 
-    __slots__ = ("_freshness", "domains", "limits", "scoring")
+    __slots__ = ("_freshness", "domains", "limits")
 
     def __init__(self, domains: tuple[Domains, ...], cluster: Cluster, by_default: bool) -> None:
         self.domains = domains
         self.limits: tuple[Limit, ...] | None = None
-        self.scoring: Scoring | None = None
         changes = cluster.changes
         # Default constraints count the pods that the owners of the pod select.
         owners = changes.kinds(OWNER_KINDS) if by_default else ()
@@ -78,7 +77,6 @@ class Counts:
 class Scoring:
     """What scoring needs to know about the nodes that fit; it holds as long as the same ones do."""
 
-    rows: NDArray[np.intp]
     ignored: BoolColumn | None
     """Nodes without some of the labels; they score 0."""
     absent: tuple[BoolColumn | None, ...]
