@@ -24,8 +24,8 @@ def cluster_of(nodes: int = 40) -> Cluster:
 
 
 def sums_of(cluster: Cluster, eligible: NDArray[np.bool_] | None = None) -> DomainSums:
-    column = cluster.count(QUERY).column
-    return DomainSums(cluster.nodes, cluster.changes, column, cluster.nodes.label("zone"), eligible)
+    count = cluster.count(QUERY)
+    return DomainSums(cluster.nodes, cluster.changes, count, cluster.nodes.label("zone"), eligible)
 
 
 def added_up(cluster: Cluster, eligible: NDArray[np.bool_] | None = None) -> dict[str, int]:
@@ -134,3 +134,18 @@ def test_a_long_life(often: int) -> None:
         if step % often == 0:
             sums.refresh()
             assert named(cluster, sums) == added_up(cluster)
+
+
+def test_only_rows_where_the_count_changed_are_looked_at() -> None:
+    """Pods that the query does not mean leave the sums current, however many come."""
+    cluster = cluster_of()
+    sums, count = sums_of(cluster), cluster.count(QUERY)
+    before = count.changed.changed_at
+    for number in range(10):
+        cluster.add_pod(make_pod(f"other{number}", labels={"app": "db"}), f"n{number}")
+    assert count.changed.changed_at == before
+    assert not sums.refresh()
+    cluster.add_pod(web(1), "n1")
+    assert list(count.changed.since(before) or ()) == [cluster.nodes.row_of["n1"]]
+    assert sums.refresh()
+    assert named(cluster, sums) == added_up(cluster)

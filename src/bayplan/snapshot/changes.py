@@ -33,6 +33,9 @@ MAX_HISTORY: Final = 16384
 """Entries of a log; beyond, the older half is dropped. A value that is older is computed from scratch, which
 costs no more than processing so many changes."""
 
+COUNT_HISTORY: Final = 1024
+"""The same for one count of pods (`PodCount`, `TermCarriers`), of which there may be thousands."""
+
 
 class Clock:
     """Counts changes. `now` is the time of the last one."""
@@ -61,10 +64,11 @@ class Topic:
 class Log(Topic, Generic[T]):
     """A topic that records what changed: rows, or objects. An item may occur several times."""
 
-    __slots__ = ("_complete_since", "_items", "_times")
+    __slots__ = ("_complete_since", "_items", "_max", "_times")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, max_history: int | None = None) -> None:
         super().__init__(clock)
+        self._max = MAX_HISTORY if max_history is None else max_history
         self._items: list[T] = []
         self._times: list[int] = []
         self._complete_since = 0
@@ -75,7 +79,7 @@ class Log(Topic, Generic[T]):
         self.changed_at = now = clock.now = clock.now + 1
         self._items.append(item)
         self._times.append(now)
-        if len(self._items) > MAX_HISTORY:
+        if len(self._items) > self._max:
             self.trim()
 
     def trim(self) -> None:

@@ -6,18 +6,25 @@ pods in each domain. The sums are brought up to date by the rows that changed: a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.snapshot.changes import Changes
+from bayplan.snapshot.changes import Changes, Log
 from bayplan.snapshot.interning import ABSENT
 from bayplan.snapshot.nodes import LabelColumn, NodeTable
 from bayplan.snapshot.table import Column, cells
 
 REBUILD_SHARE = 16
 """If more than 1/16 of the rows changed, summing again is cheaper than updating."""
+
+
+class RowCounts(Protocol):
+    """A number for each row of the node table, and the rows where it has changed."""
+
+    column: Column
+    changed: Log[int]
 
 
 class DomainSums:
@@ -47,13 +54,13 @@ class DomainSums:
         self,
         nodes: NodeTable,
         changes: Changes,
-        counts: Column,
+        counts: RowCounts,
         label: LabelColumn,
         eligible: NDArray[np.bool_] | None = None,
     ) -> None:
         self._nodes = nodes
-        self._freshness = changes.freshness((changes.topology,), (changes.usage,))
-        self._counts = counts
+        self._freshness = changes.freshness((changes.topology,), (counts.changed,))
+        self._counts = counts.column
         self._label = label
         self._eligible = eligible
         self._seen: NDArray[np.int64] = np.zeros(0, dtype=np.int64)

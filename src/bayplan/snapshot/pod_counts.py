@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.snapshot.changes import Changes
+from bayplan.snapshot.changes import COUNT_HISTORY, Changes, Clock, Log
 from bayplan.snapshot.label_sets import LabelSet, LabelSets, PodQuery, SelectorIndex, narrowest
 from bayplan.snapshot.pods import PodTable
 from bayplan.snapshot.table import Column, Table
@@ -24,11 +24,13 @@ MAX_QUERIES: Final = 2048
 class PodCount:
     """The column of one query, and which sets of labels it matches."""
 
-    __slots__ = ("_table", "asked", "column", "matching", "query")
+    __slots__ = ("_table", "asked", "changed", "column", "matching", "query")
 
-    def __init__(self, query: PodQuery, column: Column) -> None:
+    def __init__(self, query: PodQuery, column: Column, clock: Clock) -> None:
         self.query = query
         self.column = column
+        self.changed: Log[int] = Log(clock, COUNT_HISTORY)
+        """The rows where a matching pod came or went."""
         self.matching: set[int] = set()
         self.asked = 0
         self._table: NDArray[np.bool_] | None = None
@@ -92,6 +94,7 @@ class PodCounts:
         for count in self.of_set(label_set):
             if not (terminating and count.query.alive):
                 count.column.cell[row] += change
+                count.changed.record(row)
 
     def _note_fresh_sets(self) -> None:
         for fresh in self._fresh:
@@ -112,7 +115,7 @@ class PodCounts:
     def _start(self, query: PodQuery) -> PodCount:
         if len(self._counts) >= MAX_QUERIES:
             self._forget_unasked()
-        count = PodCount(query, self._nodes.column(np.int64))
+        count = PodCount(query, self._nodes.column(np.int64), self._dropped.clock)
         selector = narrowest(query)
         self._counts[query] = count
         self._index.add(selector, query)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bayplan.api.pod import Pod, PodAffinityTerm
 from bayplan.api.selectors import NOTHING, Selector, compile_selector
 from bayplan.errors import SelectorError
-from bayplan.snapshot.changes import Changes
+from bayplan.snapshot.changes import COUNT_HISTORY, Changes, Clock, Log
 from bayplan.snapshot.interning import SharedIds
 from bayplan.snapshot.label_sets import LabelSet, SelectorIndex
 from bayplan.snapshot.table import Column, Table
@@ -166,11 +166,13 @@ class TermSets:
 class TermCarriers:
     """One term and how often the pods on each node carry it."""
 
-    __slots__ = ("carried", "column", "total")
+    __slots__ = ("carried", "changed", "column", "total")
 
-    def __init__(self, carried: CarriedTerm, column: Column) -> None:
+    def __init__(self, carried: CarriedTerm, column: Column, clock: Clock) -> None:
         self.carried = carried
         self.column = column
+        self.changed: Log[int] = Log(clock, COUNT_HISTORY)
+        """The rows where a pod with the term came or went."""
         self.total = 0
 
 
@@ -199,6 +201,7 @@ class CarriedTerms:
         """A pod with these terms was added to the row (change 1) or removed (-1)."""
         for carriers in self._resolve(terms):
             carriers.column.cell[row] += change
+            carriers.changed.record(row)
             carriers.total += change
             if carriers.total == 0:
                 self._drop(carriers)
@@ -213,7 +216,8 @@ class CarriedTerms:
         for carried in terms.carried:
             carriers = self._carriers.get(carried)
             if carriers is None:
-                carriers = self._carriers[carried] = TermCarriers(carried, self._nodes.column(np.int64))
+                carriers = TermCarriers(carried, self._nodes.column(np.int64), self._topic.clock)
+                self._carriers[carried] = carriers
                 self._index.add(carried.term.selector, carried)
                 self._topic.change()
             found.append(carriers)

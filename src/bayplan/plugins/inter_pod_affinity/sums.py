@@ -94,7 +94,7 @@ class Sums:
             count = cluster.count(query) if count is None else count
             if len(self._by_query) >= MAX_SUMS:
                 self._by_query.clear()
-            sums = DomainSums(cluster.nodes, cluster.changes, count.column, cluster.nodes.label(key))
+            sums = DomainSums(cluster.nodes, cluster.changes, count, cluster.nodes.label(key))
             known = self._by_query[query, key] = MatchCounts(key, query, count, sums)
         update(known, cluster)
         return known
@@ -106,7 +106,7 @@ class Sums:
             if len(self._by_carriers) >= MAX_SUMS:
                 self._by_carriers.clear()
             cluster, key = self._cluster, carriers.carried.term.topology_key
-            sums = DomainSums(cluster.nodes, cluster.changes, carriers.column, cluster.nodes.label(key))
+            sums = DomainSums(cluster.nodes, cluster.changes, carriers, cluster.nodes.label(key))
             known = self._by_carriers[carriers] = CarrierCounts(key, carriers.carried, sums)
         update(known, self._cluster)
         return known

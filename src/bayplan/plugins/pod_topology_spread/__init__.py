@@ -336,7 +336,7 @@ class PodTopologySpread(
             sums = None
             if count is not None and (filtering or not constraint.by_host):
                 # Scores by host look at the node itself, not at a domain.
-                sums = DomainSums(cluster.nodes, cluster.changes, count.column, label, eligible)
+                sums = DomainSums(cluster.nodes, cluster.changes, count, label, eligible)
             ids = label.column.read[eligible]
             found.append(Domains(constraint, eligible, count, sums, np.unique(ids[ids >= 0])))
         return tuple(found)
