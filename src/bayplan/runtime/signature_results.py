@@ -31,7 +31,7 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 if TYPE_CHECKING:
     from bayplan.runtime.feasible import Feasible
 
-FEW_ROWS: Final = 24
+FEW_ROWS: Final = 32
 """Up to this many rows are combined one by one."""
 
 Filters = list[tuple[int, PluginResults]]
