@@ -128,9 +128,10 @@ class Framework:
         if self.observer is not None:
             self.caller.use(self.observer.sample())
         rejected = self._pre_filtering.run(search)
-        self.caller.passed(
-            Point.PRE_FILTER, Code.SUCCESS if rejected is None else rejected.absent_nodes_status.code
-        )
+        timer = self.caller.timer
+        if timer is not None:
+            code = Code.SUCCESS if rejected is None else rejected.absent_nodes_status.code
+            timer.passed(Point.PRE_FILTER, code)
         return rejected
 
     # The nominated node first
@@ -183,7 +184,8 @@ class Framework:
         self._start.index = (self._start.index + len(evaluated)) % total if total else 0
         if error is not None:
             raise error
-        self.caller.passed(Point.FILTER)
+        if self.caller.timer is not None:
+            self.caller.timer.passed(Point.FILTER)
         return Filtered(evaluated, feasible, node_statuses, absent, tuple(by))
 
     def not_found(self, search: Search, filtered: Filtered) -> NotFound:
@@ -269,13 +271,16 @@ class Framework:
         """The best of several rows."""
         if not self.profile.scores:
             return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1))
+        timer = self.caller.timer
         search.results.prepare_scores()
         asked = self.scoring.uncached_steps(search, lambda: feasible.view)
-        self.caller.passed(Point.PRE_SCORE)
+        if timer is not None:
+            timer.passed(Point.PRE_SCORE)
         asked = self.scoring.varying(search, asked)
         added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
         row = feasible.best(search.pod, added)
-        self.caller.passed(Point.SCORE)
+        if timer is not None:
+            timer.passed(Point.SCORE)
         return row
 
     def totals(self, search: Search, view: NodeColumns) -> IntColumn:
