@@ -173,8 +173,8 @@ class Process:
         self._start(scheduler.watch())
         await self._before_stop(_synced(scheduler.informers))
         self._is_synced = True
-        # Most objects known by now stay: the garbage collector need not visit them again.
-        gc.collect()
+        # Most objects known by now stay: the garbage collector need not visit them again. Nor now: that would
+        # delay the first binding, and what the start leaves behind as garbage is less than a megabyte.
         gc.freeze()
         log(_log, verbosity(3), "Handlers synced")
 

@@ -15,6 +15,7 @@ below, each of which costs what it changes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import CarriedTerms, TermSets
 
 _NO_LABELS: dict[str, str] = {}
+_LABELS_OR_TAINTS: Final = NodeChange.LABELS | NodeChange.TAINTS
 
 
 class Cluster:
@@ -85,7 +87,7 @@ class Cluster:
             self._tree.update(node.name, node.labels)
         if is_new or change & NodeChange.IMAGES:
             changes.images.change()
-        if is_new or change & (NodeChange.LABELS | NodeChange.TAINTS):
+        if is_new or change & _LABELS_OR_TAINTS:
             changes.topology.change()
         if change:
             changes.nodes.record(row)

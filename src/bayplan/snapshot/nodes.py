@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntFlag
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from bayplan.api.meta import Quantity
 from bayplan.api.node import Node, Taint
 from bayplan.api.quantity import is_scalar_resource, milli_value, value
 from bayplan.api.saturation import MAX_REQUEST, saturated_allocatable, saturated_request
@@ -38,6 +40,14 @@ class NodeChange(IntFlag):
     IMAGES = 8
     FEATURES = 16
     OTHER = 32
+
+
+_ALLOCATABLE: Final = NodeChange.ALLOCATABLE.value
+_LABELS: Final = NodeChange.LABELS.value
+_TAINTS: Final = NodeChange.TAINTS.value
+_IMAGES: Final = NodeChange.IMAGES.value
+_FEATURES: Final = NodeChange.FEATURES.value
+_OTHER: Final = NodeChange.OTHER.value
 
 
 class ResourceColumns:
@@ -149,26 +159,27 @@ class NodeTable(Table):
         old = self.node[row]
         self.node[row] = node
         self.exists.cell[row] = True
-        change = NodeChange.NOTHING
+        # In plain numbers: a cluster has thousands of nodes, and flags take a microsecond to combine.
+        change = 0
         if old is None or old.status.allocatable != node.status.allocatable:
-            change |= NodeChange.ALLOCATABLE
+            change |= _ALLOCATABLE
             self._set_allocatable(row, node)
         if old is None or old.labels != node.labels:
-            change |= NodeChange.LABELS
+            change |= _LABELS
             for key, column in self._labels.items():
                 column.set(row, node.labels.get(key))
         if old is None or (old.spec.taints, old.spec.unschedulable) != (
             node.spec.taints,
             node.spec.unschedulable,
         ):
-            change |= NodeChange.TAINTS
+            change |= _TAINTS
             self.unschedulable.cell[row] = node.spec.unschedulable
             self.taint_set.cell[row] = self.taint_lists.intern(node.spec.taints)
         if old is None or old.status.declared_features != node.status.declared_features:
-            change |= NodeChange.FEATURES
+            change |= _FEATURES
             self.feature_set.cell[row] = self.feature_lists.intern(frozenset(node.status.declared_features))
         if old is None or old.status.images != node.status.images:
-            change |= NodeChange.IMAGES
+            change |= _IMAGES
             self._forget_images(row, old)
             for image in node.status.images:
                 for name in image.names:
@@ -176,8 +187,8 @@ class NodeTable(Table):
                         name, ImageState(saturated_allocatable(image.size_bytes))
                     ).rows.add(row)
         if old is None or old.annotations != node.annotations:
-            change |= NodeChange.OTHER
-        return change
+            change |= _OTHER
+        return NodeChange(change)
 
     def clear_node(self, row: int) -> None:
         """The Node object was deleted; its pods stay counted."""
@@ -214,12 +225,11 @@ class NodeTable(Table):
             columns.allocatable.cell[row] = 0
         self.allowed_pods.cell[row] = 0
         for name, quantity in node.status.allocatable.items():
+            amount = _allocatable(name, quantity)
             if name == PODS:
-                self.allowed_pods.cell[row] = saturated_allocatable(value(quantity))
-            elif name == CPU:
-                self.resource(CPU).allocatable.cell[row] = saturated_allocatable(milli_value(quantity))
-            elif name in (MEMORY, EPHEMERAL_STORAGE) or is_scalar_resource(name):
-                self.resource(name).allocatable.cell[row] = saturated_allocatable(value(quantity))
+                self.allowed_pods.cell[row] = amount
+            elif amount is not None:
+                self.resource(name).allocatable.cell[row] = amount
 
     def _forget_images(self, row: int, node: Node | None) -> None:
         for image in node.status.images if node is not None else ():
@@ -229,3 +239,16 @@ class NodeTable(Table):
                     state.rows.discard(row)
                     if not state.rows:
                         del self.images[name]
+
+
+@lru_cache(maxsize=4096)
+def _allocatable(name: str, quantity: Quantity) -> int | None:
+    """How much a node has of a resource, in the unit of its column; None where there is no column.
+
+    Cached: most nodes of a cluster have the same amounts.
+    """
+    if name == CPU:
+        return saturated_allocatable(milli_value(quantity))
+    if name in (PODS, MEMORY, EPHEMERAL_STORAGE) or is_scalar_resource(name):
+        return saturated_allocatable(value(quantity))
+    return None
