@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
@@ -395,6 +396,75 @@ class TestAfterSomethingBroke:
                 framework.find(pod)
         framework.cluster.remove_node("n1")
         assert found(framework, make_pod("c")).feasible == 3
+
+
+class Shortcut(Plugin):
+    """Rejects nodes with pods, and prefers those of a low number; single rows by its shortcuts."""
+
+    depends_on = Dependencies.of(usage=True)
+    elementwise = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[str, int]] = []
+        self.problem: dict[str, Exception] = {}
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(nodes.pod_count > 0, "taken")
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
+        return nodes.maximum(100 - nodes.pod_count, 0)
+
+    def row_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool]:
+        return lambda row: bool(self._number("filter", row, nodes) > 0)
+
+    def row_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int]:
+        return lambda row: max(100 - self._number("score", row, nodes), 0)
+
+    def _number(self, point: str, row: int, nodes: NodeColumns) -> int:
+        self.rows.append((point, row))
+        if point in self.problem:
+            raise self.problem[point]
+        return int(nodes.cluster.nodes.pod_count.cell[row])
+
+
+class TestShortcuts:
+    def test_a_row_that_changed_is_computed_by_them(self) -> None:
+        plugin = Shortcut()
+        framework = make_framework(plugin, nodes=5)
+        next_pod = pods()
+        found(framework, next(next_pod))
+        framework.cluster.add_pod(make_pod("other"), "n2")
+        assert found(framework, next(next_pod)).feasible == 4
+        assert plugin.rows == [("filter", 2), ("score", 2)]
+
+    def test_the_reasons_are_those_of_filter(self) -> None:
+        framework = make_framework(Shortcut(), nodes=2)
+        next_pod = pods()
+        found(framework, next(next_pod))
+        for name in ("n0", "n1"):
+            framework.cluster.add_pod(make_pod(f"other-{name}"), name)
+        statuses = not_found(framework, next(next_pod)).diagnosis.statuses()
+        assert [(status.reasons, len(rows)) for status, rows in statuses] == [(("taken",), 2)]
+
+    @pytest.mark.parametrize(
+        ("point", "text"),
+        [
+            ("filter", 'running "Shortcut" filter plugin: no luck'),
+            ("score", 'running Score plugins: plugin "Shortcut" failed with: no luck'),
+        ],
+    )
+    def test_an_exception_fails_the_attempt_and_names_the_plugin(self, point: str, text: str) -> None:
+        plugin = Shortcut()
+        framework = make_framework(plugin, nodes=5)
+        next_pod = pods()
+        found(framework, next(next_pod))
+        framework.cluster.add_pod(make_pod("other"), "n2")
+        plugin.problem[point] = RuntimeError("no luck")
+        with pytest.raises(AttemptError, match=re.escape(text)):
+            framework.find(next(next_pod))
+        plugin.problem.clear()
+        assert found(framework, next(next_pod)).feasible == 4
 
 
 class TestOneNodeAtATime:
