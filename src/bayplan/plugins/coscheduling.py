@@ -212,7 +212,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             return NOT_FOUND.format(name=name)
         progress = self._progress.get((pod.namespace, name))
         if progress is not None and (progress.holds or progress.is_complete):
-            # It was complete when the first of them found a node. Going on costs less than counting again.
+            # It was complete when the first of them found a node. Continuing costs less than counting again.
             return ""
         members, wanted = _members(handle, pod, name), group.spec.min_member
         count = len(members) if len(members) < wanted else _possible(members, pod)
@@ -417,7 +417,7 @@ def _waits(handle: Handle, member: Pod) -> bool:
 
 
 def _possible(members: Collection[Pod], pod: Pod) -> int:
-    """How many of these are on a node or can get one."""
+    """The number of these that have a node or can get one."""
     scheduler_name, count = pod.spec.scheduler_name, 0
     for member in members:
         spec = member.spec

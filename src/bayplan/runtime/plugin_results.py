@@ -35,7 +35,7 @@ from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import NodeColumns
 
 FEW_ROWS: Final = 12
-"""Up to this many rows plain numbers beat arrays."""
+"""Up to this many rows plain numbers are faster than arrays."""
 FEW_ROWS_BY_SHORTCUT: Final = 40
 """The same for plugins with a shortcut for single rows."""
 
