@@ -8,9 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.defaults import with_defaults
+from bayplan.api.devices import DeviceClass, ResourceSlice
 from bayplan.api.meta import LabelSelector, LabelSelectorRequirement, Object, ObjectMeta
 from bayplan.api.node import Node
 from bayplan.api.pod import Affinity, Pod, PodAffinityTerm, PodSpec, Toleration
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec, StorageClass
 from bayplan.errors import InputError
 from bayplan.testing.builders import (
@@ -263,3 +265,10 @@ def test_what_has_been_in_a_server_is_not_admitted_again(metadata: ObjectMeta) -
     assert result.spec.tolerations == ()
     assert result.spec.topology_spread_constraints == pod.spec.topology_spread_constraints
     assert result.uid
+
+
+def test_kinds_without_a_namespace_get_none() -> None:
+    """A DeviceClass in a namespace would not be found by the claims that name it."""
+    kinds = (DeviceClass, ResourceSlice, ResourceClaim)
+    objects = with_defaults([kind(metadata=ObjectMeta(name="x")) for kind in kinds])
+    assert [obj.key for obj in objects] == ["x", "x", "default/x"]

@@ -22,24 +22,18 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.check import object_key
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, LabelSelector, LabelSelectorRequirement, Object
-from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Affinity, Pod, PodAffinity, PodAffinityTerm, PodSpec, Toleration
 from bayplan.api.storage import (
-    CSIDriver,
-    CSINode,
-    PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
-    VolumeAttachment,
 )
 from bayplan.api.tolerations import EXISTS, NO_EXECUTE
 from bayplan.api.workloads import PriorityClass
 from bayplan.errors import InputError
 
-CLUSTER_SCOPED: Final[frozenset[type[Object]]] = frozenset(
-    {CSIDriver, CSINode, Namespace, Node, PersistentVolume, PriorityClass, StorageClass, VolumeAttachment}
-)
+CLUSTER_SCOPED: Final = frozenset(kind.record for kind in KINDS if not kind.namespaced)
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """Priority classes that every cluster has."""
 PREEMPT_LOWER_PRIORITY: Final = "PreemptLowerPriority"
