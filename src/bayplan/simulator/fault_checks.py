@@ -18,6 +18,7 @@ from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.fault_cluster import room_of, sum_of
+from bayplan.snapshot.claims_in_flight import ClaimInFlight
 
 
 def untidiness(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:
@@ -75,6 +76,7 @@ def nothing_under_way(scheduler: Scheduler) -> Iterator[str]:
         ("preemptions are under way", len(context.queue.nominations.preemptions)),
         ("victims are waited for", len(context.queue.nominations.last_victims)),
         ("tasks are running", len(context.tasks)),
+        ("claims are in flight", len(context.cluster.objects.of(ClaimInFlight))),
     ):
         if many:
             yield f"{many} {what}"

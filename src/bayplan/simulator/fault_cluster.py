@@ -27,6 +27,7 @@ from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, 
 from bayplan.errors import NotFoundError, ServerError
 from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.memory_api.store import MemoryStore
+from bayplan.simulator.fault_devices import devices_given_twice
 from bayplan.simulator.spoiled import Spoiled
 
 T = TypeVar("T")
@@ -47,6 +48,8 @@ class Ledger:
         self.bindings: Counter[str] = Counter()
         """How often each pod was bound, by uid."""
         self.problems: list[str] = []
+        self.late_claims: set[str] = set()
+        """Claims whose allocation a scheduler wrote that had died, by uid: its successor could not know."""
         self._store = store
         self._ours: set[str] = set()
         self._largest: dict[str, dict[str, int]] = {}
@@ -54,6 +57,9 @@ class Ledger:
 
     def look(self) -> None:
         """Called whenever others have changed the cluster."""
+        self.problems.extend(
+            text for text in devices_given_twice(self._store, self.late_claims) if text not in self.problems
+        )
         for node in self._store.list(Node):
             largest = self._largest.setdefault(node.name, {})
             for name, amount in room_of(node).items():
@@ -150,6 +156,14 @@ class WatchedCluster(MemoryCluster):
         await super().bind(pod, node_name)
         self._tell(f"pod {pod.name} is bound to {node_name} too late")
         self._ledger.bound(pod, node_name, is_late=True)
+
+    async def update_status(self, item: Object) -> Object:
+        if self.is_dead:
+            self._ledger.late_claims.add(item.uid)
+        written = await super().update_status(item)
+        self._tell(f"{type(item).__name__} {item.name} has a new status{' too late' * self.is_dead}")
+        self._ledger.look()
+        return written
 
     async def delete_pod(self, pod: Pod) -> None:
         self._tell(f"pod {pod.name} is evicted")

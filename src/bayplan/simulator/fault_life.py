@@ -24,6 +24,7 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.fault_checks import Oversight, misplaced, oversights, untidiness
 from bayplan.simulator.fault_cluster import LastingClient, Ledger, WatchedCluster
+from bayplan.simulator.fault_devices import DeviceWorld, claim_problems, has_devices
 from bayplan.simulator.fault_plugins import Hazard, SlowExtender, requeue_on_any_event
 from bayplan.simulator.fault_workload import World
 from bayplan.simulator.faults import Fault, FaultyCluster
@@ -45,6 +46,9 @@ MAX_SECONDS: Final = 100.0
 """How long the cluster changes."""
 
 SLOWNESS: Final = (Fault.SLOW_REQUEST, Fault.SLOW_ANSWER, Fault.SLOW_WATCH)
+
+CONTROLLER_SECONDS: Final = 7.0
+"""How often the claim controller acts by itself."""
 
 SETTLING_SECONDS: Final = 10.0
 """After this time nothing is slow any more."""
@@ -131,6 +135,7 @@ class _Run:
         world = World(self._store, random.Random(rng.getrandbits(32)), self._tell)
         self._spoiled = world.spoiled
         world.begin()
+        controller = self._add_devices(world)
         self._ledger.look()
         self._start()
         crashes = asyncio.ensure_future(self._crash_now_and_then())
@@ -149,8 +154,10 @@ class _Run:
         world.clear_orphans()
         self._hurry()
         await asyncio.sleep(QUIET_SECONDS)
+        await self._stop(controller)
         await loop.quiescent()
         self._report.problems.extend(self._ledger.problems)
+        self._report.problems.extend(claim_problems(self._store, self._ledger.bindings))
         if self._running.done():
             self._report.problems.append("the scheduler has ended")
         self._report.problems.extend(untidiness(self._scheduler, self._store))
@@ -158,6 +165,20 @@ class _Run:
         self._report.bindings = self._ledger.bindings.total()
         self._report.faults += self._faulty.counts
         await self._stop(self._running)
+
+    def _add_devices(self, world: World) -> asyncio.Future[None]:
+        """Devices and claims for some seeds, and the controller of claims."""
+        devices = DeviceWorld(self._store, random.Random(self._report.seed), self._tell)
+
+        async def control() -> None:
+            while True:
+                await asyncio.sleep(CONTROLLER_SECONDS)
+                devices.tidy_claims()
+
+        if has_devices(self._report.seed):
+            devices.begin()
+            world.add_actions(devices.actions)
+        return asyncio.ensure_future(control())
 
     async def _act(self, world: World, pace: float) -> None:
         """The cluster changes, and some time passes; often none."""

@@ -9,7 +9,7 @@ large. It does not depend on the scheduler.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -93,6 +93,9 @@ class World:
         ]
         self.spoiled = Spoiled()
         self._spoils = True
+
+    def add_actions(self, actions: Iterable[tuple[int, Callable[[], None]]]) -> None:
+        self._actions.extend(actions)
 
     def begin(self) -> None:
         """The initial cluster."""
