@@ -68,3 +68,10 @@ def test_a_service_is_not_read_for_every_other_one(api: ObjectAPI, monkeypatch: 
     for number in range(200):
         create(api, f"s{number}")
     assert parsed < 1000
+
+
+def test_a_status_can_be_emptied_but_not_removed(api: ObjectAPI) -> None:
+    """It is a struct in Go, and controllers rely on it."""
+    create(api, "a")
+    emptied = api.patch(SERVICES, "a", "default", {"status": None}, subresource="status")
+    assert emptied["status"] == {}

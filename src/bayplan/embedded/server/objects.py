@@ -328,6 +328,8 @@ class ObjectAPI:
                 meta.pop(field, None)
         meta["resourceVersion"] = known["resourceVersion"]
         self._keep_what_it_may_not_change(stored, content, old, subresource)
+        if stored.schema is None and stored.subresource("status") is not None and "status" in old:
+            content.setdefault("status", {})  # a struct in Go: it can be empty, but not absent
         problems: list[FieldProblem] = []
         if not subresource:
             yield partial(_fill_in, stored, content, self.now())
