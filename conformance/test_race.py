@@ -20,6 +20,7 @@ from conformance.racing.table import OURS, THEIRS, incomplete, make_table
     [
         pytest.param(Course("SchedulingBasic", 10, 5, 30), id="plain pods"),
         pytest.param(Course("Preemption", 4, 16, 4), id="pods that evict others"),
+        pytest.param(Course("SchedulingWithResourceClaimTemplate", 5, 0, 20), id="pods with claims"),
         pytest.param(Course("SchedulingBasic", 10, 20, 0), id="to the start alone"),
     ],
 )

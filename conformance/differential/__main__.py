@@ -27,6 +27,9 @@ KINDS = (
     "Node",
     "PersistentVolumeClaim",
     "PersistentVolume",
+    "ResourceClaim",
+    "ResourceSlice",
+    "DeviceClass",
     "StorageClass",
     "PodDisruptionBudget",
     "ReplicaSet",
@@ -67,6 +70,9 @@ def main() -> int:
     parser.add_argument("--scenarios", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=90)
+    parser.add_argument(
+        "--devices", action=argparse.BooleanOptionalAction, help="only scenarios with devices, or none"
+    )
     parser.add_argument("--keep", type=Path, help="folder for the runs that came out differently")
     options = parser.parse_args()
     try:
@@ -80,7 +86,8 @@ def main() -> int:
         ControlPlane(programs, Path(directory), options=OPTIONS) as plane,
     ):
         for seed in range(options.first_seed, options.first_seed + options.scenarios):
-            run = asyncio.run(recorded(plane, Scenario(seed, steps=options.steps).make()))
+            scenario = Scenario(seed, steps=options.steps, devices=options.devices)
+            run = asyncio.run(recorded(plane, scenario.make()))
             pods += sum(step["op"] == "schedule" for step in run["steps"])
             difference = first_difference(run, replay(run))
             if difference is None:

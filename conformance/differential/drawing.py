@@ -28,7 +28,7 @@ IMAGES: Final = ("nginx:1.27", "registry.example/ml/train:v3", "redis:7", "regis
 class Draw(random.Random):
     """Chance, from a seed, which also numbers what it makes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int | str) -> None:
         super().__init__(seed)
         self._made = 0
 

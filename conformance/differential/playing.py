@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError
+from bayplan.simulator.replay import comparable_allocation
 from conformance.differential.drawing import Raw
 from conformance.harness.admin import Admin, path_of
 
@@ -109,6 +110,11 @@ async def _play(admin: Admin, watched: WatchedPods, step: Raw) -> Raw | None:
             meta = pods[int(step["choice"] * len(pods))]["metadata"]
             await admin.delete("Pod", meta["name"], meta["namespace"])
             step = {"op": "delete", "kind": "Pod", "name": meta["name"], "namespace": meta["namespace"]}
+        case "free-some-claim":
+            freed = await _free_some_claim(admin, step["choice"])
+            if freed is None:
+                return None
+            step = {"op": "update", "object": _as_recorded(freed)}
         case "schedule":
             return await _schedule(admin, watched, step["pod"])
     await asyncio.sleep(SETTLING_SECONDS)
@@ -137,6 +143,8 @@ async def _schedule(admin: Admin, watched: WatchedPods, pod: Raw) -> Raw:
     if found.spec.node_name:
         step["node"] = found.spec.node_name
         step["started"] = await _start(admin, created)
+        if allocations := await _allocations(admin, created):
+            step["allocations"] = allocations
     else:
         condition = next(one for one in found.status.conditions if one.type == "PodScheduled")
         step["unschedulable"], step["reason"] = condition.message, condition.reason
@@ -146,6 +154,34 @@ async def _schedule(admin: Admin, watched: WatchedPods, pod: Raw) -> Raw:
     if victims:
         step["victims"] = victims
     return step
+
+
+async def _free_some_claim(admin: Admin, choice: float) -> Raw | None:
+    """Takes its devices from one of the claims whose pods are gone, as the claim controller would."""
+    pods = {pod["metadata"]["uid"] for pod in await admin.list("Pod")}
+    claims = [
+        claim
+        for claim in await admin.list("ResourceClaim")
+        if claim.get("status", {}).get("allocation")
+        and not any(one["uid"] in pods for one in claim["status"].get("reservedFor", ()))
+    ]
+    if not claims:
+        return None
+    meta = sorted(claims, key=_key)[int(choice * len(claims))]["metadata"]
+    claim = await admin.get("ResourceClaim", meta["name"], meta["namespace"])
+    claim["metadata"]["finalizers"] = []
+    claim = await admin.send("PUT", path_of(claim), claim)
+    claim["status"] = {}
+    return await admin.send("PUT", f"{path_of(claim)}/status", claim)
+
+
+async def _allocations(admin: Admin, pod: Raw) -> Raw:
+    """What the claims of a pod were given, but for ids and times that are never the same twice."""
+    found = {}
+    for entry in pod["spec"].get("resourceClaims", ()):
+        claim = await admin.get("ResourceClaim", entry["resourceClaimName"], pod["metadata"]["namespace"])
+        found[entry["name"]] = comparable_allocation(claim.get("status", {}).get("allocation"))
+    return found
 
 
 async def _start(admin: Admin, pod: Raw) -> str:

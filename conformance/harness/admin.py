@@ -76,13 +76,16 @@ class Admin:
         await self.send("DELETE", KINDS[kind].item(name, namespace), {"gracePeriodSeconds": 0})
 
     async def clear(self, *kinds: str) -> None:
-        """Deletes all objects of these kinds, in all namespaces."""
+        """Deletes all objects of these kinds, in all namespaces, whatever their finalizers wait for."""
         for kind in kinds:
             waiting = iter(await self.list(kind))
 
             async def work(kind: str = kind, waiting: Any = waiting) -> None:
                 for item in waiting:
                     meta = item["metadata"]
+                    if meta.pop("finalizers", None):
+                        path = KINDS[kind].item(meta["name"], meta.get("namespace", ""))
+                        await self.send("PUT", path, item)
                     await self.delete(kind, meta["name"], meta.get("namespace", ""))
 
             await asyncio.gather(*(work() for _ in range(AT_ONCE)))

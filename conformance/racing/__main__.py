@@ -17,6 +17,7 @@ from typing import Final
 
 from rich.console import Console
 
+from bayplan.bench.workloads import find_workload
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.programs import MissingError, Programs, obtain
 from conformance.racing import heat
@@ -30,6 +31,7 @@ SIZES: Final = {
     "SchedulingPodAffinity": (1.0, 2000),
     "TopologySpreading": (1.0, 2000),
     "Preemption": (4.0, 500),
+    "SchedulingWithResourceClaimTemplate": (0.0, 2000),
 }
 """Pods that run already, for each node, and pods that wait."""
 WIDTH: Final = 140
@@ -82,8 +84,10 @@ def _race(programs: Programs, course: Course, options: argparse.Namespace) -> It
 
 
 def _courses(options: argparse.Namespace) -> Iterator[Course]:
-    for nodes in options.nodes:
+    for size in options.nodes:
         for workload in options.workloads:
+            # Devices multiply the objects; upstream's largest size with devices has 500 nodes.
+            nodes = min(size, find_workload(workload).nodes)
             init, pods = SIZES[workload]
             pods = pods if options.pods is None else options.pods
             # No two of these pods share a node.
@@ -93,7 +97,7 @@ def _courses(options: argparse.Namespace) -> Iterator[Course]:
                 pods = min(pods, nodes)
             yield Course(workload, nodes, round(init * nodes), pods)
         if options.start:
-            yield Course("SchedulingBasic", nodes, START_PODS * nodes, 0)
+            yield Course("SchedulingBasic", size, START_PODS * size, 0)
 
 
 def _options() -> argparse.Namespace:

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from bayplan.api.kinds import KINDS
-from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.bench.devices import DeviceSetup, with_claims
 from bayplan.bench.workloads import find_workload
 from bayplan.client import bodies
+from bayplan.client.requests import MERGE_PATCH
 from conformance.harness.admin import Admin
 from conformance.harness.control_plane import ControlPlane
 
@@ -54,7 +57,12 @@ class Course:
             await _create_all(admin, workload.make_nodes(self.nodes))
             names = [node.name for node in workload.make_nodes(self.nodes)]
             await _create_all(admin, _placed(workload.make_init_pods(self.init_pods), names))
-            await _create_all(admin, (at_once(pod) for pod in workload.make_pods(self.pods)))
+            if workload.devices is not None:
+                await _create_all(admin, workload.devices.make_classes())
+                await _create_all(admin, map(workload.devices.make_slice, names))
+            await _create_all(
+                admin, (at_once(pod) for pod in workload.make_pods(self.pods)), workload.devices
+            )
 
 
 def put_back(plane: ControlPlane, kept: Path) -> None:
@@ -65,20 +73,34 @@ def put_back(plane: ControlPlane, kept: Path) -> None:
     plane.start()
 
 
-async def create(admin: Admin, item: Object) -> None:
-    """Creates one object. Identity, version and time are the server's to give."""
+async def create(admin: Admin, item: Object) -> bytes:
+    """Creates one object and returns it as stored. Identity, version and time are the server's to give."""
     meta = item.metadata
-    new = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels)
+    new = replace(meta, uid="", resource_version="", creation_timestamp=None)
     path = KINDS.of(type(item)).collection(meta.namespace)
-    await admin.cluster.requests.send("POST", path, bodies.whole(replace(item, metadata=new)))
+    return await admin.cluster.requests.send("POST", path, bodies.whole(replace(item, metadata=new)))
 
 
-async def _create_all(admin: Admin, items: Iterable[Object]) -> None:
+async def _patch_status(admin: Admin, pod: Pod) -> None:
+    path = f"{KINDS.of(Pod).item(pod.name, pod.namespace)}/status"
+    body = msgspec.json.encode({"status": pod.status})
+    await admin.cluster.requests.send("PATCH", path, body, content_type=MERGE_PATCH)
+
+
+async def _create_all(admin: Admin, items: Iterable[Object], devices: DeviceSetup | None = None) -> None:
+    """Creates the objects and, where pods have claims of their own, does what the claim controller would."""
     waiting = iter(items)
 
     async def work() -> None:
         for item in waiting:
-            await create(admin, item)
+            created = await create(admin, item)
+            if devices is None:
+                continue
+            pod = msgspec.json.decode(created, type=Pod)
+            if claims := devices.owned_claims(pod):
+                for claim in claims:
+                    await create(admin, claim)
+                await _patch_status(admin, with_claims(pod, claims))
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 

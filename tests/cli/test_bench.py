@@ -23,7 +23,7 @@ def test_every_workload_runs(workload: Workload, measured: str, capsys: pytest.C
     pods = "12" if workload.name == "Preemption" else "20"
     arguments = ["--json", "--nodes", nodes, "--init-pods", first, "--pods", pods]
     whole = measured == "whole"
-    if workload.group_size and not whole:
+    if workload.needs_scheduler and not whole:
         assert main(["bench", workload.name, *arguments, "--core"]) == 2
         assert "leave out --core" in capsys.readouterr().err
         return

@@ -6,7 +6,7 @@ number of equal devices of one driver, and every claim asks for one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -107,6 +107,34 @@ class DeviceSetup:
             request = DeviceRequest(name="req-0", exactly=exactly)
         return ResourceClaimSpec(devices=DeviceClaim(requests=(request,)))
 
+    def owned_claims(self, pod: Pod) -> list[ResourceClaim]:
+        """The claims that the claim controller creates from templates for a pod, once the pod has its uid."""
+        owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
+        return [
+            ResourceClaim(
+                metadata=ObjectMeta(
+                    name=f"{pod.name}-{entry.name}",
+                    namespace=pod.namespace,
+                    annotations={POD_CLAIM_NAME_ANNOTATION: entry.name},
+                    owner_references=(owner,),
+                ),
+                spec=self.claim_spec(),
+            )
+            for entry in pod.spec.resource_claims
+            if entry.resource_claim_template_name is not None
+        ]
+
+
+def with_claims(pod: Pod, claims: Sequence[ResourceClaim]) -> Pod:
+    """The pod with a status that names the claims that were created for it."""
+    statuses = tuple(
+        PodResourceClaimStatus(
+            name=claim.annotations[POD_CLAIM_NAME_ANNOTATION], resource_claim_name=claim.name
+        )
+        for claim in claims
+    )
+    return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
+
 
 class ClaimController:
     """Does what the controller of a cluster does to claims: creates, frees and deletes them."""
@@ -123,24 +151,11 @@ class ClaimController:
                 assert entry.resource_claim_name is not None
                 self._create_shared(entry.resource_claim_name, pod.namespace)
         created = store.create(pod)
-        statuses = []
-        for entry in pod.spec.resource_claims:
-            if entry.resource_claim_template_name is None:
-                continue
-            owner = OwnerReference(
-                api_version="v1", kind="Pod", name=created.name, uid=created.uid, controller=True
-            )
-            meta = ObjectMeta(
-                name=f"{created.name}-{entry.name}",
-                namespace=created.namespace,
-                annotations={POD_CLAIM_NAME_ANNOTATION: entry.name},
-                owner_references=(owner,),
-            )
-            claim = store.create(ResourceClaim(metadata=meta, spec=self._setup.claim_spec()))
-            statuses.append(PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.name))
-        if statuses:
-            status = replace(created.status, resource_claim_statuses=tuple(statuses))
-            store.update(replace(created, status=status))
+        claims = self._setup.owned_claims(created)
+        for claim in claims:
+            store.create(claim)
+        if claims:
+            store.update(with_claims(created, claims))
 
     def _create_shared(self, name: str, namespace: str) -> None:
         try:

@@ -21,6 +21,8 @@ from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
+from bayplan.api.quantity import parse_quantity
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, DecodeError
 from bayplan.memory_api.cluster import MemoryCluster
@@ -36,7 +38,16 @@ MAX_WAIT_SECONDS: Final = 30.0
 
 RECORDED_PORT: Final = "18765"
 
-RECORDED: Final = ("node", "unschedulable", "reason", "nominated", "message", "victims", "filtered")
+RECORDED: Final = (
+    "node",
+    "unschedulable",
+    "reason",
+    "nominated",
+    "message",
+    "victims",
+    "filtered",
+    "allocations",
+)
 """What is recorded of a pod, and collected here."""
 
 
@@ -123,7 +134,11 @@ class Player:
         meta = msgspec.structs.replace(
             item.metadata, uid=current.uid, resource_version=current.metadata.resource_version
         )
-        self._store.update(msgspec.structs.replace(item, metadata=meta))
+        item = msgspec.structs.replace(item, metadata=meta)
+        self._store.update(item)
+        if isinstance(item, ResourceClaim):
+            meta = msgspec.structs.replace(meta, resource_version="")
+            self._store.update_claim_status(msgspec.structs.replace(item, metadata=meta))
 
     async def _schedule(self, step: Mapping[str, Any]) -> dict[str, Any]:
         before = {pod.uid: pod.key for pod in self._store.list(Pod)}
@@ -143,6 +158,8 @@ class Player:
             if step.get("started"):
                 started = datetime.fromisoformat(step["started"])
                 self._store.set_pod_running(pod.name, pod.namespace, started)
+            if allocations := self._allocations(pod):
+                result["allocations"] = allocations
         else:
             condition = next(c for c in pod.status.conditions if c.type == "PodScheduled")
             result["unschedulable"], result["reason"] = condition.message, condition.reason
@@ -153,6 +170,15 @@ class Player:
         if victims:
             result["victims"] = victims
         return result
+
+    def _allocations(self, pod: Pod) -> dict[str, Any]:
+        """What each claim that the pod names was given."""
+        found = {}
+        for entry in pod.spec.resource_claims:
+            if entry.resource_claim_name:
+                claim = self._store.get(ResourceClaim, entry.resource_claim_name, pod.namespace)
+                found[entry.name] = comparable_allocation(_as_json(claim.status.allocation))
+        return found
 
     async def _outcome(self, pod: Pod) -> Pod:
         """Waits until the pod is bound or unschedulable for good."""
@@ -177,6 +203,28 @@ class Player:
             return
         for _ in range(20):
             await asyncio.sleep(0)
+
+
+def comparable_allocation(allocation: Any) -> Any:
+    """A claim's status.allocation without the ids and times that are never the same twice.
+
+    Empty fields are left out, and quantities are compared by value.
+    """
+    if isinstance(allocation, list):
+        return [comparable_allocation(one) for one in allocation]
+    if not isinstance(allocation, dict):
+        return allocation
+    found = {}
+    for name, value in allocation.items():
+        if name == "consumedCapacity":
+            value = {resource: str(parse_quantity(amount)) for resource, amount in (value or {}).items()}
+        if name not in ("shareID", "allocationTimestamp") and value not in (None, "", [], {}, False):
+            found[name] = comparable_allocation(value)
+    return found
+
+
+def _as_json(record: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(record))
 
 
 def _decoded(raw: Mapping[str, Any]) -> Object:

@@ -49,6 +49,7 @@ class Schedule(_Step, tag="schedule", frozen=True):
     message: str | None = None
     victims: list[str] | None = None
     filtered: list[Any] | None = None
+    allocations: dict[str, Any] | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
