@@ -117,6 +117,9 @@ class Hazard(Plugin):
         return None
 
 
+DEVICE_RESOURCES: Final = (Resource.RESOURCE_CLAIM, Resource.RESOURCE_SLICE, Resource.DEVICE_CLASS)
+
+
 def requeue_on_any_event(scheduler: Scheduler) -> None:
     """Makes every event requeue every unschedulable pod, except those that wait for their group.
 
@@ -130,6 +133,7 @@ def requeue_on_any_event(scheduler: Scheduler) -> None:
                 plugins[name] = (
                     event_with_hint(Resource.POD, Action.ALL & ~Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
                     event_with_hint(Resource.NODE, Action.ALL),
+                    *(event_with_hint(resource, Action.ALL) for resource in DEVICE_RESOURCES),
                 )
 
 
