@@ -117,5 +117,10 @@ def test_a_plugin_with_half_a_point_is_reported_when_the_profile_is_built() -> N
         def reserve(self, state: object, pod: object, node_name: str) -> None:
             return None
 
+        async def pre_bind(self, state: object, pod: object, node_name: str) -> None:
+            return None
+
     with pytest.raises(PluginError, match="plugin Half: Reserve also requires the method unreserve"):
         Profile("default-scheduler", {Point.RESERVE: [Half()]}, {})
+    with pytest.raises(PluginError, match="PreBind also requires the method pre_bind_pre_flight"):
+        Profile("default-scheduler", {Point.PRE_BIND: [Half()]}, {})

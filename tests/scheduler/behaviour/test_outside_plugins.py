@@ -256,7 +256,6 @@ NONSENSE = [
         "PreBind gave 'fine'",
         id="PreBind answers with a text",
     ),
-    pytest.param({"pre_bind": strange}, "X", "pre_bind_pre_flight", id="PreBind without its PreFlight"),
     pytest.param({"bind": strange}, "X", "Bind gave 'fine'", id="Bind answers with a text"),
 ]
 
