@@ -18,7 +18,7 @@ from bayplan.runtime.profile import Profile
 
 HEADER = """
 import numpy as np
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from numpy.typing import NDArray
 from bayplan import plugin as api
 from bayplan.plugin import (
@@ -44,6 +44,8 @@ POINTS = {
     "PostFilterPlugin": {"post_filter": (f"{STATE_POD}, outcome: FilterOutcome", "PostFilterResult")},
     "PreScorePlugin": {"pre_score": (ROWS, "Status | None")},
     "ScorePlugin": {"score": (ROWS, "IntColumn")},
+    "RowFilterPlugin": {"row_filter": (ROWS, "Callable[[int], bool] | None")},
+    "RowScorePlugin": {"row_score": (ROWS, "Callable[[int], int] | None")},
     "NormalizePlugin": {"normalize": (f"{ROWS}, scores: IntColumn", "IntColumn")},
     "DomainScorePlugin": {"scores_by_domain": (ROWS, "tuple[str, IntColumn] | None")},
     "UniformScorePlugin": {"has_uniform_score": (STATE_POD, "bool")},

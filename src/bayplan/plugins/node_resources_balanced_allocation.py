@@ -25,6 +25,7 @@ from bayplan.plugin import (
     Plugin,
     Pod,
     PreScorePlugin,
+    RowScorePlugin,
     ScorePlugin,
     Status,
 )
@@ -36,7 +37,7 @@ from bayplan.plugin.resources import balance_requests, is_scalar_resource, is_tr
 HALF: Final = MAX_SCORE // 2
 
 
-class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin):
+class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin, RowScorePlugin):
     """Prefers nodes that the pod brings into balance."""
 
     name: ClassVar = "NodeResourcesBalancedAllocation"

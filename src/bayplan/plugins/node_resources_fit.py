@@ -43,6 +43,8 @@ from bayplan.plugin import (
     PreScorePlugin,
     Reject,
     Resource,
+    RowFilterPlugin,
+    RowScorePlugin,
     ScorePlugin,
     event_with_hint,
 )
@@ -103,7 +105,9 @@ class Scored(NamedTuple):
 Scorer = Callable[[NodeColumns, Sequence[Scored]], Any]
 
 
-class NodeResourcesFit(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
+class NodeResourcesFit(
+    Plugin, PreFilterPlugin, FilterPlugin, RowFilterPlugin, PreScorePlugin, ScorePlugin, RowScorePlugin
+):
     """Rejects nodes without room for the pod, and scores by how much room there is."""
 
     name: ClassVar = "NodeResourcesFit"
