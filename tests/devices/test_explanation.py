@@ -64,6 +64,12 @@ def test_a_node_without_devices() -> None:
     assert texts(claim) == ["claim default/c, request gpu: 0 of 1 devices available: the node has no devices"]
 
 
+def test_a_node_with_too_few_devices() -> None:
+    claim = make_resource_claim("c", make_device_request(count=3))
+    (text,) = texts(claim, make_resource_slice("s", make_device("gpu-0"), node="n"))
+    assert text == "claim default/c, request gpu: 1 of 3 devices available: the node has no other devices"
+
+
 def test_an_incomplete_pool() -> None:
     claim = make_resource_claim("c", make_device_request())
     assert texts(claim, make_resource_slice("s", make_device("d"), node="n", slices=2)) == [

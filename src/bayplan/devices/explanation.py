@@ -81,13 +81,18 @@ class RequestExplanation:
     def nearest_miss(self) -> DeviceFailure | None:
         return self.failures[0] if self.failures else None
 
+    @property
+    def reasons(self) -> list[str]:
+        """Why there are no more devices than `free`."""
+        others = "other " if self.free else ""
+        return [str(failure) for failure in self.failures] or [f"the node has no {others}devices"]
+
     def __str__(self) -> str:
         of = f"claim {self.claim}, request {self.request}"
         if self.problem:
             return f"{of}: {self.problem}"
         wanted = f"{self.free} of {self.needed} devices" if self.needed else f"{self.free} devices"
-        why = "; ".join(map(str, self.failures)) or "the node has no devices"
-        return f"{of}: {wanted} available: {why}"
+        return f"{of}: {wanted} available: {'; '.join(self.reasons)}"
 
 
 def explain(

@@ -6,7 +6,6 @@ nodes, and nodes where the same request fails for the same kind of reason are on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bayplan.api.devices import DeviceClass
@@ -67,8 +66,7 @@ def _is_about_devices(status: Status) -> bool:
 def _reason(one: RequestExplanation) -> str:
     if one.problem:
         return one.problem
-    reasons: Sequence[str] = [str(failure) for failure in one.failures] or ["the node has no devices"]
     if not one.fails_alone:
         return "enough devices for this request alone, but not for all requests together"
     wanted = f"{one.free} of {one.needed}" if one.needed else str(one.free)
-    return f"{wanted} devices available: {'; '.join(reasons)}"
+    return f"{wanted} devices available: {'; '.join(one.reasons)}"
