@@ -214,7 +214,7 @@ def test_consumed_capacity(
     request_: dict[str, str | int | float] | None, policy: bool, expected: str | None
 ) -> None:
     state = state_of(on_node(shared_device(policy=True) if policy else shared_device()))
-    allocator = Allocator(state.inventory, state.allocated, {"gpu": ANY}.get, new_share_id=lambda: "id")
+    allocator = Allocator(state.inventory, state.allocated, {"gpu": ANY}.get, make_share_id=lambda: "id")
     found = allocator.allocate(NODE, [claim_for(capacity=request_)])
     if expected is None:
         assert found == CANNOT_ALLOCATE

@@ -105,7 +105,7 @@ def test_shortcuts_change_no_answer(seed: int, monkeypatch: pytest.MonkeyPatch) 
     answers = []
     for long in (1, 1_000_000):
         monkeypatch.setattr(search, "_LONG", long)
-        allocator = Allocator(state.inventory, state.allocated, CLASSES.get, new_share_id=lambda: "id")
+        allocator = Allocator(state.inventory, state.allocated, CLASSES.get, make_share_id=lambda: "id")
         found: list[object] = []
         for node in NODES:
             try:

@@ -22,7 +22,7 @@ Answer = tuple[AllocationResult, ...] | NoFit | str
 def allocate(state: DeviceState, node: Node, claims: list[ResourceClaim]) -> Answer:
     numbers = count()
     allocator = Allocator(
-        state.inventory, state.allocated, CLASSES.get, new_share_id=lambda: str(next(numbers))
+        state.inventory, state.allocated, CLASSES.get, make_share_id=lambda: str(next(numbers))
     )
     try:
         return allocator.allocate(node, claims)

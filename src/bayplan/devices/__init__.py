@@ -31,7 +31,7 @@ The search, its order and its texts are kube-scheduler's (v1.36), so that the sa
 """
 
 from bayplan.devices.allocated import AllocatedState
-from bayplan.devices.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
+from bayplan.devices.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit, new_share_id
 from bayplan.devices.changes import NodeChanges
 from bayplan.devices.errors import AllocationError, AllocationTimeoutError
 from bayplan.devices.explanation import DeviceFailure, Failure, RequestExplanation, explain, why_not
@@ -61,5 +61,6 @@ __all__ = [
     "PoolKey",
     "RequestExplanation",
     "explain",
+    "new_share_id",
     "why_not",
 ]

@@ -43,14 +43,14 @@ class Allocator:
         *,
         clock: Callable[[], float] | None = None,
         timeout_seconds: float = 0.0,
-        new_share_id: Callable[[], str] | None = None,
+        make_share_id: Callable[[], str] | None = None,
     ) -> None:
         self._inventory = inventory
         self._allocated = allocated
         self._classes = classes
         self._clock = clock
         self._timeout_seconds = timeout_seconds
-        self._new_share_id = new_share_id or _random_uuid
+        self._make_share_id = make_share_id or new_share_id
         self._prepared: dict[int, PreparedClaim] = {}
         self._available: dict[PoolKey, Mapping[CounterKey, int]] = {}
 
@@ -75,7 +75,7 @@ class Allocator:
         if not search.run():
             return INVALID_POOLS if pools.has_invalid else CANNOT_ALLOCATE
         return tuple(
-            allocation_result(claim, chosen, selected, node.name, features, self._new_share_id)
+            allocation_result(claim, chosen, selected, node.name, features, self._make_share_id)
             for claim, chosen, selected in zip(prepared, search.chosen, search.selected, strict=True)
         )
 
@@ -100,8 +100,9 @@ class Allocator:
         return check
 
 
-def _random_uuid() -> str:
+def new_share_id() -> str:
+    """Unique among all schedulers and restarts, so it is not drawn from a seeded generator."""
     return str(uuid.uuid4())
 
 
-__all__ = ["CANNOT_ALLOCATE", "INVALID_POOLS", "AllocationError", "Allocator", "NoFit"]
+__all__ = ["CANNOT_ALLOCATE", "INVALID_POOLS", "AllocationError", "Allocator", "NoFit", "new_share_id"]

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from bayplan.api.devices import DeviceClass
 from bayplan.api.pod import Pod
+from bayplan.devices import CANNOT_ALLOCATE, INVALID_POOLS
 from bayplan.devices.explanation import RequestExplanation, explain, why_not
 from bayplan.explain.explanation import Explanation
 from bayplan.framework.status import Status
 from bayplan.plugins.dynamic_resources import DynamicResources
-from bayplan.plugins.dynamic_resources.node_results import REASON_INVALID_POOLS, REASON_NO_DEVICES
 from bayplan.plugins.dynamic_resources.resolving import resolve_claims
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import derived
 from bayplan.snapshot.devices import ClusterDevices
 
-_REASONS = frozenset({REASON_NO_DEVICES, REASON_INVALID_POOLS})
+_REASONS = frozenset({CANNOT_ALLOCATE.reason, INVALID_POOLS.reason})
 
 
 @dataclass(frozen=True, slots=True)

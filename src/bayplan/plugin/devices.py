@@ -53,11 +53,13 @@ from bayplan.api.resource_claims import (
     ResourceClaimTemplateSpec,
 )
 from bayplan.devices import (
+    CANNOT_ALLOCATE,
     INVALID_POOLS,
     AllocationError,
     AllocationTimeoutError,
     Allocator,
     NoFit,
+    new_share_id,
 )
 from bayplan.framework.binding_conditions import (
     Readiness,
@@ -92,6 +94,7 @@ from bayplan.snapshot.extended_resources import (
 
 __all__ = [
     "ALL_DEVICES",
+    "CANNOT_ALLOCATE",
     "CLAIM_FINALIZER",
     "DEVICE_KINDS",
     "EXACT_COUNT",
@@ -156,6 +159,7 @@ __all__ = [
     "is_device_resource",
     "is_in_flight",
     "is_overdue",
+    "new_share_id",
     "put_in_flight",
     "readiness",
     "remove_in_flight",

@@ -100,7 +100,7 @@ NO_BINDING_MODE: Final = 'VolumeBindingMode not set for StorageClass "{name}"'
 UNBOUND_IMMEDIATE: Final = "pod has unbound immediate PersistentVolumeClaims"
 BAD_SELECTOR: Final = "error creating internal label selector for claim: {claim}: {problem}"
 BAD_VOLUME: Final = "could not translate pv: {problem}"
-NO_BINDER: Final = "binding volumes: nobody is there to write to the API server"
+NO_BINDER: Final = "binding volumes: this scheduler has no API server to write to"
 
 CLAIM_LOST: Final = "Lost"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

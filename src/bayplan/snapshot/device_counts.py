@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from bayplan.api.devices import Device, DeviceClass, ResourceSlice
 from bayplan.api.meta import NodeSelector
 from bayplan.api.node_selectors import compile_terms_strict
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.devices.selectors import device_content, selector_set
 from bayplan.errors import SelectorError
-from bayplan.snapshot.claims_in_flight import ClaimInFlight
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import derived
-from bayplan.snapshot.devices import ClusterDevices
+from bayplan.snapshot.devices import DEVICE_KINDS, ClusterDevices
 from bayplan.snapshot.node_matching import rows_matching_terms
 from bayplan.snapshot.view import BoolColumn, NodeColumns
 
@@ -42,9 +40,9 @@ class DeviceCounts:
 
     def __init__(self, cluster: Cluster) -> None:
         changes = cluster.changes
-        kinds = changes.kinds((ResourceSlice, ResourceClaim, ClaimInFlight))
-        self._freshness = changes.freshness((changes.size, *kinds), (changes.nodes,))
-        self._counts: dict[str, tuple[DeviceClass, DeviceCount]] = {}
+        self._freshness = changes.freshness((changes.size, *changes.kinds(DEVICE_KINDS)), (changes.nodes,))
+        self._counts: dict[str, DeviceCount] = {}
+        """By the name of the class."""
 
     def update(self, cluster: Cluster) -> None:
         if not self._freshness.is_current:
@@ -53,9 +51,9 @@ class DeviceCounts:
 
     def of(self, cluster: Cluster, device_class: DeviceClass) -> DeviceCount:
         known = self._counts.get(device_class.name)
-        if known is None or known[0] is not device_class:
-            known = self._counts[device_class.name] = device_class, _count(cluster, device_class)
-        return known[1]
+        if known is None:
+            known = self._counts[device_class.name] = _count(cluster, device_class)
+        return known
 
 
 def _count(cluster: Cluster, device_class: DeviceClass) -> DeviceCount:

@@ -13,7 +13,6 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocat
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar, Final
@@ -67,6 +66,7 @@ from bayplan.plugin.devices import (
     PlannedClaim,
     ResourceClaim,
     is_in_flight,
+    new_share_id,
     put_in_flight,
     remove_in_flight,
 )
@@ -91,7 +91,7 @@ DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 DELETED: Final = "deletion of ResourceClaim completed"
 STILL_UNSCHEDULABLE: Final = "still not schedulable"
 NO_ALLOCATION: Final = "claim allocation not found for node"
-NO_BINDER: Final = "binding claims: nobody is there to write to the API server"
+NO_BINDER: Final = "binding claims: this scheduler has no API server to write to"
 
 
 class DynamicResources(
@@ -122,7 +122,7 @@ class DynamicResources(
         self._binding_seconds = None if timeout is None else timeout.seconds
         """None where devices are not waited for."""
         limit = self.args.filter_timeout
-        self._search = SearchSettings(time.monotonic, 0.0 if limit is None else limit.seconds, _new_share_id)
+        self._search = SearchSettings(time.monotonic, 0.0 if limit is None else limit.seconds)
 
     # What may help
 
@@ -382,18 +382,13 @@ def _problem(objects: Objects, claim: ResourceClaim, *, is_special: bool) -> Sta
     return None
 
 
-def _new_share_id() -> str:
-    """Unique also among schedulers and their lives, so it is not drawn from the seeded generator."""
-    return str(uuid.uuid4())
-
-
 def _with_share_ids(allocation: AllocationResult) -> AllocationResult:
     """Results are shared by identical pods, but every share of a device has an id of its own."""
     results = allocation.devices.results
     if all(result.share_id is None for result in results):
         return allocation
     renamed = tuple(
-        result if result.share_id is None else replace(result, share_id=_new_share_id()) for result in results
+        result if result.share_id is None else replace(result, share_id=new_share_id()) for result in results
     )
     return replace(allocation, devices=replace(allocation.devices, results=renamed))
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bayplan.plugin import BoolColumn, Cluster, CycleState, IntColumn, Node, NodeColumns, Pod, Reject
 from bayplan.plugin.columns import derived
 from bayplan.plugin.devices import (
+    CANNOT_ALLOCATE,
     INVALID_POOLS,
     AllocationError,
     AllocationResult,
@@ -41,8 +42,6 @@ from bayplan.plugins.dynamic_resources.extended import (
 )
 from bayplan.plugins.dynamic_resources.preferences import total_preference
 
-REASON_NO_DEVICES: Final = "cannot allocate all claims"
-REASON_INVALID_POOLS: Final = "invalid resource pools were encountered"
 REASON_NO_RESOURCE: Final = "cannot fit resource"
 TIMED_OUT: Final = "node {node}: timed out trying to allocate devices"
 
@@ -65,8 +64,8 @@ class Code(IntEnum):
 
 
 _REASONS: Final = {
-    Code.NO_DEVICES: REASON_NO_DEVICES,
-    Code.INVALID_POOLS: REASON_INVALID_POOLS,
+    Code.NO_DEVICES: CANNOT_ALLOCATE.reason,
+    Code.INVALID_POOLS: INVALID_POOLS.reason,
     Code.NO_RESOURCE: REASON_NO_RESOURCE,
 }
 
@@ -78,7 +77,6 @@ class SearchSettings:
     clock: Callable[[], float]
     timeout_seconds: float
     """For one node; 0 for no limit."""
-    new_share_id: Callable[[], str]
 
     def allocator(self, cluster: Cluster) -> Allocator:
         """For devices as they are now."""
@@ -89,7 +87,6 @@ class SearchSettings:
             cluster.objects.of(DeviceClass).get,
             clock=self.clock,
             timeout_seconds=self.timeout_seconds,
-            new_share_id=self.new_share_id,
         )
 
 
