@@ -44,6 +44,9 @@ COMMANDS: Final = {
         "bayplan.cli.replay", "replay_runs", "Replay recorded runs of kube-scheduler and compare."
     ),
     "run": LazyCommand("bayplan.cli.run", "command", "Schedule the pods of a Kubernetes cluster."),
+    "simulate": LazyCommand(
+        "bayplan.cli.simulate", "simulate", "Simulate a cluster's workload in virtual time."
+    ),
     "up": LazyCommand("bayplan.cli.up", "up", "Start a cluster on this machine, with nothing installed."),
 }
 
