@@ -279,6 +279,29 @@ def test_config(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert line["results"][0]["feasible"] == ["n1"]
 
 
+def test_ties(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The flag changes the configuration of a scenario, too, and leaves the rest of it."""
+    sizes = ("2", "2", "8", "8", "2")
+    nodes = [node(f"n{i}", cpu=cpu) for i, cpu in enumerate(sizes)]
+    file, scenarios = tmp_path / "cluster.yaml", tmp_path / "scenarios.jsonl"
+    file.write_bytes(as_yaml(*nodes, pod("waiting")))
+    config: dict[str, Any] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+    }
+    waiting = pod("waiting", schedulerName="own")
+    scenario = {
+        "objects": nodes,
+        "pods": [waiting],
+        "config": {**config, "profiles": [{"schedulerName": "own"}]},
+    }
+    scenarios.write_bytes(as_lines(scenario))
+    for given in (file, scenarios):
+        for flags, chosen in (([], "n3"), (["--tie-break", "FirstNode"], "n2")):
+            assert main(["decide", str(given), *flags, "--output", "table"]) == 0
+            assert f"default/waiting goes to {chosen} " in capsys.readouterr().out
+
+
 def test_profiles_say_whose_pods_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, path = tmp_path / "config.yaml", tmp_path / "a.yaml"
     config.write_text(f"{CONFIG}profiles:\n- schedulerName: mine\n")
@@ -497,9 +520,11 @@ def test_json_into_a_pipe_and_tables_on_demand(cluster: Path, capsys: pytest.Cap
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_tables_on_a_terminal(cluster: Path) -> None:
-    command = f"[sys.executable, '-m', 'bayplan.cli.main', 'decide', {str(cluster)!r}]"
+    command = f"[sys.executable, '-m', 'bayplan.cli.main', 'decide', {cluster.name!r}]"
     script = f"import pty, sys; sys.exit(pty.spawn({command}))"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=cluster.parent, capture_output=True, text=True, check=True
+    )
     assert "2 nodes, 1 assigned pod" in ended.stdout
 
 

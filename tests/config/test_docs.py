@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encod
 
 
 def test_the_example_can_be_built() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    example, *_ = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     assert [plan.scheduler_name for plan in build_profiles(parse_config(example))] == [
         "default-scheduler",
         "pack",

@@ -13,7 +13,9 @@ import pytest
 import yaml
 
 from bayplan.cli.main import main
+from bayplan.config import BayplanConfiguration
 from bayplan.errors import BayplanError
+from bayplan.framework.tie_break import TieBreak
 from bayplan.operating.command_line import parse
 from bayplan.operating.settings import Settings, make_settings
 from bayplan.plugin_args.duration import Duration
@@ -39,6 +41,24 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., S
         return make_settings(parse(["--config=config.yaml", *flags], "bayplan run"))
 
     return make
+
+
+OWN = "apiVersion: bayplan.config/v1\nkind: BayplanConfiguration\n"
+
+
+def test_own_settings(settings: Callable[..., Settings]) -> None:
+    """A flag beats the file of --bayplan-config, which replaces the document in the file of --config."""
+    access = "--master=https://here:6443"
+    Path("own.yaml").write_text(f"{OWN}tieBreak: FirstNode\nslowCycleThreshold: 3s\n")
+    assert settings({}, access).config.bayplan == BayplanConfiguration()
+    given = settings({}, access, "--bayplan-config=own.yaml", "--slow-cycle-threshold=2s")
+    assert given.config.bayplan == BayplanConfiguration(
+        tie_break=TieBreak.FIRST_NODE, slow_cycle_threshold=Duration.of(2)
+    )
+    given = settings({}, access, "--bayplan-config=own.yaml", "--tie-break=KubeScheduler")
+    assert given.config.bayplan == BayplanConfiguration(slow_cycle_threshold=Duration.of(3))
+    with pytest.raises(BayplanError, match="no such file"):
+        settings({}, access, "--bayplan-config=missing.yaml")
 
 
 CONNECTED = {"clientConnection": {"kubeconfig": "kubeconfig", "qps": 7, "burst": 9}}

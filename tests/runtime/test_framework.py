@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bayplan.framework.tie_break import TieBreak
 from bayplan.plugin import (
     SKIP,
     Code,
@@ -83,6 +84,14 @@ class TestChoosing:
     def test_ties_are_broken_as_the_heap_breaks_them(self, kind: type[Score]) -> None:
         framework = make_framework(kind(n4=9, n5=9, n6=9), nodes=7)
         assert found(framework, make_pod()).node_name == "n4"
+
+    def test_the_first_of_equal_nodes_is_taken_with_first_node(self, kind: type[Score]) -> None:
+        framework = make_framework(kind(n2=9, n4=9, n5=9), nodes=7, tie_break=TieBreak.FIRST_NODE)
+        assert found(framework, make_pod("a")).node_name == "n2"
+        framework.cluster.add_pod(make_pod("x"), "n2")
+        assert found(framework, make_pod("b")).node_name == "n2"
+        framework.cluster.remove_node("n2")
+        assert found(framework, make_pod("c")).node_name == "n4"
 
     def test_scores_are_weighted_and_added(self, kind: type[Score]) -> None:
         framework = make_framework(kind(n0=10, n1=7), Other(n1=20), weights={kind.__name__: 8, "Other": 1})

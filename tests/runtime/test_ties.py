@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayplan.framework.tie_break import TieBreak
 from bayplan.runtime.ties import heap_rank, pick
 
 
@@ -63,6 +64,12 @@ def root_of_heap(totals: list[int]) -> int:
 def test_winner(totals: list[int], winner: int) -> None:
     assert root_of_heap(totals) == winner
     assert picked(totals) == winner
+
+
+@pytest.mark.parametrize("bound", [100, 2**62], ids=["one key", "two keys"])
+def test_the_first_of_equal_totals_wins_with_first_node(bound: int) -> None:
+    totals = np.array([0, 0, 5, 5, 0], dtype=np.int64)
+    assert pick(totals, bound, TieBreak.FIRST_NODE) == 2
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)

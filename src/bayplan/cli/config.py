@@ -15,8 +15,8 @@ import click
 
 from bayplan.cli.encoding import echo, echo_utf8
 from bayplan.cli.errors import FAILED
-from bayplan.cli.options import plugin_option
-from bayplan.config import BUILTIN_CATALOG, PluginCatalog, completed, default_config, load_config, to_yaml
+from bayplan.cli.options import SchedulerOptions, plugin_option
+from bayplan.config import PluginCatalog, completed, default_config, load_config, own_wire, to_yaml
 from bayplan.errors import BayplanError, InputError
 
 _FILE = click.Path(path_type=str, allow_dash=True)
@@ -28,6 +28,8 @@ class _Outcome:
 
     file: str
     result: dict[str, Any] | None = None
+    own: dict[str, Any] | None = None
+    """bayplan's own settings, if they are not the defaults."""
     error: BayplanError | None = None
 
     @property
@@ -81,24 +83,22 @@ def show(ctx: click.Context, files: tuple[str, ...], as_json: bool, plugin_specs
         elif outcome.result is None:
             echo(f"error: {outcome.error_line}", err=True)
         else:
-            echo_utf8(f"{'---' + chr(10) if i else ''}{to_yaml(outcome.result)}", newline=False)
+            echo_utf8(f"{'---' + chr(10) if i else ''}{to_yaml(outcome.result, outcome.own)}", newline=False)
     if failed:
         ctx.exit(FAILED)
 
 
 def _catalog(plugin_specs: Sequence[str]) -> PluginCatalog:
     """The built-in plugins and those that --plugin names. Plugin code is imported only for the latter."""
-    if not plugin_specs:
-        return BUILTIN_CATALOG
-    from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
-
-    return catalog_with([load_plugin(spec) for spec in plugin_specs])
+    options = SchedulerOptions(plugin_specs=plugin_specs)
+    return options.catalog(options.plugins())
 
 
 def _outcomes(files: Iterable[str], catalog: PluginCatalog) -> Iterator[_Outcome]:
     for file in files:
         try:
-            yield _Outcome(file, result=completed(load_config(file, catalog), catalog))
+            config = load_config(file, catalog)
+            yield _Outcome(file, result=completed(config, catalog), own=own_wire(config.bayplan))
         except BayplanError as error:
             yield _Outcome(file, error=error)
 
@@ -106,4 +106,5 @@ def _outcomes(files: Iterable[str], catalog: PluginCatalog) -> Iterator[_Outcome
 def _json_line(outcome: _Outcome) -> str:
     line: dict[str, Any] = {"file": outcome.file}
     line |= {"error": str(outcome.error)} if outcome.result is None else {"result": outcome.result}
+    line |= {} if outcome.own is None else {"bayplan": outcome.own}
     return json.dumps(line, sort_keys=True, ensure_ascii=False)

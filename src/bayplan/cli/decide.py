@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -16,9 +17,9 @@ from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.api.pod import Pod
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
-from bayplan.cli.options import plugin_option
-from bayplan.config import KubeSchedulerConfiguration, build_profiles, load_config
-from bayplan.errors import ConfigError, InputError
+from bayplan.cli.options import SchedulerOptions, scheduler_options
+from bayplan.config import KubeSchedulerConfiguration
+from bayplan.errors import InputError
 from bayplan.explain.allocations import pod_allocations
 from bayplan.explain.case import Case
 from bayplan.explain.dump_warnings import Dump, Warning, extenders_not_called
@@ -28,7 +29,6 @@ from bayplan.explain.scenario import as_json
 from bayplan.explain.tables import EvaluatedPod, print_tables
 from bayplan.framework.plugin_api import Plugin
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
 
 JSON: Final = "json"
 TABLE: Final = "table"
@@ -65,15 +65,13 @@ _ONLY_JSON: Final = "--allocations prints JSON; it cannot be combined with --out
     is_flag=True,
     help="Print only the devices that ResourceClaims would get on each node: one JSON list per cluster.",
 )
-@click.option("--config", "config_file", metavar="FILE", help="A kube-scheduler configuration file.")
-@plugin_option
+@scheduler_options
 def decide(
     files: tuple[str, ...],
     wanted: tuple[str, ...],
     output: str | None,
     allocations: bool,
-    config_file: str | None,
-    plugin_specs: tuple[str, ...],
+    scheduler: SchedulerOptions,
 ) -> None:
     """Explain for each pending pod which node it would get and why, or why it is unschedulable.
 
@@ -81,7 +79,7 @@ def decide(
     It can also contain scenarios (.jsonl, .json). Files may be compressed (.gz); - is standard input.
     Each FILE is a separate cluster, and each pod is evaluated alone. No cluster is changed.
     """
-    if files.count(STDIN) + (config_file == STDIN) > 1:
+    if files.count(STDIN) + (scheduler.config_file == STDIN) > 1:
         raise click.UsageError(_TWO_READERS)
     if allocations and output == TABLE:
         raise click.UsageError(_ONLY_JSON)
@@ -90,11 +88,11 @@ def decide(
         console = Console(width=PLAIN_WIDTH, highlight=False, markup=False)
     if output is None:
         output = TABLE if console.is_terminal else JSON
-    plugins = [load_plugin(spec) for spec in plugin_specs]
-    config = _config(config_file, plugins)
+    plugins = scheduler.plugins()
+    config = scheduler.config(plugins)
     choice = Choice(wanted)
     is_first = True
-    for case, core, pods in _cases(files, config, plugins, choice):
+    for case, core, pods in _cases(files, scheduler, config, plugins, choice):
         if allocations:
             found = [pod_allocations(core.frameworks[pod.spec.scheduler_name], pod) for pod in pods]
             echo_utf8(msgspec.json.encode(found))
@@ -148,28 +146,23 @@ class Choice:
         return f"there is no such pod.{hint} Pending pods: {', '.join(shown)}{more}"
 
 
-def _config(file: str | None, plugins: Sequence[type[Plugin]]) -> KubeSchedulerConfiguration | None:
-    if file is None:
-        return None
-    catalog = catalog_with(plugins)
-    config = load_config(file, catalog)
-    try:
-        build_profiles(config, catalog)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
-    return config
-
-
 def _cases(
     files: Sequence[str],
+    scheduler: SchedulerOptions,
     config: KubeSchedulerConfiguration | None,
     plugins: Sequence[type[Plugin]],
     choice: Choice,
 ) -> Iterator[tuple[Case, SchedulingCore, list[Pod]]]:
     """Each cluster with the pods to evaluate on it; without clusters that have none of the named pods."""
+    own = scheduler.own_flags
     for file in files:
         for case in read_cases(file):
-            core = case.core(config, plugins=plugins)
+            if scheduler.config_file is None and case.config is not None:
+                # Single settings change the case's own configuration; --config replaces it.
+                case = dataclasses.replace(case, config=own.apply(case.config))
+                core = case.core(plugins=plugins)
+            else:
+                core = case.core(config, plugins=plugins)
             pods = choice.among(case.pending(core), case, core)
             if pods or not choice.wanted:
                 yield case, core, pods

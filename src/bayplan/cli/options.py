@@ -1,8 +1,35 @@
-"""Options that several commands share."""
+"""Options that several commands share: which configuration and which plugins a scheduler has.
+
+`scheduler_options` adds them to a command, which gets one `SchedulerOptions`, so that they have the same
+meaning everywhere. `bayplan run` has kube-scheduler's flags instead (`operating/flags.py`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import click
+
+from bayplan.config import (
+    BUILTIN_CATALOG,
+    KubeSchedulerConfiguration,
+    OwnFlags,
+    PluginCatalog,
+    build_profiles,
+    default_config,
+    load_config,
+    load_own_settings,
+)
+from bayplan.errors import ConfigError
+from bayplan.framework.tie_break import TieBreak
+
+if TYPE_CHECKING:
+    from bayplan.framework.plugin_api import Plugin
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 plugin_option = click.option(
     "--plugin",
@@ -12,3 +39,97 @@ plugin_option = click.option(
     help="A plugin of your own: module:Class or path/to/file.py:Class. It runs at every extension point that "
     "it implements, after the built-in plugins, unless the configuration names it. Can be repeated.",
 )
+
+_OPTIONS = (
+    click.option(
+        "--config",
+        "config_file",
+        metavar="FILE",
+        help="A kube-scheduler configuration file; may also contain a BayplanConfiguration.",
+    ),
+    click.option(
+        "--bayplan-config",
+        "own_file",
+        metavar="FILE",
+        help="A file with a BayplanConfiguration. Replaces the one in the file of --config.",
+    ),
+    click.option(
+        "--tie-break",
+        type=click.Choice([rule.value for rule in TieBreak]),
+        help="Which of several nodes with the same score is chosen: as in kube-scheduler (the default), or "
+        "the first in the node list.",
+    ),
+    plugin_option,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """What the options say, and the configuration and plugins that follow from it."""
+
+    config_file: str | None = None
+    own_file: str | None = None
+    tie_break: TieBreak | None = None
+    plugin_specs: Sequence[str] = ()
+
+    @property
+    def own_flags(self) -> OwnFlags:
+        """bayplan's own settings on the command line."""
+        return OwnFlags(None if self.own_file is None else load_own_settings(self.own_file), self.tie_break)
+
+    def plugins(self) -> tuple[type[Plugin], ...]:
+        """The plugins of `--plugin`."""
+        if not self.plugin_specs:
+            return ()
+        # Imported here: commands that need no plugin, such as `bayplan config`, do not need NumPy either.
+        from bayplan.scheduler.plugin_sources import load_plugin
+
+        return tuple(dict.fromkeys(load_plugin(spec) for spec in self.plugin_specs))
+
+    def catalog(self, plugins: Sequence[type[Plugin]]) -> PluginCatalog:
+        """What a configuration may name."""
+        if not plugins:
+            return BUILTIN_CATALOG
+        from bayplan.scheduler.plugin_sources import catalog_with
+
+        return catalog_with(plugins)
+
+    def config(self, plugins: Sequence[type[Plugin]]) -> KubeSchedulerConfiguration | None:
+        """The configuration that the options describe, checked; None if they say nothing about it.
+
+        Raises:
+            BayplanError: a file cannot be read or is invalid.
+        """
+        flags = self.own_flags
+        if self.config_file is None:
+            return None if flags == OwnFlags() else flags.apply(default_config())
+        catalog = self.catalog(plugins)
+        config = flags.apply(load_config(self.config_file, catalog))
+        try:
+            build_profiles(config, catalog)
+        except ConfigError as error:
+            raise ConfigError(f"{self.config_file}: {error}") from None
+        return config
+
+
+def scheduler_options(command: CommandT) -> CommandT:
+    """Adds the options to a command, which gets them as `scheduler`."""
+
+    @wraps(command)
+    def wrapper(
+        *args: Any,
+        config_file: str | None,
+        own_file: str | None,
+        tie_break: str | None,
+        plugin_specs: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
+        tie = None if tie_break is None else TieBreak(tie_break)
+        options = SchedulerOptions(config_file, own_file, tie, plugin_specs)
+        return command(*args, scheduler=options, **kwargs)
+
+    decorated: Any = wrapper
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    result: CommandT = decorated
+    return result

@@ -19,8 +19,7 @@ from rich.console import Console
 
 from bayplan.api.documents import Document
 from bayplan.cli.encoding import echo
-from bayplan.cli.options import plugin_option
-from bayplan.config import KubeSchedulerConfiguration, load_config
+from bayplan.cli.options import SchedulerOptions, scheduler_options
 from bayplan.embedded.kubelets import DEFAULT_STOP_SECONDS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.device_files import WatchedDevices
@@ -29,8 +28,6 @@ from bayplan.embedded.up.manifests import read_manifests
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.embedded.up.screen import LogLines, PlainLines, Screen, heading, hints
 from bayplan.errors import InputError
-from bayplan.framework.plugin_api import Plugin
-from bayplan.scheduler.plugin_sources import catalog_with, load_plugin
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 KUBECONFIG: Final = "bayplan.kubeconfig"
@@ -55,8 +52,7 @@ PRINT_SECONDS: Final = 0.1
     help="Objects to create: a YAML or JSON file, a directory, or - for standard input. Can be repeated; "
     "each is applied when the cluster is idle after the one before.",
 )
-@click.option("--config", "config_file", metavar="FILE", help="A kube-scheduler configuration file.")
-@plugin_option
+@scheduler_options
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -119,8 +115,7 @@ PRINT_SECONDS: Final = 0.1
 def up(
     nodes: int,
     files: tuple[str, ...],
-    config_file: str | None,
-    plugin_specs: tuple[str, ...],
+    scheduler: SchedulerOptions,
     kubeconfig: Path,
     name: str | None,
     use_context: bool,
@@ -138,13 +133,13 @@ def up(
     """
     if salvage and data_dir is None:
         raise click.UsageError("--salvage needs --data-dir")
-    plugins = [load_plugin(spec) for spec in plugin_specs]
+    plugins = scheduler.plugins()
     settings = LocalSettings(
         nodes=nodes,
         port=port,
         data_dir=data_dir,
         salvages=salvage,
-        config=_config(config_file, plugins),
+        config=scheduler.config(plugins),
         plugins=plugins,
         schedules=not no_scheduler,
         stop_seconds=stop_seconds,
@@ -168,10 +163,6 @@ def up(
     finally:
         for line in log.kept if log is not None else ():
             echo(line, err=True)
-
-
-def _config(file: str | None, plugins: list[type[Plugin]]) -> KubeSchedulerConfiguration | None:
-    return None if file is None else load_config(file, catalog_with(plugins))
 
 
 async def _run(

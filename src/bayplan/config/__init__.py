@@ -2,13 +2,14 @@
 
 The way of a file through this package:
 
-    document.py    text → values that know their lines
-    decoding.py    values → typed records
-    defaults.py    what the file leaves out
-    validation.py  do the values make sense
-    expansion.py   which plugins run where
-    build.py       what each profile runs: `ProfilePlan`
-    output.py      and back to a file, complete
+    document.py      text → values that know their lines
+    decoding.py      values → typed records
+    own_settings.py  bayplan's own settings, a document beside kube-scheduler's
+    defaults.py      what the file leaves out
+    validation.py    do the values make sense
+    expansion.py     which plugins run where
+    build.py         what each profile runs: `ProfilePlan`
+    output.py        and back to a file, complete
 
 `load.py` is the first half, `build.py` the second. Consumers need only what is exported here.
 """
@@ -17,17 +18,26 @@ from bayplan.config.build import ProfilePlan, build_profiles
 from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog, PluginEntry, TableCatalog
 from bayplan.config.extenders import apply_extenders
 from bayplan.config.features import DEFAULT_GATES, parse_feature_gates
-from bayplan.config.load import default_config, load_config, parse_config
-from bayplan.config.model import Extender, KubeSchedulerConfiguration, LeaderElection, Profile
+from bayplan.config.load import default_config, load_config, load_own_settings, parse_config
+from bayplan.config.model import (
+    BayplanConfiguration,
+    Extender,
+    KubeSchedulerConfiguration,
+    LeaderElection,
+    Profile,
+)
 from bayplan.config.output import completed, to_yaml
+from bayplan.config.own_settings import OwnFlags, own_wire
 from bayplan.config.validation import validate
 
 __all__ = [
     "BUILTIN_CATALOG",
     "DEFAULT_GATES",
+    "BayplanConfiguration",
     "Extender",
     "KubeSchedulerConfiguration",
     "LeaderElection",
+    "OwnFlags",
     "PluginCatalog",
     "PluginEntry",
     "Profile",
@@ -38,6 +48,8 @@ __all__ = [
     "completed",
     "default_config",
     "load_config",
+    "load_own_settings",
+    "own_wire",
     "parse_config",
     "parse_feature_gates",
     "to_yaml",

@@ -15,6 +15,7 @@ import difflib
 import struct
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -97,6 +98,8 @@ class Decoder:
             return value.plain()
         if hint is Duration:
             return self._duration(value, path)
+        if isinstance(hint, type) and issubclass(hint, StrEnum):
+            return self._choice(value, hint, path)
         if hint == Float32:
             return self._float32(value, path)
         if origin in (Union, UnionType):
@@ -155,6 +158,12 @@ class Decoder:
             except ValueError:
                 pass
         return self._mismatch(value, path, 'a duration such as "1m30s"')
+
+    def _choice(self, value: Value, hint: type[StrEnum], path: str) -> Any:
+        try:
+            return hint(str(value.content))
+        except ValueError:
+            return self._mismatch(value, path, " or ".join(hint))
 
     def _float32(self, value: Value, path: str) -> Any:
         number = self._leaf(value, float, path)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Final, NoReturn
 
 from bayplan.api.nesting import TOO_DEEP
 from bayplan.api.yaml_reader import MAX_VALUES, LocatedReader, Value, yaml_errors
 from bayplan.errors import DecodeError
 
-__all__ = ["Value", "parse_document"]
+__all__ = ["Value", "parse_document", "parse_documents"]
 
 _SURROGATES: Final = re.compile(
     r"((?<!\\)(?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
@@ -29,13 +30,22 @@ def parse_document(text: str, source: str) -> Value:
     Raises:
         DecodeError: the text is neither, or a key occurs twice in one mapping.
     """
+    return next(parse_documents(text, source), Value(None, 1))
+
+
+def parse_documents(text: str, source: str) -> Iterator[Value]:
+    """All documents, each read when it is asked for: what follows the last one may be anything.
+
+    Raises:
+        DecodeError: as `parse_document`.
+    """
     is_json = text.lstrip().startswith("{")
     with yaml_errors(text, source):
         if is_json:
             text = _checked_json(text)
         reader = LocatedReader(text, max_values=MAX_VALUES, keep_floats=is_json)
-        first = next(reader.documents(), None)
-        return Value(None, 1) if first is None else first.value
+        for document in reader.documents():
+            yield document.value
 
 
 def _checked_json(text: str) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from bayplan.api.input_files import read_file, read_stream
 from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog
 from bayplan.config.decoding import Decoder
@@ -22,9 +24,18 @@ from bayplan.config.defaults import (
     complete,
     default_arguments,
 )
-from bayplan.config.document import Value, parse_document
+from bayplan.config.document import Value, parse_documents
 from bayplan.config.features import DEFAULT_GATES
-from bayplan.config.model import API_VERSION, KIND, KubeSchedulerConfiguration, PluginConfig
+from bayplan.config.model import (
+    API_VERSION,
+    BAYPLAN_API_VERSION,
+    BAYPLAN_KIND,
+    KIND,
+    BayplanConfiguration,
+    KubeSchedulerConfiguration,
+    PluginConfig,
+)
+from bayplan.config.own_settings import decode_own, is_own
 from bayplan.errors import DecodeError, InputError
 from bayplan.plugin_args.args import BUILTIN_ARGS
 from bayplan.plugin_args.base import Gates, PluginArgs
@@ -44,16 +55,38 @@ def load_config(
         DecodeError: it is no configuration.
     """
     source = str(path)
+    return parse_config(_read_text(path), source, catalog, gates)
+
+
+def load_own_settings(path: str | Path) -> BayplanConfiguration:
+    """The BayplanConfiguration in a file, which may contain other documents.
+
+    Raises:
+        InputError: there is no such file.
+        DecodeError: it has no valid BayplanConfiguration.
+    """
+    source = str(path)
+    documents = parse_documents(_read_text(path), source)
+    own = [document for document in documents if is_own(document)]
+    if not own:
+        raise DecodeError(
+            f"expected a document with apiVersion {BAYPLAN_API_VERSION} and kind {BAYPLAN_KIND}",
+            source=source,
+        )
+    return decode_own(own, source)
+
+
+def _read_text(path: str | Path) -> str:
+    source = str(path)
     try:
         data = read_stream(sys.stdin.buffer, source) if source == STDIN else read_file(Path(path))
     except OSError as error:
         raise InputError((error.strerror or "cannot be read").lower(), source=source) from None
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DecodeError("this is not UTF-8", source=source, line=line) from None
-    return parse_config(text, source, catalog, gates)
 
 
 def parse_config(
@@ -64,10 +97,15 @@ def parse_config(
 ) -> KubeSchedulerConfiguration:
     """Read a text; `source` is what errors call it.
 
+    It is a KubeSchedulerConfiguration, a BayplanConfiguration (then the rest is the default), or both. Other
+    documents after the first are ignored, as by kube-scheduler.
+
     Raises:
         DecodeError: the text is no configuration.
     """
-    document = parse_document(text, source)
+    document, settings = _documents(text, source)
+    if document is None:
+        return replace(default_config(catalog, gates), bayplan=settings)
     _require_kind(document, source)
     decoder = Decoder()
     file = decoder.decode(document, FileConfiguration)
@@ -78,7 +116,18 @@ def parse_config(
         for i, profile in enumerate(file.profiles)
     )
     decoder.raise_problems(source)
-    return complete(file, arguments, catalog, gates)
+    return replace(complete(file, arguments, catalog, gates), bayplan=settings)
+
+
+def _documents(text: str, source: str) -> tuple[Value | None, BayplanConfiguration]:
+    """The KubeSchedulerConfiguration, if there is one, and bayplan's own settings."""
+    documents = parse_documents(text, source)
+    found = [next(documents, Value(None, 1))]
+    if BAYPLAN_KIND in text or BAYPLAN_API_VERSION in text:
+        found += documents
+    own = [document for document in found if is_own(document)]
+    others = (document for document in found if not is_own(document))
+    return next(others, None), decode_own(own, source)
 
 
 def default_config(

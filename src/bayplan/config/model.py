@@ -16,11 +16,14 @@ import msgspec
 
 from bayplan.config.decoding import Float32
 from bayplan.framework.points import Point
+from bayplan.framework.tie_break import TieBreak
 from bayplan.plugin_args.base import Int32, Int64
 from bayplan.plugin_args.duration import Duration
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
+BAYPLAN_API_VERSION: Final = "bayplan.config/v1"
+BAYPLAN_KIND: Final = "BayplanConfiguration"
 ALL: Final = "*"
 """As a disabled plugin: all that the defaults would enable."""
 
@@ -152,6 +155,19 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     plugin_config: tuple[PluginConfig, ...] = ()
 
 
+class BayplanConfiguration(ConfigRecord, frozen=True):
+    """bayplan's own settings, for all profiles (`own_settings.py`)."""
+
+    tie_break: TieBreak = TieBreak.KUBE_SCHEDULER
+    """Which of several nodes with the same highest total score is chosen."""
+    slow_cycle_threshold: Duration = Duration.of(seconds=1)
+    """A scheduling cycle that takes longer is logged, with the plugin that is running; 0: none is."""
+
+    def __post_init__(self) -> None:
+        if self.slow_cycle_threshold < Duration():
+            raise ValueError(f"slowCycleThreshold must not be negative: {self.slow_cycle_threshold}")
+
+
 class KubeSchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """The whole configuration, complete but not yet validated."""
 
@@ -168,3 +184,5 @@ class KubeSchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     delay_cache_until_active: bool
     gates: frozenset[str]
     """The feature gates it was completed for; not part of the file."""
+    bayplan: BayplanConfiguration = BayplanConfiguration()
+    """bayplan's own settings: another document, or flags."""

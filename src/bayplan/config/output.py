@@ -67,9 +67,12 @@ def completed(
     return wire
 
 
-def to_yaml(wire: Wire) -> str:
-    """Plain data as YAML, keys sorted."""
-    return yaml.safe_dump(wire, sort_keys=True, default_flow_style=False, allow_unicode=True, width=1000)
+def to_yaml(*wires: Wire | None) -> str:
+    """Plain data as YAML, keys sorted; several are several documents, and None is left out."""
+    documents = [wire for wire in wires if wire is not None]
+    return yaml.safe_dump_all(
+        documents, sort_keys=True, default_flow_style=False, allow_unicode=True, width=1000
+    )
 
 
 def _client_connection(connection: ClientConnection) -> Wire:

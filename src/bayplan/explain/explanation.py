@@ -176,9 +176,10 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
     highest = max(result.total.values())
     result.best = tuple(name for name, score in result.total.items() if score == highest)
     nominated = search.pod.status.nominated_node_name
-    result.chosen = (
-        nominated if nominated in result.total else result.feasible[pick(total, framework.profile.max_total)]
-    )
+    if nominated in result.total:
+        result.chosen = nominated
+    else:
+        result.chosen = result.feasible[pick(total, framework.profile.max_total, framework.tie_break)]
 
 
 def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation) -> None:

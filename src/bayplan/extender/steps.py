@@ -14,6 +14,7 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Nomination, PostFilterResult
 from bayplan.framework.status import Code, Status
+from bayplan.framework.tie_break import TieBreak
 from bayplan.preemption.evaluation import pick_eviction
 from bayplan.runtime import calls
 from bayplan.runtime.extender_requests import (
@@ -109,12 +110,16 @@ class CycleExtenders:
         return result
 
     def _best(self, totals: IntColumn, names: Sequence[str], response: PrioritizeResponse) -> int:
-        """Ties among nodes that an extender scored are broken at random, others by position."""
+        """Ties among nodes that an extender scored are broken at random, others by position.
+
+        With FirstNode all are broken by position.
+        """
+        tie_break = self._framework.tie_break
         if not response.scores:
-            return pick(totals, ANY_TOTAL)
+            return pick(totals, ANY_TOTAL, tie_break)
         totals = totals + np.array([response.scores.get(name, 0) for name in names], dtype=np.int64)
         tied = (totals == totals.max()).nonzero()[0]
         scored = [int(place) for place in tied if names[place] in response.scores]
-        if len(tied) == 1 or not scored:
-            return pick(totals, ANY_TOTAL)
+        if len(tied) == 1 or not scored or tie_break is TieBreak.FIRST_NODE:
+            return pick(totals, ANY_TOTAL, tie_break)
         return self._rng.choice(scored)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bayplan.framework.tie_break import TieBreak
 from bayplan.plugin_args.duration import Duration
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -91,6 +92,13 @@ def _address(text: str) -> str:
         raise ValueError(f'failed to parse IP: "{text}"') from None
 
 
+def _tie_break(text: str) -> TieBreak:
+    try:
+        return TieBreak(text)
+    except ValueError:
+        raise ValueError(f"must be {' or '.join(TieBreak)}") from None
+
+
 def _texts(text: str) -> tuple[str, ...]:
     return tuple(next(csv.reader([text]), ())) if text else ()
 
@@ -128,6 +136,7 @@ NATURAL: Final = FlagKind("N", _natural)
 NUMBER: Final = FlagKind("float32", _number)
 DURATION: Final = FlagKind("duration", _duration)
 ADDRESS: Final = FlagKind("ip", _address)
+TIE_BREAK: Final = FlagKind("|".join(TieBreak), _tie_break)
 TEXTS: Final = FlagKind("strings", _texts, many=True)
 """Separated by commas."""
 EACH: Final = FlagKind("string", lambda text: (text,), many=True)

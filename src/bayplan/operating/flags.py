@@ -1,6 +1,7 @@
 """All flags of `bayplan run`, in the groups of the usage text.
 
-They are kube-scheduler's, so that its command lines start bayplan, too; `--plugin` is our own. A flag without
+They are kube-scheduler's, so that its command lines start bayplan, too, and a group of our own (and
+`--plugin`). A flag without
 an effect says so in its text ("no effect"): a process in Python has no HTTP/2 and no locks to profile.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bayplan.framework.tie_break import TieBreak
 from bayplan.operating.flag_kinds import (
     ADDRESS,
     BOOLEAN,
@@ -24,6 +26,7 @@ from bayplan.operating.flag_kinds import (
     NUMBER,
     TEXT,
     TEXTS,
+    TIE_BREAK,
     VERSION,
     FlagKind,
 )
@@ -67,6 +70,27 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "version", VERSION, "false", "Print the version of Kubernetes whose scheduler this is, and exit."
         ),
         Flag("help", BOOLEAN, False, "Show this text, and exit.", "h"),
+    ),
+    "Settings of bayplan (each beats the BayplanConfiguration)": (
+        Flag(
+            "bayplan-config",
+            TEXT,
+            "",
+            "A file with a BayplanConfiguration; replaces the one in the file of --config.",
+        ),
+        Flag(
+            "tie-break",
+            TIE_BREAK,
+            TieBreak.KUBE_SCHEDULER,
+            "Which of several nodes with the same score is chosen: as in kube-scheduler, or the first in the "
+            "node list.",
+        ),
+        Flag(
+            "slow-cycle-threshold",
+            DURATION,
+            _seconds(1),
+            "Log scheduling cycles that take longer, with the plugin that is running; 0: none.",
+        ),
     ),
     "Leader election (each beats the configuration file)": (
         Flag("leader-elect", BOOLEAN, True, "Schedule only while holding a lease: for several replicas."),

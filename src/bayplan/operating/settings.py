@@ -23,10 +23,13 @@ from bayplan.client.kubeconfig import load_access
 from bayplan.client.leader_election import ElectionSettings
 from bayplan.config import (
     KubeSchedulerConfiguration,
+    OwnFlags,
     build_profiles,
     completed,
     default_config,
     load_config,
+    load_own_settings,
+    own_wire,
     to_yaml,
 )
 from bayplan.config.features import parse_feature_gates
@@ -160,10 +163,20 @@ def make_settings(flags: FlagValues) -> Settings:
             leader_election=_LEADER_ELECTION,
         )
         config = replace(config, **_given(flags, _PROFILING))
+    config = _own_flags(flags).apply(config)
     enabled = {name for profile in config.profiles for name in profile.plugins.enabled_names()}
     plugins = (*(plugin for name, plugin in installed.items() if name in enabled), *given)
     access = load_access(config.client_connection.kubeconfig, flags["master"])
     return Settings(flags, config, plugins, access)
+
+
+def _own_flags(flags: FlagValues) -> OwnFlags:
+    file = flags["bayplan-config"]
+    return OwnFlags(
+        load_own_settings(file) if file else None,
+        flags["tie-break"] if "tie-break" in flags.given else None,
+        flags["slow-cycle-threshold"] if "slow-cycle-threshold" in flags.given else None,
+    )
 
 
 def write_config(settings: Settings, path: str) -> None:
@@ -171,7 +184,7 @@ def write_config(settings: Settings, path: str) -> None:
 
     It may contain keys of extenders, so a new file is readable only by its owner.
     """
-    content = to_yaml(settings.completed()).encode()
+    content = _as_yaml(settings, settings.completed()).encode()
     target = Path(path)
     if not target.exists():
         create_private(target.resolve(), content)
@@ -189,7 +202,11 @@ def shown_config(settings: Settings) -> str:
         extender["urlPrefix"] = shown_url(extender.get("urlPrefix", ""))
         if "keyData" in extender.get("tlsConfig", {}):
             extender["tlsConfig"] = {**extender["tlsConfig"], "keyData": "(not shown)"}
-    return to_yaml(wire)
+    return _as_yaml(settings, wire)
+
+
+def _as_yaml(settings: Settings, wire: Wire) -> str:
+    return to_yaml(wire, own_wire(settings.config.bayplan))
 
 
 def _with(

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.framework.tie_break import TieBreak
 from bayplan.runtime.signature_results import SignatureResults
-from bayplan.runtime.ties import heap_rank, pick
+from bayplan.runtime.ties import pick, tie_rank
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.table import cells
@@ -66,6 +67,7 @@ class Feasible:
         passing: for each row of the table whether it passes.
         masks: what uncached plugins reject; None if nominated pods or errors are mixed in.
         max_total: a bound for total scores.
+        tie_break: which of several rows with the same total is the best.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Feasible:
         *,
         wanted: int,
         max_total: int,
+        tie_break: TieBreak = TieBreak.KUBE_SCHEDULER,
     ) -> None:
         self._cluster = cluster
         self._results = results
@@ -102,7 +105,8 @@ class Feasible:
         self._keys, self._key_cell = _room(len(rows))
         self._normalized: IntColumn | None = None
         self._has_keys = False
-        self._rank = heap_rank(len(rows))
+        self._tie_break = tie_break
+        self._rank = tie_rank(tie_break, len(rows))
         self._rank_cell = cells(self._rank)
         self._max_total = max_total
         shift = len(self._rank).bit_length()
@@ -189,7 +193,7 @@ class Feasible:
         count = self._count
         if not self._shift:
             totals = self._totals[:count]
-            position = pick(totals if added is None else totals + added, self._max_total)
+            position = pick(totals if added is None else totals + added, self._max_total, self._tie_break)
         else:
             if not self._has_keys:
                 self._make_keys()

@@ -17,6 +17,7 @@ from bayplan.framework.outcome import NO_STATUS, Diagnosis, LocalFilters
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
+from bayplan.framework.tie_break import TieBreak
 from bayplan.runtime import calls
 from bayplan.runtime.extender_requests import Steps, run_through
 from bayplan.runtime.feasible import Feasible, SearchOrder
@@ -47,9 +48,11 @@ class Framework:
         cache: bool = True,
         percentage_of_nodes_to_score: int = 0,
         start: SearchStart | None = None,
+        tie_break: TieBreak = TieBreak.KUBE_SCHEDULER,
     ) -> None:
         self.profile = profile
         self.cluster = cluster
+        self.tie_break = tie_break
         self._cache = cache
         own = profile.percentage_of_nodes_to_score
         self._percentage = percentage_of_nodes_to_score if own is None else own
@@ -246,6 +249,7 @@ class Framework:
             masks,
             wanted=self._nodes_to_find(len(order.rows)),
             max_total=self.profile.max_total,
+            tie_break=self.tie_break,
         )
         return made
 
@@ -270,7 +274,7 @@ class Framework:
     def _best(self, search: Search, feasible: Feasible) -> int:
         """The best of several rows."""
         if not self.profile.scores:
-            return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1))
+            return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1, self.tie_break))
         timer = self.caller.timer
         search.results.prepare_scores()
         asked = self.scoring.uncached_steps(search, lambda: feasible.view)

@@ -1,15 +1,17 @@
-"""The tie-break among nodes with equal scores.
+"""The tie-break among nodes with equal scores: a rank for each position, and the lowest wins.
 
-Upstream puts the feasible nodes on a binary heap and takes its root. With equal scores that is neither the
-first node nor a random one: it is the first maximum in the heap's pre-order (index 0, then the subtree of 1,
-then that of 2). Any other rule would choose other nodes. How two positions compare does not depend on the
-length of the list, so one table serves all.
+`FirstNode` takes the first position. `KubeScheduler`, the default, does what upstream does: it puts the
+feasible nodes on a binary heap and takes its root. With equal scores that is neither the first node nor a
+random one: it is the first maximum in the heap's pre-order (index 0, then the subtree of 1, then that of 2).
+How two positions compare does not depend on the length of the list, so one table serves all.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bayplan.framework.tie_break import TieBreak
 
 _rank: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
 
@@ -30,12 +32,21 @@ def heap_rank(length: int) -> NDArray[np.int64]:
     return _rank
 
 
-def pick(totals: NDArray[np.int64], most: int) -> int:
+def tie_rank(tie_break: TieBreak, length: int) -> NDArray[np.int64]:
+    """For each position of a list of at least this length: its rank among nodes with equal scores."""
+    if tie_break is TieBreak.FIRST_NODE:
+        return np.arange(length, dtype=np.int64)
+    return heap_rank(length)
+
+
+def pick(totals: NDArray[np.int64], most: int, tie_break: TieBreak = TieBreak.KUBE_SCHEDULER) -> int:
     """The position of the winner among feasible nodes, given in the order in which they were found.
 
     `most` is a bound for the totals. Usually total and rank fit into one integer, so that one argmax is
     enough.
     """
+    if tie_break is TieBreak.FIRST_NODE:
+        return int(totals.argmax())
     rank = heap_rank(len(totals))
     shift = len(rank).bit_length()
     if most < 1 << (62 - shift):

@@ -108,7 +108,11 @@ class SchedulingCore:
         start = SearchStart()
         self.frameworks = {
             plan.scheduler_name: Framework(
-                make_profile(plan, classes, self.handle), self.cluster, cache=cache, start=start
+                make_profile(plan, classes, self.handle),
+                self.cluster,
+                cache=cache,
+                start=start,
+                tie_break=config.bayplan.tie_break,
             )
             for plan in build_profiles(config, catalog_with(given))
         }

@@ -134,7 +134,7 @@ class Scheduler:
         self._work = asyncio.Event()
         """Wakes the loop: a pod may be ready, or a timer may have to be set earlier."""
         self._stopped = False
-        self.watchdog = Watchdog()
+        self.watchdog = Watchdog(config.bayplan.slow_cycle_threshold.seconds)
         """A context manager that logs cycles that take too long."""
         self._deferrals = Deferrals()
         self.pods: Informer[Pod]

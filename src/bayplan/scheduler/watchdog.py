@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Watches the thread in which it is entered.
+    """Watches the thread in which it is entered, unless `seconds` is 0.
 
     `pod` is the pod whose scheduling cycle is running,
     None between cycles and while one waits for an extender.
@@ -41,12 +41,14 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         self._watched = threading.get_ident()
-        self._thread.start()
+        if self._seconds:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self._thread.join()
+        if self._seconds:
+            self._thread.join()
 
     def _watch(self) -> None:
         before: Pod | None = None
