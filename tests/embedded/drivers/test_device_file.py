@@ -19,7 +19,7 @@ def parse(text: str) -> None:
 def test_the_example_is_valid() -> None:
     devices = read_devices(EXAMPLE)
     names = [driver.name for driver in devices.drivers]
-    assert names == ["gpu.example.com", "nic.example.com", "mig.example.com", "storage.example.com"]
+    assert names == [f"{name}.example.com" for name in ("gpu", "nic", "mig", "storage", "driver")]
     storage = devices.driver("storage.example.com")
     assert storage is not None
     assert (storage.all_nodes, storage.binding_seconds, storage.binding_result) == (True, 3.0, "Ready")

@@ -86,6 +86,40 @@ def test_the_examples_run() -> None:
     with_devices(EXAMPLES / "gpus.yaml", test, nodes=3)
 
 
+def test_a_job_like_that_of_the_documentation_runs() -> None:
+    """Each of its pods has a share of a GPU, and both have one of all GPUs of their node."""
+    selector = (
+        'device.driver == "driver.example.com" && '
+        'device.attributes["driver.example.com"].type == "gpu" && '
+        'device.capacity["driver.example.com"].memory == quantity("64Gi")'
+    )
+    device_class = {**CLASS, "spec": {"selectors": [{"cel": {"expression": selector}}]}}
+    spec = claim("")["spec"]
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "own"},
+        "spec": {"spec": spec},
+    }
+    workers = pod("", "all")["spec"]
+    workers["restartPolicy"] = "Never"
+    workers["resourceClaims"].insert(0, {"name": "own", "resourceClaimTemplateName": "own"})
+    workers["containers"][0]["resources"]["claims"].append({"name": "own"})
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job"},
+        "spec": {"completions": 10, "parallelism": 2, "template": {"spec": workers}},
+    }
+
+    async def test(devices: Devices) -> None:
+        devices.create(device_class, template, claim("all", allocationMode="All"), job)
+        await devices.until(lambda: list(devices.phases().values()) == ["Running", "Running"])
+        assert len(devices.claim("all")["reservedFor"]) == 2
+
+    with_devices(EXAMPLES / "gpus.yaml", test, nodes=3)
+
+
 def test_a_claim_waits_for_a_device_and_gets_it_when_one_is_free(tmp_path: Path) -> None:
     path = tmp_path / "gpus.yaml"
     path.write_text(GPUS % "")
