@@ -6,7 +6,7 @@ faults. The layers above use this protocol and handle only the errors of `baypla
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -76,8 +76,11 @@ class ClusterAPI(Protocol):
 
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT: ...
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        """Binds the pod. ConflictError if it is bound already, terminating, gated or another pod."""
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
+        """Binds the pod; the annotations are added to the pod in the same write.
+
+        ConflictError if it is bound already, terminating, gated or another pod.
+        """
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         """Patches the pod's status. APIError (422) if another pod has its name now."""

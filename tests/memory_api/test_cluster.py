@@ -19,8 +19,9 @@ def test_a_cluster_is_its_store() -> None:
         pod = await cluster.create(make_pod("a"))
         assert isinstance(pod, Pod)
         await cluster.patch_pod_status(pod, PodStatusPatch(nominated_node_name="n1"))
-        await cluster.bind(pod, "n1")
+        await cluster.bind(pod, "n1", {"chosen": "0-1"})
         bound = await cluster.get(Pod, "a", "default")
+        assert bound.annotations == {"chosen": "0-1"}
         assert (bound.spec.node_name, bound.status.nominated_node_name) == ("n1", "")
         assert await cluster.list(Pod) == ([bound], "3")
         labelled = await cluster.update(replace(bound, metadata=replace(bound.metadata, labels={"a": "b"})))

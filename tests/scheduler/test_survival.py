@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -44,12 +44,12 @@ class Cluster(MemoryCluster):
         for item in objects:
             self.store.create(item)
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         if self.bind_seconds:
             await asyncio.sleep(self.bind_seconds)
         if self.refusals:
             raise self.refusals.pop(0)
-        await super().bind(pod, node_name)
+        await super().bind(pod, node_name, annotations)
         if self.lost_answers:
             raise self.lost_answers.pop(0)
 

@@ -34,10 +34,11 @@ _OURS_NOT: Final = frozenset(
 """Metadata that the server sets, or that identifies the object."""
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _Named(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     namespace: str
     uid: str
+    annotations: Mapping[str, str] | None = None
 
 
 class _Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,10 +53,10 @@ class _Binding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     target: _Target
 
 
-def binding(pod: Pod, node_name: str) -> bytes:
-    """Binds a pod, and no other of the same name."""
+def binding(pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> bytes:
+    """Binds a pod, and no other of the same name. The API server adds the annotations to the pod."""
     meta = pod.metadata
-    named = _Named(meta.name, meta.namespace, meta.uid)
+    named = _Named(meta.name, meta.namespace, meta.uid, annotations or None)
     return _encode(_Binding(metadata=named, target=_Target(name=node_name)))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from bayplan.api.kinds import KINDS
@@ -140,10 +140,10 @@ class KubernetesCluster(ClusterAPI):
 
     # Writing
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         # Not to be sent twice: the second time the pod would be bound already, which looks like a conflict.
         await self.requests.send(
-            "POST", f"{_path(pod)}/binding", bodies.binding(pod, node_name), repeatable=False
+            "POST", f"{_path(pod)}/binding", bodies.binding(pod, node_name, annotations), repeatable=False
         )
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from bayplan.api.pod import Pod
@@ -50,8 +50,11 @@ class Handle(Protocol):
     def now(self) -> float:
         """Seconds since the epoch, by the scheduler's clock."""
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        """Writes the binding of the pod to this node to the API server. Raises if that fails."""
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
+        """Writes the binding of the pod to this node to the API server. Raises if that fails.
+
+        The annotations are added to the pod in the same write.
+        """
 
     def is_preempting(self, uid: str) -> bool:
         """Whether victims of this pod are being evicted."""

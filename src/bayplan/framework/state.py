@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
+
+BINDING_ANNOTATIONS: Final = "bayplan/binding-annotations"
+"""The key of annotations (a dict) that DefaultBinder sends with the binding. Use `annotate_binding`."""
 
 
 @runtime_checkable
@@ -97,3 +100,11 @@ class _Memo:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+def annotate_binding(state: CycleState, annotations: Mapping[str, str]) -> None:
+    """Adds annotations to the pod when it is bound, in the same write. For Reserve, Permit and PreBind.
+
+    A binder other than DefaultBinder (another plugin, an extender) may ignore them.
+    """
+    state.write(BINDING_ANNOTATIONS, {**(state.get(BINDING_ANNOTATIONS) or {}), **annotations})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -33,9 +33,9 @@ class MemoryCluster(ClusterAPI):
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
         return self.store.get(kind, name, namespace)
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         meta = pod.metadata
-        self.store.bind(meta.name, meta.namespace, node_name, uid=meta.uid)
+        self.store.bind(meta.name, meta.namespace, node_name, uid=meta.uid, annotations=annotations)
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         self.store.patch_pod_status(pod.name, pod.namespace, patch, uid=pod.uid)

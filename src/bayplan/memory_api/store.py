@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic
 
@@ -269,14 +269,25 @@ class MemoryStore:
             gone = replace(item, metadata=replace(item.metadata, resource_version=version))
             table.history.append(WatchEvent(_DELETED, gone, version))
 
-    def bind(self, name: str, namespace: str, node_name: str, *, uid: str = "") -> Pod:
-        """Assigns a pod to a node, which need not exist."""
+    def bind(
+        self,
+        name: str,
+        namespace: str,
+        node_name: str,
+        *,
+        uid: str = "",
+        annotations: Mapping[str, str] | None = None,
+    ) -> Pod:
+        """Assigns a pod to a node, which need not exist, and adds the annotations to it."""
         pod = self._pods.find(name, namespace)
         refusal = api_errors.binding_error(pod, uid)
         if refusal is not None:
             raise refusal
         spec = replace(pod.spec, node_name=node_name)
         bound = replace(pod, spec=spec, status=bound_status(pod.status, self.now()))
+        if annotations:
+            metadata = replace(pod.metadata, annotations={**pod.annotations, **annotations})
+            bound = replace(bound, metadata=metadata)
         return self._replace(self._pods, pod, bound)
 
     def patch_pod_status(self, name: str, namespace: str, patch: PodStatusPatch, *, uid: str = "") -> Pod:

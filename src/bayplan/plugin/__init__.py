@@ -90,8 +90,10 @@ from bayplan.framework.plugin_api import (
     whole_share,
 )
 from bayplan.framework.state import (
+    BINDING_ANNOTATIONS,
     CycleState,
     NotInStateError,
+    annotate_binding,
 )
 from bayplan.framework.status import (
     SKIP,
@@ -128,6 +130,7 @@ from bayplan.snapshot.view import (
 )
 
 __all__ = [
+    "BINDING_ANNOTATIONS",
     "CPU",
     "EPHEMERAL_STORAGE",
     "MAX_SCORE",
@@ -191,6 +194,7 @@ __all__ = [
     "UniformScorePlugin",
     "Wait",
     "WaitingKeysPlugin",
+    "annotate_binding",
     "compile_selector",
     "event_with_hint",
     "failure",

@@ -11,6 +11,7 @@ from bayplan.plugin_args.args import (
     VolumeBindingArgs,
 )
 from bayplan.plugin_args.base import (
+    ArgsRecord,
     Gates,
 )
 from bayplan.plugin_args.duration import (
@@ -41,6 +42,7 @@ __all__ = [
     "MAX_SHAPE_SCORE",
     "MOST_ALLOCATED",
     "REQUESTED_TO_CAPACITY_RATIO",
+    "ArgsRecord",
     "DefaultPreemptionArgs",
     "Duration",
     "DynamicResourcesArgs",

@@ -1,6 +1,8 @@
 """Columns, ids and indexes over nodes, for rules over whole columns."""
 
 from bayplan.snapshot.derived import (
+    Derived,
+    changed_rows,
     derived,
 )
 from bayplan.snapshot.interning import (
@@ -13,9 +15,11 @@ from bayplan.snapshot.view import (
 )
 
 __all__ = [
+    "Derived",
     "IdColumn",
     "Interner",
     "LabelValues",
     "Lookup",
+    "changed_rows",
     "derived",
 ]

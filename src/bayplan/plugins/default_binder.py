@@ -1,7 +1,8 @@
 """DefaultBinder: writes the binding of a pod to the API server.
 
 The scheduler around the plugins knows how (a POST to the pod's `binding` subresource, with the pod's uid so
-that another pod of the same name is never bound): this plugin only calls `Handle.bind`.
+that another pod of the same name is never bound): this plugin only calls `Handle.bind`. Annotations that
+other plugins want on the bound pod (`annotate_binding`) are part of the same write.
 
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/binding-v1/
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from bayplan.plugin import BindPlugin, CycleState, Plugin, Pod, Status, failure
+from bayplan.plugin import BINDING_ANNOTATIONS, BindPlugin, CycleState, Plugin, Pod, Status, failure
 
 NO_HANDLE: Final = "there is nothing to bind with: the plugin was made without a handle"
 
@@ -24,5 +25,5 @@ class DefaultBinder(Plugin, BindPlugin):
         if self.handle is None:
             return failure(NO_HANDLE)
         # The scheduler handles errors: it knows when a pod may have been bound nevertheless.
-        await self.handle.bind(pod, node_name)
+        await self.handle.bind(pod, node_name, state.get(BINDING_ANNOTATIONS))
         return None

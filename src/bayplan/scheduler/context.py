@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,8 +100,10 @@ class SchedulerHandle:
     def now(self) -> float:
         return self._now()
 
-    def bind(self, pod: Pod, node_name: str) -> Coroutine[Any, Any, None]:
-        return self.api.bind(pod, node_name)
+    def bind(
+        self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None
+    ) -> Coroutine[Any, Any, None]:
+        return self.api.bind(pod, node_name, annotations)
 
     def is_preempting(self, uid: str) -> bool:
         return self._context is not None and self._context.queue.nominations.is_preempting(uid)

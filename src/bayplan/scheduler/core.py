@@ -39,7 +39,7 @@ class CoreHandle:
     def now(self) -> float:
         return time.time()
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         raise NotImplementedError("a core that only decides binds nothing")
 
     def is_preempting(self, uid: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -140,20 +140,20 @@ class WatchedCluster(MemoryCluster):
                 for event in batch
             ]
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         if self.is_dead:
-            await self.bind_late(pod, node_name)
+            await self.bind_late(pod, node_name, annotations)
             return
         if pod.uid in self._bound and any(other.uid == pod.uid for other in self.store.list(Pod)):
             self._ledger.problems.append(f"pod {pod.key} is bound, and was to be bound to {node_name} again")
-        await super().bind(pod, node_name)
+        await super().bind(pod, node_name, annotations)
         self._bound.add(pod.uid)
         self._tell(f"pod {pod.name} is bound to {node_name}")
         self._ledger.bound(pod, node_name, is_late=False)
 
-    async def bind_late(self, pod: Pod, node_name: str) -> None:
+    async def bind_late(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         """A binding that the scheduler no longer waits for."""
-        await super().bind(pod, node_name)
+        await super().bind(pod, node_name, annotations)
         self._tell(f"pod {pod.name} is bound to {node_name} too late")
         self._ledger.bound(pod, node_name, is_late=True)
 
@@ -190,8 +190,8 @@ class LastingClient(ClusterAPI):
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
         return await self._cluster.get(kind, name, namespace)
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        await self._send(self._cluster.bind(pod, node_name))
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
+        await self._send(self._cluster.bind(pod, node_name, annotations))
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         await self._send(self._honestly(pod, self._cluster.patch_pod_status(pod, patch)))

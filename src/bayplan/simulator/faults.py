@@ -103,7 +103,7 @@ class FaultyCluster(ClusterAPI):
         seed: int,
         rates: Mapping[Fault, float],
         delay_seconds: float = 5.0,
-        bind_late: Callable[[Pod, str], Awaitable[None]] | None = None,
+        bind_late: Callable[[Pod, str, Mapping[str, str] | None], Awaitable[None]] | None = None,
     ) -> None:
         """`delay_seconds` is the delay of the slowest response, and the timeout.
 
@@ -134,14 +134,14 @@ class FaultyCluster(ClusterAPI):
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
         return await self._read(lambda: self._cluster.get(kind, name, namespace))
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         if self._dice.strikes(Fault.LATE_BIND):
             await self._dice.delay()
-            late = asyncio.ensure_future(self._bind_later(pod, node_name))
+            late = asyncio.ensure_future(self._bind_later(pod, node_name, annotations))
             self._late.add(late)
             late.add_done_callback(self._late.discard)
             raise UnknownOutcomeError(f"bind {pod.key}: {_INJECTED}")
-        await self._write(f"bind {pod.key}", lambda: self._cluster.bind(pod, node_name))
+        await self._write(f"bind {pod.key}", lambda: self._cluster.bind(pod, node_name, annotations))
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         await self._write(f"patch {pod.key}", lambda: self._cluster.patch_pod_status(pod, patch))
@@ -164,11 +164,11 @@ class FaultyCluster(ClusterAPI):
     async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
         await self._write(f"patch {claim.key}/status", lambda: self._cluster.release_claim(claim, uid))
 
-    async def _bind_later(self, pod: Pod, node_name: str) -> None:
+    async def _bind_later(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None) -> None:
         await self._dice.delay()
         # If it is rejected by now, there is no client left to report it to.
         with suppress(APIError):
-            await self._bind_late(pod, node_name)
+            await self._bind_late(pod, node_name, annotations)
 
     def events(self) -> EventSink:
         return _FaultyEvents(self._cluster.events(), self._write)

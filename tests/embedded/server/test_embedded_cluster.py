@@ -61,7 +61,8 @@ def test_watches_what_is_done_by_anybody() -> None:
         watch = cluster.watch(Pod, str(api.store.version))
         api.create(PODS, new_pod("a"), "default")
         pod = await cluster.get(Pod, "a", "default")
-        await cluster.bind(pod, "n1")
+        await cluster.bind(pod, "n1", {"chosen": "0-1"})
+        assert (await cluster.get(Pod, "a", "default")).annotations == {"chosen": "0-1"}
         api.patch(PODS, "a", "default", {"status": {"phase": "Failed"}}, subresource="status")
         api.delete(PODS, "a", "default")
         api.create(PODS, new_pod("b"), "default")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
@@ -79,10 +79,10 @@ class Gangs(MemoryCluster):
     def remove(self, name: str) -> None:
         self.store.delete(Pod, name, "default")
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
-        await super().bind(pod, node_name)
+        await super().bind(pod, node_name, annotations)
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         # No API server answers at once.

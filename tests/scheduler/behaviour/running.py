@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -86,7 +86,7 @@ class Cluster(MemoryCluster):
         act = functools.partial(super().get, kind, name, namespace)
         return await (self._answer("get", act) if kind is Pod else act())
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         self.writes.append(("bind", pod.name))
         await self._answer("bind", functools.partial(super().bind, pod, node_name))
 

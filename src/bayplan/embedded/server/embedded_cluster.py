@@ -6,7 +6,7 @@ is on the disk: if the process dies the scheduler dies with it, and no other cli
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -68,9 +68,10 @@ class EmbeddedCluster(ClusterAPI):
         resource = self._resource(kind)
         return _record(kind, resource, self.api.document(resource, name, namespace))
 
-    async def bind(self, pod: Pod, node_name: str) -> None:
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         meta = pod.metadata
-        pods.bind(self.api, meta.name, meta.namespace, node_name, uid=meta.uid)
+        added = dict(annotations) if annotations else None
+        pods.bind(self.api, meta.name, meta.namespace, node_name, uid=meta.uid, annotations=added)
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         condition = None if patch.condition is None else msgspec.to_builtins(patch.condition)

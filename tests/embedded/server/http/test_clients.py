@@ -93,8 +93,9 @@ def test_our_own_client_writes_what_the_server_keeps() -> None:
         status = server.api.get(PODS, "a", "default")["status"]
         assert status["nominatedNodeName"] == "n1"
         assert [known["message"] for known in status["conditions"]] == ["no room"]
-        await cluster.bind(pod, "n1")
+        await cluster.bind(pod, "n1", {"chosen": "0-1"})
         bound = await cluster.get(Pod, "a", "default")
+        assert bound.annotations["chosen"] == "0-1"
         assert (bound.spec.node_name, bound.status.nominated_node_name) == ("n1", "")
         await cluster.delete_pod(bound)
         assert server.api.get(PODS, "a", "default")["metadata"]["deletionGracePeriodSeconds"] == 30
