@@ -19,10 +19,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bayplan.client.paths import RESOURCES
+
 from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.kubeconfig import load_access
-from bayplan.client.paths import RESOURCES
 
 AT_ONCE = 32
 

@@ -314,9 +314,9 @@ def test_extenders_are_not_asked(cluster: Path, tmp_path: Path, capsys: pytest.C
     """Better a warning than a decision that looks complete."""
     config = tmp_path / "config.yaml"
     config.write_text(f"{CONFIG}extenders:\n- {{urlPrefix: 'https://a.example', filterVerb: f}}\n")
-    message = "extenders are not called: their filters and scores are missing from the result"
+    message = "extender https://a.example is not called: its filters and scores are missing from the result"
     (line,) = decide(capsys, cluster, "--config", config)
-    assert line["warnings"] == [{"message": message}]
+    assert line["warnings"] == [{"reason": "NotRun", "object": "https://a.example", "message": message}]
     assert main(["decide", str(cluster), "--config", str(config), "--output", "table"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == f"warning: {message}"
 
@@ -327,7 +327,9 @@ def test_what_the_dump_leaves_out_is_said(tmp_path: Path, capsys: pytest.Capture
     path.write_bytes(as_yaml(node("n1"), pod("p", volumes=[claim])))
     message = "PersistentVolumeClaim default/data is not in the dump: evaluated as if it did not exist"
     (line,) = decide(capsys, path)
-    assert line["warnings"] == [{"pod": "default/p", "message": message}]
+    claim_name = "PersistentVolumeClaim default/data"
+    warning = {"pod": "default/p", "reason": "MissingObject", "object": claim_name, "message": message}
+    assert line["warnings"] == [warning]
     assert main(["decide", str(path), "--output", "table"]) == 0
     assert f"warning: {message}" in capsys.readouterr().out.splitlines()
 
@@ -473,12 +475,6 @@ def test_what_was_decided_before_a_mistake_is_printed(
         pytest.param("a: [", "{file}:2: this is not YAML", id="broken YAML"),
         pytest.param(
             f"{CONFIG}parallelism: many\n", "{file}:3: parallelism: expected an integer", id="wrong type"
-        ),
-        pytest.param(
-            f"{CONFIG}profiles:\n- plugins: {{filter: {{enabled: [{{name: Foo}}]}}}}\n",
-            "{file}: initializing profiles: creating profile for scheduler name default-scheduler: "
-            'FilterPlugin "Foo" does not exist',
-            id="unknown plugin",
         ),
         pytest.param(
             f"{CONFIG}profiles:\n- plugins: {{score: {{enabled: [{{name: Foo, weight: 3000000000}}]}}}}\n",

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bayplan.explain.scenario import decide_scenario, is_scenario, read_scenario
+from bayplan.explain.scenario import decide_scenario
+from bayplan.sources.scenario import is_scenario, read_scenario
 
 NODE: dict[str, Any] = {
     "apiVersion": "v1",

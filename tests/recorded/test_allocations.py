@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bayplan.explain.allocations import pod_allocations
-from bayplan.explain.scenario import read_scenario
+from bayplan.sources.scenario import read_scenario
 
 RECORDED = Path(__file__).parents[2] / "conformance/devices/allocations.jsonl.gz"
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,17 +17,18 @@ from bayplan.api.pod import Pod
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
 from bayplan.cli.options import SchedulerOptions, scheduler_options
-from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import InputError
 from bayplan.explain.allocations import pod_allocations
-from bayplan.explain.case import Case
-from bayplan.explain.dump_warnings import Dump, Warning, extenders_not_called
 from bayplan.explain.explanation import explain
-from bayplan.explain.files import STDIN, read_cases
 from bayplan.explain.scenario import as_json
 from bayplan.explain.tables import EvaluatedPod, print_tables
-from bayplan.framework.plugin_api import Plugin
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.sources.files import STDIN, read_clusters
+from bayplan.sources.loaded import LoadedCluster
+from bayplan.sources.loading import with_settings
+from bayplan.sources.missing import MissingObjects
+from bayplan.sources.settings import SchedulerSettings, extender_warnings
+from bayplan.sources.warnings import Warning
 
 JSON: Final = "json"
 TABLE: Final = "table"
@@ -88,23 +88,22 @@ def decide(
         console = Console(width=PLAIN_WIDTH, highlight=False, markup=False)
     if output is None:
         output = TABLE if console.is_terminal else JSON
-    plugins = scheduler.plugins()
-    config = scheduler.config(plugins)
+    settings = scheduler.settings()
     choice = Choice(wanted)
     is_first = True
-    for case, core, pods in _cases(files, scheduler, config, plugins, choice):
+    for case, core, pods in _cases(files, settings, choice):
         if allocations:
             found = [pod_allocations(core.frameworks[pod.spec.scheduler_name], pod) for pod in pods]
             echo_utf8(msgspec.json.encode(found))
             continue
         if output == JSON:
-            echo_utf8(_json_line(case, core, pods, config))
+            echo_utf8(_json_line(case, core, pods))
             continue
         if not is_first:
             console.print()
         is_first = False
         details = MAX_DETAILS if not wanted else len(pods)
-        _print_tables(console, case, core, pods, details, _warnings(case, config))
+        _print_tables(console, case, core, pods, details, _warnings(case))
     choice.require_all_found()
 
 
@@ -117,7 +116,7 @@ class Choice:
         self._there: dict[str, None] = {}
         self._not_pending: dict[str, str] = {}
 
-    def among(self, pods: Sequence[Pod], case: Case, core: SchedulingCore) -> list[Pod]:
+    def among(self, pods: Sequence[Pod], case: LoadedCluster, core: SchedulingCore) -> list[Pod]:
         """Those of the pods that --pod names; all if it names none."""
         if not self.wanted:
             return list(pods)
@@ -147,48 +146,35 @@ class Choice:
 
 
 def _cases(
-    files: Sequence[str],
-    scheduler: SchedulerOptions,
-    config: KubeSchedulerConfiguration | None,
-    plugins: Sequence[type[Plugin]],
-    choice: Choice,
-) -> Iterator[tuple[Case, SchedulingCore, list[Pod]]]:
+    files: Sequence[str], settings: SchedulerSettings, choice: Choice
+) -> Iterator[tuple[LoadedCluster, SchedulingCore, list[Pod]]]:
     """Each cluster with the pods to evaluate on it; without clusters that have none of the named pods."""
-    own = scheduler.own_flags
     for file in files:
-        for case in read_cases(file):
-            if scheduler.config_file is None and case.config is not None:
-                # Single settings change the case's own configuration; --config replaces it.
-                case = dataclasses.replace(case, config=own.apply(case.config))
-                core = case.core(plugins=plugins)
-            else:
-                core = case.core(config, plugins=plugins)
+        for read in read_clusters(file):
+            case = with_settings(read, settings)
+            core = case.core()
             pods = choice.among(case.pending(core), case, core)
             if pods or not choice.wanted:
                 yield case, core, pods
 
 
-def _evaluated(case: Case, core: SchedulingCore, pods: Sequence[Pod]) -> Iterator[EvaluatedPod]:
-    dump = Dump(case.objects)
+def _evaluated(case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod]) -> Iterator[EvaluatedPod]:
+    missing = MissingObjects(case.objects, case.listed)
     for pod in pods:
         framework = core.frameworks[pod.spec.scheduler_name]
         explanation = explain(framework, pod)
-        yield EvaluatedPod(
-            pod, core.cluster, explanation, dump.warnings_of(pod, framework.profile, explanation)
-        )
+        warnings = missing.of_pod(pod, framework.profile, preempts=explanation.has_candidates)
+        yield EvaluatedPod(pod, core.cluster, explanation, warnings)
 
 
-def _warnings(case: Case, config: KubeSchedulerConfiguration | None) -> list[Warning]:
-    """Warnings that concern all pods of a case."""
-    used = config or case.config
-    return [extenders_not_called()] if used is not None and used.extenders else []
+def _warnings(case: LoadedCluster) -> list[Warning]:
+    """Warnings that concern all pods of a cluster; a scenario's own configuration can have extenders, too."""
+    return list(dict.fromkeys((*case.warnings, *extender_warnings(case.config))))
 
 
-def _json_line(
-    case: Case, core: SchedulingCore, pods: Sequence[Pod], config: KubeSchedulerConfiguration | None
-) -> bytes:
+def _json_line(case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod]) -> bytes:
     evaluated = list(_evaluated(case, core, pods))
-    warnings = [*_warnings(case, config), *(warning for one in evaluated for warning in one.warnings)]
+    warnings = [*_warnings(case), *(warning for one in evaluated for warning in one.warnings)]
     skipped = case.skipped(core).items()
     return msgspec.json.encode(
         {
@@ -202,7 +188,7 @@ def _json_line(
 
 def _print_tables(
     console: Console,
-    case: Case,
+    case: LoadedCluster,
     core: SchedulingCore,
     pods: Sequence[Pod],
     details: int,

@@ -28,6 +28,7 @@ from bayplan.framework.tie_break import TieBreak
 
 if TYPE_CHECKING:
     from bayplan.framework.plugin_api import Plugin
+    from bayplan.sources.settings import SchedulerSettings
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -93,6 +94,12 @@ class SchedulerOptions:
         from bayplan.scheduler.plugin_sources import catalog_with
 
         return catalog_with(plugins)
+
+    def settings(self) -> SchedulerSettings:
+        """Configuration and plugins for evaluating a cluster, where absent plugins are only a warning."""
+        from bayplan.sources.settings import load_settings
+
+        return load_settings(self.config_file, self.plugin_specs, self.own_flags)
 
     def config(self, plugins: Sequence[type[Plugin]]) -> KubeSchedulerConfiguration | None:
         """The configuration that the options describe, checked; None if they say nothing about it.

@@ -77,7 +77,7 @@ async def list_all(
                 raise
             _log.debug("no stream of %s, listing: %s", KINDS.of(kind), error)
             break
-    return await _plain(requests, kind, known_version)
+    return await list_pages(requests, kind, known_version)
 
 
 # As a stream
@@ -132,7 +132,8 @@ async def _collect(watch: WatchStream[ObjectT]) -> Listed[ObjectT]:
 # In pages
 
 
-async def _plain(requests: Requests, kind: type[ObjectT], known_version: str) -> Listed[ObjectT]:
+async def list_pages(requests: Requests, kind: type[ObjectT], known_version: str = "") -> Listed[ObjectT]:
+    """The same as a plain list, which needs no permission to watch."""
     resource = KINDS.of(kind)
     try:
         if known_version:

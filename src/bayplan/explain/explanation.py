@@ -79,6 +79,11 @@ class Explanation:
     preemption: Preemption | None = None
     error: str = ""
 
+    @property
+    def has_candidates(self) -> bool:
+        """Whether preemption would help on some node."""
+        return self.preemption is not None and bool(self.preemption.candidates)
+
 
 def explain(framework: Framework, pod: Pod) -> Explanation:
     """Evaluates the pod alone, on the cluster as it is."""

@@ -21,11 +21,11 @@ from rich.text import Text
 
 from bayplan.api.pod import Pod
 from bayplan.explain.devices import MissingDevices, missing_devices
-from bayplan.explain.dump_warnings import Warning
 from bayplan.explain.explanation import Candidate, Explanation, Preemption
 from bayplan.explain.rejections import Rejection, detail, rejections
 from bayplan.framework.status import Code
 from bayplan.snapshot.cluster import Cluster
+from bayplan.sources.warnings import Warning
 
 MAX_RUNNERS_UP: Final = 4
 MAX_EQUALS: Final = 2

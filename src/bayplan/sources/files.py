@@ -1,4 +1,4 @@
-"""Reads the cases of a FILE argument: scenarios, or the objects of a cluster.
+"""Reads clusters from files: API objects, or scenarios.
 
 | file | content |
 |---|---|
@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,42 +23,63 @@ from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.input_files import read_lines, read_stream
 from bayplan.api.nesting import decode_json
 from bayplan.errors import DecodeError, InputError
-from bayplan.explain.case import Case
-from bayplan.explain.scenario import is_scenario, read_scenario
+from bayplan.sources.loaded import LoadedCluster
+from bayplan.sources.scenario import is_scenario, read_scenario
 
 STDIN: Final = "-"
 LINES: Final = (".jsonl", ".jsonl.gz")
 
+_SCENARIO: Final = "this is a scenario: only `bayplan decide` reads them"
 _BROKEN_JSON: Final = "broken JSON: {why}"
 
 
-def read_cases(file: str) -> Iterator[Case]:
-    """The cases in a file, one after the other.
+def read_clusters(file: str) -> Iterator[LoadedCluster]:
+    """The clusters in a file, one after the other.
 
     Raises:
         InputError: it is missing or broken, or an object in it is malformed; the error names the place.
     """
     if file == STDIN:
-        yield from _cases_of(_standard_input(), file)
+        yield from _clusters_of(_standard_input(), file)
     elif file.endswith(LINES) and not Path(file).is_dir():
         for line, content in _json_lines(Path(file)):
             yield read_scenario(content, source=file, line=line)
     else:
-        yield from _cases_of(read_documents(Path(file)), file)
+        yield from _clusters_of(read_documents(Path(file)), file)
 
 
-def _cases_of(documents: Iterable[Document], file: str) -> Iterator[Case]:
+def read_cluster(files: Sequence[str]) -> LoadedCluster:
+    """The objects of all the files and directories as one cluster.
+
+    Raises:
+        InputError: one is missing or broken, an object is malformed or occurs twice, or it is a scenario.
+    """
+    documents: list[Document] = []
+    for file in files:
+        documents += _standard_input() if file == STDIN else read_documents(Path(file))
+    for document in documents:
+        if is_scenario(document.content):
+            raise DecodeError(_SCENARIO, source=document.source, line=document.line)
+    name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+    return _cluster(documents, name)
+
+
+def _clusters_of(documents: Iterable[Document], file: str) -> Iterator[LoadedCluster]:
     """Scenarios if the first document is one; otherwise all documents are one cluster."""
     documents = list(documents)
     if documents and is_scenario(documents[0].content):
         for document in documents:
             yield read_scenario(document.content, source=document.source, line=document.line)
         return
+    yield _cluster(documents, file)
+
+
+def _cluster(documents: Iterable[Document], name: str) -> LoadedCluster:
     objects = decode_documents(documents)
     try:
-        yield Case(file, with_defaults(objects), source=file)
+        return LoadedCluster(name, with_defaults(objects), source=name)
     except InputError as error:
-        raise error.at(source=file) from error.__cause__
+        raise error.at(source=name) from error.__cause__
 
 
 def _standard_input() -> Iterator[Document]:

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import LabelSelector, Object, OwnerReference
 from bayplan.api.pod import Pod, PodAffinityTerm
-from bayplan.explain.dump_warnings import Dump, Warning
 from bayplan.explain.explanation import explain
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.sources.missing import MissingObjects
+from bayplan.sources.warnings import Reason, Warning
 from bayplan.testing.builders import (
+    make_csi_node,
     make_namespace,
     make_node,
     make_pdb,
@@ -28,6 +31,7 @@ from bayplan.testing.builders import (
 )
 
 GONE = "is not in the dump: evaluated as if it did not exist"
+CSI_NODES = "the dump has no csinodes: limits of volumes per node are not checked"
 SPREADING = "default topology spreading does not count for the score"
 
 
@@ -41,7 +45,9 @@ def messages(pod: Pod, *objects: Object, plugins: tuple[type[Plugin], ...] = ())
     everything = [make_node("n"), *objects]
     core.load(everything)
     framework = core.frameworks["default-scheduler"]
-    found = Dump(everything).warnings_of(pod, framework.profile, explain(framework, pod))
+    found = MissingObjects(everything).of_pod(
+        pod, framework.profile, preempts=explain(framework, pod).has_candidates
+    )
     assert {warning.pod for warning in found} <= {pod.key}
     return [warning.message for warning in found]
 
@@ -64,24 +70,24 @@ OF_TEAM = PodAffinityTerm(
         pytest.param(
             make_pod(claims=["data"]),
             [make_pvc("data", volume="pv")],
-            [f"PersistentVolume pv {GONE}"],
+            [f"PersistentVolume pv {GONE}", CSI_NODES],
             id="the volume of a claim",
         ),
         pytest.param(
             make_pod(claims=["data"]),
             [make_pvc("data", volume="pv", storage_class="fast"), make_pv("pv")],
-            [],
+            [CSI_NODES],
             id="a bound claim needs no class",
         ),
         pytest.param(
             make_pod(claims=["data"]),
             [make_pvc("data", storage_class="fast")],
-            [f"StorageClass fast {GONE}"],
+            [f"StorageClass fast {GONE}", CSI_NODES],
             id="the class of a claim",
         ),
         pytest.param(
             make_pod(claims=["data"]),
-            [make_pvc("data", storage_class="fast"), make_storage_class("fast")],
+            [make_pvc("data", storage_class="fast"), make_storage_class("fast"), make_csi_node("n")],
             [],
             id="a claim with everything",
         ),
@@ -144,6 +150,24 @@ def test_permit_is_not_asked() -> None:
     ]
 
 
+def test_kinds_that_were_listed_are_complete() -> None:
+    """A snapshot or an API server says that an object does not exist: that is a fact and no warning."""
+    pod = make_pod(claims=["data"], owner=OWNED, affinity=make_pod_affinity(required=[OF_TEAM]))
+    core = SchedulingCore()
+    profile = core.frameworks["default-scheduler"].profile
+    assert MissingObjects([], KINDS.names).of_pod(pod, profile, preempts=True) == []
+    found = MissingObjects([], KINDS.names - {"Namespace"}).of_pod(pod, profile, preempts=True)
+    assert [(one.reason, one.object) for one in found] == [(Reason.MISSING_KIND, "namespaces")]
+
+
 def test_as_json() -> None:
-    assert Warning("a", "default/p").as_json() == {"pod": "default/p", "message": "a"}
-    assert Warning("a").as_json() == {"message": "a"}
+    assert Warning("a", "default/p").as_json() == {
+        "pod": "default/p",
+        "reason": "MissingObject",
+        "message": "a",
+    }
+    assert Warning("a", object="Pod a").as_json() == {
+        "reason": "MissingObject",
+        "object": "Pod a",
+        "message": "a",
+    }

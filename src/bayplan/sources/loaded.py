@@ -1,13 +1,14 @@
-"""A case: a cluster and the pending pods to evaluate on it.
+"""A cluster that was loaded: its objects, the scheduler settings for it, and how complete it is.
 
-It comes from a scenario (`scenario.py`) or from API objects in files (`files.py`). Each pod is evaluated
-alone, on the same cluster: other pending pods are ignored unless they are nominated to a node.
+It comes from files (`files.py`), a scenario (`scenario.py`), a snapshot or an API server (`live.py`).
+Commands get it from `loading.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from bayplan.api.check import object_key
@@ -20,6 +21,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.sources.warnings import Warning
 
 ASSIGNED: Final = "it is assigned to {node}"
 FINISHED: Final = "it has finished"
@@ -29,17 +31,39 @@ GATED: Final = "it is gated by {gates}"
 NO_PROFILE: Final = "no profile is named {name!r}, only {known}"
 
 
+class Origin(Enum):
+    """Where the objects come from, which decides how much a missing object says."""
+
+    FILES = "files"
+    """A dump or manifests: kinds may be absent because they were not dumped."""
+    SNAPSHOT = "snapshot"
+    """A file of `bayplan snapshot`, which says which kinds were listed."""
+    LIVE = "live"
+    """An API server."""
+
+
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A cluster and the pods to evaluate."""
+class LoadedCluster:
+    """A cluster, the settings to evaluate it with, and what is known to be missing."""
 
     name: str
+    """For headings: the file, or the context of the kubeconfig."""
     objects: Sequence[Object]
     pods: Sequence[Pod] | None = None
     """The pods to evaluate; None: the pending ones among `objects`."""
     config: KubeSchedulerConfiguration | None = None
+    """None: the default configuration."""
     source: str = ""
     line: int | None = None
+    plugins: tuple[type[Plugin], ...] = ()
+    """Plugins besides the built-in ones."""
+    origin: Origin = Origin.FILES
+    listed: frozenset[str] = frozenset()
+    """Kinds that were listed completely: an object of these kinds that is not here does not exist."""
+    server_version: str = ""
+    """`v1.36.0`; empty if it is unknown."""
+    warnings: tuple[Warning, ...] = ()
+    """What concerns the whole cluster: kinds that could not be listed, absent plugins and extenders."""
 
     @property
     def place(self) -> str:
@@ -51,15 +75,16 @@ class Case:
         config: KubeSchedulerConfiguration | None = None,
         *,
         cache: bool = True,
-        plugins: Sequence[type[Plugin]] = (),
     ) -> SchedulingCore:
-        """A scheduling core with the cluster loaded. `config` replaces the case's own; `plugins` are added.
+        """A scheduling core with the cluster loaded. `config` replaces its own configuration.
 
         Raises:
             ConfigError: its own configuration is invalid.
         """
         try:
-            core = SchedulingCore(config or self.config, cache=cache, plugins=(*BUILTIN_PLUGINS, *plugins))
+            core = SchedulingCore(
+                config or self.config, cache=cache, plugins=(*BUILTIN_PLUGINS, *self.plugins)
+            )
         except ConfigError as error:
             if config is not None or not self.place:
                 raise
@@ -71,7 +96,7 @@ class Case:
         """The pods to evaluate.
 
         Raises:
-            DecodeError: no profile has the schedulerName of a pod that the case names.
+            DecodeError: no profile has the schedulerName of a pod that a scenario names.
         """
         if self.pods is None:
             return [pod for pod in self._pods() if not skip_reason(pod, core)]

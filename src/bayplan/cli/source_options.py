@@ -1,0 +1,66 @@
+"""Options of all commands that evaluate a cluster: where it comes from, and the scheduler's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import click
+
+from bayplan.cli.options import SchedulerOptions, scheduler_options
+from bayplan.sources.options import SourceOptions
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+_OPTIONS: Final = (
+    click.option(
+        "-f",
+        "--filename",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        help="The cluster: a YAML or JSON file of API objects (kubectl get … -o yaml), a snapshot, a "
+        "directory, or - for standard input. Can be repeated; all of them are one cluster.",
+    ),
+    click.option(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="Read the live cluster of this kubeconfig; nothing is written. "
+        "[default without -f: $KUBECONFIG or ~/.kube/config]",
+    ),
+    click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
+)
+
+_BOTH: Final = "a cluster comes from -f or from --kubeconfig and --context, not from both"
+
+
+def source_options(command: CommandT) -> CommandT:
+    """Adds the options to a command, which gets them as one `SourceOptions` named `source`."""
+
+    @wraps(command)
+    def with_source(
+        *args: Any,
+        files: tuple[str, ...],
+        kubeconfig: str,
+        context: str,
+        scheduler: SchedulerOptions,
+        **options: Any,
+    ) -> Any:
+        if files and (kubeconfig or context):
+            raise click.UsageError(_BOTH)
+        source = SourceOptions(
+            files,
+            kubeconfig,
+            context,
+            scheduler.config_file,
+            tuple(scheduler.plugin_specs),
+            scheduler.own_flags,
+        )
+        return command(*args, source=source, **options)
+
+    decorated: Any = scheduler_options(with_source)
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]

@@ -1,0 +1,81 @@
+"""Loads a cluster: from files, or from the API server of a kubeconfig."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bayplan.client.kubeconfig import load_access
+from bayplan.errors import InputError
+from bayplan.sources.files import STDIN, read_cluster
+from bayplan.sources.live import list_cluster
+from bayplan.sources.loaded import LoadedCluster, Origin
+from bayplan.sources.options import SourceOptions
+from bayplan.sources.settings import SchedulerSettings, load_settings
+
+TWO_READERS: Final = "standard input can be read only once"
+NO_SOURCE: Final = (
+    "no cluster: pass -f FILE, or --kubeconfig FILE for a live one "
+    "(there is neither $KUBECONFIG nor {default})"
+)
+
+
+def load_cluster(options: SourceOptions) -> LoadedCluster:
+    """The cluster that the options name, with the scheduler settings that they name.
+
+    Raises:
+        InputError: a file is missing or malformed, or standard input is named twice.
+        ConfigError: the configuration or the kubeconfig is invalid.
+        APIError: the API server cannot be read.
+    """
+    if options.files.count(STDIN) + (options.config_file == STDIN) > 1:
+        raise InputError(TWO_READERS)
+    settings = load_settings(options.config_file, options.plugin_specs, options.own_flags)
+    loaded = read_cluster(options.files) if options.files else load_live(options, settings)
+    return with_settings(loaded, settings)
+
+
+def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedCluster:
+    """The cluster with other scheduler settings."""
+    return replace(
+        loaded,
+        config=settings.config_for(loaded.config),
+        plugins=settings.plugins,
+        warnings=(*loaded.warnings, *settings.warnings),
+    )
+
+
+def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedCluster:
+    """Lists the cluster of a kubeconfig."""
+    kubeconfig = options.kubeconfig or default_kubeconfig()
+    access = load_access(kubeconfig, context=options.context)
+    kinds = [kind for plugin in settings.plugins for kind in plugin.kinds]
+    listing = list_cluster(access, kinds)
+    return LoadedCluster(
+        options.context or access.server,
+        listing.objects,
+        source=access.server,
+        origin=Origin.LIVE,
+        listed=listing.listed,
+        server_version=listing.server_version,
+        warnings=listing.warnings,
+    )
+
+
+def default_kubeconfig(environ: Mapping[str, str] | None = None) -> str:
+    """The file that kubectl would read.
+
+    Raises:
+        InputError: there is none.
+    """
+    environ = os.environ if environ is None else environ
+    for name in filter(None, environ.get("KUBECONFIG", "").split(os.pathsep)):
+        if Path(name).is_file():
+            return name
+    default = Path("~/.kube/config").expanduser()
+    if default.is_file() and not environ.get("KUBECONFIG"):
+        return str(default)
+    raise InputError(NO_SOURCE.format(default=default))

@@ -1,0 +1,122 @@
+"""The scheduler configuration and the plugins with which a loaded cluster is evaluated.
+
+A kube-scheduler configuration may name plugins and extenders that exist only in another scheduler. A plugin
+that is not there is left out, an extender is not called, and a warning says so by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from bayplan.config import (
+    KubeSchedulerConfiguration,
+    OwnFlags,
+    Profile,
+    TableCatalog,
+    build_profiles,
+    default_config,
+    load_config,
+)
+from bayplan.config.model import ALL, PluginSet
+from bayplan.errors import ConfigError
+from bayplan.framework.plugin_api import Plugin
+from bayplan.scheduler.plugin_sources import catalog_with, installed_plugins, load_plugin
+from bayplan.sources.warnings import Reason, Warning
+
+_ABSENT: Final = "plugin {name} of the configuration is not available: evaluated without it"
+_EXTENDER: Final = "extender {url} is not called: its filters and scores are missing from the result"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """A configuration, plugins besides the built-in ones, and what of the configuration is not used."""
+
+    config: KubeSchedulerConfiguration | None = None
+    """None: the default configuration, or that of a scenario."""
+    own_flags: OwnFlags = field(default_factory=OwnFlags)
+    """Single settings of bayplan's own, which change the configuration of a scenario, too."""
+    plugins: tuple[type[Plugin], ...] = ()
+    warnings: tuple[Warning, ...] = ()
+
+    def config_for(self, scenario: KubeSchedulerConfiguration | None) -> KubeSchedulerConfiguration | None:
+        """The configuration to use, where a scenario may bring one; None: the default one."""
+        if self.config is not None:
+            return self.config
+        if self.own_flags == OwnFlags():
+            return scenario
+        return self.own_flags.apply(scenario or default_config())
+
+
+def load_settings(
+    config_file: str | None = None, plugin_specs: Sequence[str] = (), own_flags: OwnFlags | None = None
+) -> SchedulerSettings:
+    """Reads `--config FILE` and `--plugin SOURCE:CLASS`.
+
+    Raises:
+        InputError: the file is missing or malformed, or a plugin cannot be loaded.
+        ConfigError: the configuration is invalid.
+    """
+    plugins = tuple(dict.fromkeys(load_plugin(spec) for spec in plugin_specs))
+    own = own_flags or OwnFlags()
+    if config_file is None:
+        return SchedulerSettings(plugins=plugins, own_flags=own)
+    installed = installed_plugins()
+    catalog = catalog_with((*plugins, *installed.values()))
+    config, absent = without_absent_plugins(own.apply(load_config(config_file, catalog)), catalog)
+    try:
+        build_profiles(config, catalog)
+    except ConfigError as error:
+        raise ConfigError(f"{config_file}: {error}") from None
+    named = {name for profile in config.profiles for name in profile.plugins.enabled_names()}
+    used = tuple(plugin for name, plugin in installed.items() if name in named)
+    warnings = (
+        *(Warning(_ABSENT.format(name=name), reason=Reason.ABSENT_PLUGIN, object=name) for name in absent),
+        *extender_warnings(config),
+    )
+    return SchedulerSettings(config, own, (*plugins, *used), warnings)
+
+
+def extender_warnings(config: KubeSchedulerConfiguration | None) -> list[Warning]:
+    """A warning for each extender of the configuration: none is called."""
+    extenders = () if config is None else config.extenders
+    return [
+        Warning(_EXTENDER.format(url=one.url_prefix), reason=Reason.NOT_RUN, object=one.url_prefix)
+        for one in extenders
+    ]
+
+
+def without_absent_plugins(
+    config: KubeSchedulerConfiguration, catalog: TableCatalog
+) -> tuple[KubeSchedulerConfiguration, list[str]]:
+    """The configuration without plugins that the catalog does not have, and the names of these."""
+    absent = {
+        name: None
+        for profile in config.profiles
+        for name in profile.plugins.enabled_names()
+        if name not in catalog.names
+    }
+    if not absent:
+        return config, []
+    profiles = tuple(_without(profile, absent) for profile in config.profiles)
+    return replace(config, profiles=profiles), list(absent)
+
+
+def _without(profile: Profile, absent: Iterable[str]) -> Profile:
+    gone = frozenset(absent)
+    sets: dict[str, PluginSet] = {}
+    for point in profile.plugins.__struct_fields__:
+        plugins: PluginSet = getattr(profile.plugins, point)
+        sets[point] = replace(
+            plugins,
+            enabled=tuple(one for one in plugins.enabled if one.name not in gone),
+            disabled=tuple(one for one in plugins.disabled if one.name == ALL or one.name not in gone),
+        )
+    return replace(
+        profile,
+        plugins=replace(profile.plugins, **sets),
+        plugin_config=tuple(entry for entry in profile.plugin_config if entry.name not in gone),
+    )
