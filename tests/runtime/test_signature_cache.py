@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 
-from bayplan.api.pod import Pod
+from bayplan.explain.explanation import explain
+from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject
+from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime import signature_cache
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.scheduler.core import SchedulingCore
@@ -64,3 +69,71 @@ def test_what_is_not_kept_is_not_held_elsewhere(monkeypatch: pytest.MonkeyPatch)
     gc.collect()
     assert len(made) == 40
     assert sum(results() is not None for results in made) <= 4
+
+
+# Functions of the pod
+
+
+def size(pod: Pod) -> int:
+    return int(pod.annotations.get("size", "0"))
+
+
+class SizeLimit(Plugin):
+    depends_on = Dependencies.of(size)
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(np.full(len(nodes), size(pod) > 5), "too large")
+
+
+def _sized(number: int, annotation: str, **fields: Any) -> Pod:
+    return make_pod(f"p{number}", annotations={"size": annotation, "number": str(number)}, **fields)
+
+
+def test_pods_with_equal_values_of_a_function_share_results() -> None:
+    """Whatever else differs in their annotations; the other plugins are not computed again either."""
+    core = SchedulingCore(plugins=[*BUILTIN_PLUGINS, SizeLimit])
+    core.load([make_node(f"n{index}") for index in range(NODES)])
+    rows = [_rows(core, _sized(number, text)) for number, text in enumerate(("3", "3", "4", "9", "3", "4"))]
+    assert rows == [NODES, 0, NODES, NODES, 0, 0]
+    assert core.decide(_sized(7, "6")).message.startswith(
+        f"0/{NODES} nodes are available: {NODES} too large."
+    )
+    assert core.decide(_sized(8, "5")).fits
+
+
+def test_templates_differ_in_the_rest() -> None:
+    core = SchedulingCore(plugins=[*BUILTIN_PLUGINS, SizeLimit])
+    core.load([make_node("n", cpu="1")])
+    assert core.decide(_sized(0, "3", cpu="1")).fits
+    assert not core.decide(_sized(1, "3", cpu="2")).fits
+    assert core.decide(_sized(2, "3", cpu="1")).fits
+    assert not core.decide(_sized(3, "6", cpu="1")).fits
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        pytest.param(size, "invalid literal for int() with base 10: 'large'", id="it raises"),
+        pytest.param(
+            lambda pod: Opaque(),
+            "the function <lambda> in depends_on returned Opaque, which cannot be compared; return numbers, "
+            "strings, tuples, dataclasses or msgspec structs",
+            id="it returns what cannot be compared",
+        ),
+    ],
+)
+def test_a_function_that_fails(function: Callable[[Pod], object], message: str) -> None:
+    class Failing(SizeLimit):
+        depends_on = Dependencies.of(function)
+
+    core = SchedulingCore(plugins=[*BUILTIN_PLUGINS, Failing])
+    core.load([make_node("n")])
+    decision = core.decide(_sized(0, "large"))
+    assert decision.status.code is Code.ERROR
+    assert decision.status.plugin == "Failing"
+    assert message in decision.message
+    assert message in explain(core.frameworks["default-scheduler"], _sized(0, "large")).error

@@ -92,8 +92,8 @@ def explain(framework: Framework, pod: Pod) -> Explanation:
     if not cluster.node_count:
         result.error = NO_NODES
         return result
-    search = framework.begin(pod)
     try:
+        search = framework.begin(pod)
         result.filters = _each_filter(framework, pod)
         diagnosis = _node_statuses(framework, search, result)
         if diagnosis is None:

@@ -10,16 +10,22 @@ from bayplan.snapshot.interning import (
     Interner,
     Lookup,
 )
+from bayplan.snapshot.node_amounts import (
+    Amounts,
+    NodeAmounts,
+)
 from bayplan.snapshot.view import (
     LabelValues,
 )
 
 __all__ = [
+    "Amounts",
     "Derived",
     "IdColumn",
     "Interner",
     "LabelValues",
     "Lookup",
+    "NodeAmounts",
     "changed_rows",
     "derived",
 ]

@@ -98,6 +98,11 @@ def row_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Ca
         raise score_error(step.name, describe(error)) from error
 
 
+def dependency_error(plugin: str, error: Exception) -> AttemptError:
+    """A function in the plugin's `depends_on` failed."""
+    return AttemptError(f'running "{plugin}" plugin: {describe(error)}', plugin)
+
+
 def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
     """The rows on which the plugin's Filter depends on pods: all, unless it declares them."""
     if step.affected is None:

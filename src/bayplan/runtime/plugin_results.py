@@ -268,14 +268,31 @@ class ResultCache:
         self._plugins = tuple(
             (plugin, plugin.depends_on) for plugin in plugins if plugin.depends_on is not None
         )
-        self._signers = tuple(PodSigner(depends_on.pod) for _, depends_on in self._plugins)
+        self._signers = tuple(
+            PodSigner(depends_on.pod, depends_on.functions) for _, depends_on in self._plugins
+        )
+        self._per_pod = tuple(index for index, signer in enumerate(self._signers) if signer.per_pod)
         self._results: dict[tuple[str, bytes], PluginResults] = {}
-        self.per_pod = any(signer.per_pod for signer in self._signers)
+        self.per_pod = bool(self._per_pod)
         """Whether pods with one signature may differ in what these plugins depend on."""
 
-    def signature(self, pod: Pod) -> Signature:
-        """The fragments of all plugins: equal for pods that none of them can tell apart."""
-        return tuple(signer(pod) for signer in self._signers)
+    def signature(self, pod: Pod, like: Signature | None = None) -> Signature:
+        """The fragments of all plugins: equal for pods that none of them can tell apart.
+
+        `like` are those of a pod of the same template: only fragments that may differ are then computed.
+        """
+        if like is None:
+            return tuple(self._fragment(index, pod) for index in range(len(self._signers)))
+        fragments = list(like)
+        for index in self._per_pod:
+            fragments[index] = self._fragment(index, pod)
+        return tuple(fragments)
+
+    def _fragment(self, index: int, pod: Pod) -> bytes:
+        try:
+            return self._signers[index](pod)
+        except Exception as error:
+            raise calls.dependency_error(self._plugins[index][0].name, error) from error
 
     def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:
         """The results for the pod, by plugin."""

@@ -1,18 +1,20 @@
 """Pod signatures: the fields of a pod that cached results depend on.
 
-A plugin that wants its results cached names the fields it depends on (`Dependencies.pod`); their values are
-the plugin's fragment of the signature. Pods with equal fragments share that plugin's results.
+A plugin that wants its results cached names the fields it depends on (`Dependencies.pod`), or functions of
+the pod (`Dependencies.functions`); their values are the plugin's fragment of the signature. Pods with equal
+fragments share that plugin's results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from bayplan.api.images import pod_images
 from bayplan.api.pod import Pod
+from bayplan.framework.plugin_api import PodFunction
 from bayplan.snapshot.pod_info import encoded, relevant_volumes
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -79,18 +81,41 @@ NOT_IN_TEMPLATE: Final = frozenset({"annotations", "name", "node_name", "resourc
 
 
 class PodSigner:
-    """Computes signatures for one profile's set of fields."""
+    """Computes one plugin's fragments of signatures."""
 
-    __slots__ = ("_fields", "per_pod")
+    __slots__ = ("_fields", "_functions", "per_pod")
 
-    def __init__(self, fields: Iterable[str]) -> None:
+    def __init__(self, fields: Iterable[str], functions: Sequence[PodFunction] = ()) -> None:
         names = sorted(set(fields))
         unknown = [name for name in names if name not in POD_FIELDS]
         if unknown:
             raise ValueError(f"unknown pod fields {unknown}; known are {sorted(POD_FIELDS)}")
         self._fields = [POD_FIELDS[name] for name in names]
-        self.per_pod = bool(NOT_IN_TEMPLATE.intersection(names) - {"node_name"})
+        self._functions = tuple(functions)
+        self.per_pod = bool(functions) or bool(NOT_IN_TEMPLATE.intersection(names) - {"node_name"})
         """Whether pods of one template may have different signatures."""
 
     def __call__(self, pod: Pod) -> bytes:
-        return encoded(_encoder, [field(pod) for field in self._fields])
+        values = [field(pod) for field in self._fields]
+        if not self._functions:
+            return encoded(_encoder, values)
+        own = [function(pod) for function in self._functions]
+        try:
+            return encoded(_encoder, (values, own))
+        except TypeError:
+            raise TypeError(self._wrong_value(own)) from None
+
+    def _wrong_value(self, values: Sequence[object]) -> str:
+        """What to do about the value that cannot be encoded."""
+        for function, value in zip(self._functions, values, strict=True):
+            try:
+                _encoder.encode(value)
+            except OverflowError:
+                continue
+            except TypeError:
+                name = getattr(function, "__name__", repr(function))
+                return (
+                    f"the function {name} in depends_on returned {type(value).__name__}, which cannot be "
+                    "compared; return numbers, strings, tuples, dataclasses or msgspec structs"
+                )
+        return "a function in depends_on returned a value that cannot be compared"

@@ -48,11 +48,13 @@ class SkippedPlugins:
 class CachedSignature:
     """What is cached for pods of one signature, besides the results of cached plugins."""
 
-    __slots__ = ("feasible", "last_used", "memory", "results", "skipped")
+    __slots__ = ("feasible", "fragments", "last_used", "memory", "results", "skipped")
 
     def __init__(self, cluster: Cluster) -> None:
         self.results: SignatureResults | None = None
         """None if pods of the signature may differ in what cached plugins depend on."""
+        self.fragments: Signature | None = None
+        """The fragments of the last pod, if pods may differ in them."""
         self.memory = SignatureMemory()
         """What uncached plugins remember."""
         self.skipped = SkippedPlugins(cluster)
@@ -87,11 +89,15 @@ class SignatureCache:
             if len(self._signatures) >= self._max():
                 self._drop_signatures()
             found = self._signatures[info.key] = CachedSignature(self._cluster)
-        if self._plugins.per_pod or pod.spec.node_name:
+        if pod.spec.node_name:
+            results = self._results_for(pod, self._plugins.signature(pod))
+        elif self._plugins.per_pod:
             # Pods of one signature may differ in what these plugins depend on.
-            results = self._results_for(pod)
+            signature = self._plugins.signature(pod, found.fragments)
+            found.fragments = signature
+            results = self._results_for(pod, signature)
         elif found.results is None:
-            results = found.results = self._results_for(pod)
+            results = found.results = self._results_for(pod, self._plugins.signature(pod))
         else:
             results = found.results
         found.last_used = results.last_used = self._uses
@@ -103,8 +109,7 @@ class SignatureCache:
         results = SignatureResults(self._profile, self._cluster, plugins, self._caller)
         return CachedSignature(self._cluster), results
 
-    def _results_for(self, pod: Pod) -> SignatureResults:
-        signature = self._plugins.signature(pod)
+    def _results_for(self, pod: Pod, signature: Signature) -> SignatureResults:
         found = self._results.get(signature)
         if found is None:
             if len(self._results) >= self._max():

@@ -184,6 +184,9 @@ class Cluster:
             self.add_pod(pod, node_name, info)
             return
         pods.pod[slot] = pod
+        if old.metadata.annotations != pod.metadata.annotations:
+            # No built-in plugin reads them, but plugins may.
+            self.changes.usage.record(row)
         here = self.row_pods[row]
         if here[-1] != slot:
             # Upstream removes the pod from the node and adds it again, which moves it to the end of its list.

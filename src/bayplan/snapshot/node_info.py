@@ -24,6 +24,11 @@ class NodeInfo:
         """The pods on the node (in a hypothesis: those that would be there)."""
 
     @property
+    def row(self) -> int:
+        """Its row in the columns of the cluster."""
+        return self._row
+
+    @property
     def node(self) -> Node:
         """The API object."""
         node = self._cluster.nodes.node[self._row]

@@ -68,15 +68,15 @@ class OneNode(NodeColumns):
 class OneSupposed(OneNode):
     """A single hypothetical row: `changes` are slots of pods with their signs, removed (-1) or added (+1)."""
 
-    __slots__ = ("_changes",)
+    __slots__ = ("changes",)
 
     def __init__(self, cluster: Cluster, row: int, changes: Sequence[tuple[int, int]]) -> None:
         super().__init__(cluster, row)
-        self._changes = changes
+        self.changes = changes
 
     @property
     def pod_count(self) -> Any:
-        return super().pod_count + sum([sign for _, sign in self._changes])
+        return super().pod_count + sum([sign for _, sign in self.changes])
 
     def requested(self, resource: str) -> Any:
         amount = self.cluster.pods.requests(resource).cell
@@ -96,6 +96,6 @@ class OneSupposed(OneNode):
         """A sum over the pods of the row with these changes. The sum of the column may be saturated."""
         if self._row in self.cluster.recounted_rows:
             total = sum(map(amount, self.cluster.row_pods[self._row]))
-        for slot, sign in self._changes:
+        for slot, sign in self.changes:
             total += sign * amount(slot)
         return total if total <= MAX_REQUEST else MAX_REQUEST
