@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.config import BUILTIN_CATALOG, PluginEntry, build_profiles, completed
+from bayplan.config import PluginEntry, build_profiles, builtin_catalog, completed
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.points import Point
 from bayplan.plugin_args.args import NodeAffinityArgs, NodeResourcesFitArgs
@@ -30,7 +30,7 @@ class PenaltyArgs(PluginArgs, frozen=True):
             yield invalid(at(path, "zonePenalty"), self.zone_penalty, "must not be negative")
 
 
-CATALOG = BUILTIN_CATALOG.with_plugins(
+CATALOG = builtin_catalog().with_plugins(
     {
         "Penalty": PluginEntry(frozenset({Point.FILTER, Point.SCORE}), PenaltyArgs),
         "Sorter": PluginEntry(frozenset({Point.QUEUE_SORT})),
@@ -191,7 +191,7 @@ def test_profiles_share_one_queue(first: dict[str, Any], second: dict[str, Any],
 
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(ConfigError, match="a plugin named NodeName already exists"):
-        BUILTIN_CATALOG.with_plugins({"NodeName": PluginEntry(frozenset())})
+        builtin_catalog().with_plugins({"NodeName": PluginEntry(frozenset())})
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, 40), (0, 0), (70, 70)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.config import BUILTIN_CATALOG
+from bayplan.config import builtin_catalog
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
@@ -16,10 +16,10 @@ PLACEMENT = {Point.PLACEMENT_GENERATE, Point.PLACEMENT_SCORE}
 
 @pytest.mark.parametrize("plugin", BUILTIN_PLUGINS)
 def test_points_and_arguments(plugin: type[Plugin]) -> None:
-    assert points_of(plugin) == BUILTIN_CATALOG.points(plugin.name) - PLACEMENT
-    assert plugin.args_type in (None, BUILTIN_CATALOG.args_type(plugin.name))
+    assert points_of(plugin) == builtin_catalog().points(plugin.name) - PLACEMENT
+    assert plugin.args_type in (None, builtin_catalog().args_type(plugin.name))
 
 
 def test_all_23_are_there() -> None:
-    assert len(BUILTIN_CATALOG.names) == 23
-    assert BUILTIN_CATALOG.args_type("NoSuchPlugin") is None
+    assert len(builtin_catalog().names) == 23
+    assert builtin_catalog().args_type("NoSuchPlugin") is None

@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bayplan.config import DEFAULT_GATES, build_profiles, parse_config
+from bayplan.config import build_profiles, parse_config
 from bayplan.config.defaults import default_plugins
 from bayplan.plugin_args.args import BUILTIN_ARGS
 from bayplan.plugin_args.base import PluginArgs
+from bayplan.releases import DEFAULT_RELEASE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 
@@ -25,7 +26,7 @@ def test_the_example_can_be_built() -> None:
 
 
 def test_the_default_plugins_stand_there_in_order() -> None:
-    listed = ", ".join(plugin.name for plugin in default_plugins(DEFAULT_GATES).enabled)
+    listed = ", ".join(plugin.name for plugin in default_plugins(DEFAULT_RELEASE).enabled)
     assert listed in PAGE.replace("\n", " ")
 
 

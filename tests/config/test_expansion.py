@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.config import BUILTIN_CATALOG, PluginEntry, ProfilePlan, build_profiles, default_config
+from bayplan.config import PluginEntry, ProfilePlan, build_profiles, builtin_catalog, default_config
 from bayplan.config.expansion import weights
 from bayplan.config.model import PluginRef, Plugins, PluginSet
 from bayplan.errors import ConfigError
@@ -12,7 +12,7 @@ from bayplan.framework.points import Point
 
 from .yaml_config import make_profile_config
 
-CATALOG = BUILTIN_CATALOG.with_plugins(
+CATALOG = builtin_catalog().with_plugins(
     {name: PluginEntry(frozenset({Point.FILTER, Point.SCORE})) for name in ("Mine", "Other")}
 )
 BIND_AND_SORT = {"queueSort": ["PrioritySort"], "bind": ["DefaultBinder"]}

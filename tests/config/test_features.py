@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.config import DEFAULT_GATES, parse_feature_gates
-from bayplan.config.features import FEATURES, Stage
+from bayplan.config import parse_feature_gates
 from bayplan.errors import ConfigError
+from bayplan.releases import V1_36, Stage
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ from bayplan.errors import ConfigError
     ],
 )
 def test_gates(values: list[str], changed: set[str]) -> None:
-    assert parse_feature_gates(values) ^ DEFAULT_GATES == changed
+    assert parse_feature_gates(values, V1_36) ^ V1_36.gates == changed
 
 
 def test_all_beta_off() -> None:
-    beta = {name for name, feature in FEATURES.items() if feature.stage is Stage.BETA}
-    assert parse_feature_gates(["AllBeta=false"]) == DEFAULT_GATES - beta
+    beta = {name for name, feature in V1_36.features.items() if feature.stage is Stage.BETA}
+    assert parse_feature_gates(["AllBeta=false"], V1_36) == V1_36.gates - beta
 
 
 @pytest.mark.parametrize(

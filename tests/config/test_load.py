@@ -13,6 +13,7 @@ from bayplan.config.model import PluginRef
 from bayplan.errors import DecodeError, InputError
 from bayplan.plugin_args.args import DefaultPreemptionArgs, DynamicResourcesArgs, NodeResourcesFitArgs
 from bayplan.plugin_args.duration import Duration
+from bayplan.releases import V1_36
 
 from .yaml_config import config_text, make_config, make_profile_config
 
@@ -118,11 +119,10 @@ def test_defaults_of_preemption_mean_the_same_whether_given_or_left_out() -> Non
 
 def test_gates_decide_on_defaults() -> None:
     """Without the gate there is no time-out to default to, and the plugin of a gate is not enabled."""
-    args = default_config(gates=frozenset()).profiles[0].plugin_config[1].args
+    config = default_config(release=V1_36.with_gates(frozenset()))
+    args = config.profiles[0].plugin_config[1].args
     assert args == DynamicResourcesArgs(filter_timeout=None, binding_timeout=None)
-    names = [
-        plugin.name for plugin in default_config(gates=frozenset()).profiles[0].plugins.multi_point.enabled
-    ]
+    names = [plugin.name for plugin in config.profiles[0].plugins.multi_point.enabled]
     assert "NodeDeclaredFeatures" not in names
 
 

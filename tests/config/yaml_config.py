@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from bayplan.config import BUILTIN_CATALOG, KubeSchedulerConfiguration, PluginCatalog, parse_config
+from bayplan.config import KubeSchedulerConfiguration, PluginCatalog, parse_config
 from bayplan.config.model import API_VERSION, KIND
 
 
@@ -16,7 +16,7 @@ def config_text(**fields: Any) -> str:
     return yaml.safe_dump({"apiVersion": API_VERSION, "kind": KIND, **fields})
 
 
-def make_config(*, catalog: PluginCatalog = BUILTIN_CATALOG, **fields: Any) -> KubeSchedulerConfiguration:
+def make_config(*, catalog: PluginCatalog | None = None, **fields: Any) -> KubeSchedulerConfiguration:
     """A complete configuration from a file with these top-level fields."""
     return parse_config(config_text(**fields), "test.yaml", catalog)
 
@@ -24,7 +24,7 @@ def make_config(*, catalog: PluginCatalog = BUILTIN_CATALOG, **fields: Any) -> K
 def make_profile_config(
     sets: Mapping[str, list[str]] | None = None,
     args: Mapping[str, Any] | None = None,
-    catalog: PluginCatalog = BUILTIN_CATALOG,
+    catalog: PluginCatalog | None = None,
 ) -> KubeSchedulerConfiguration:
     """A complete configuration with one profile `p`.
 

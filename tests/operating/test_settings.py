@@ -233,8 +233,8 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         None,
-        ["--secure-port=-1", "--emulated-version=kube:1.30"],
-        "[--emulated-version kube:1.30: only 1.36 is built into bayplan, --secure-port -1 must be",
+        ["--secure-port=-1", "--min-compatibility-version=kube:1.50"],
+        "[--min-compatibility-version kube:1.50: should be 1.N, up to 1.36, --secure-port -1 must be",
         id="several at once",
     ),
     pytest.param(

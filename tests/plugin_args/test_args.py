@@ -7,7 +7,6 @@ import pytest
 
 from bayplan.api.meta import LabelSelector, LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from bayplan.api.pod import NodeAffinity, TopologySpreadConstraint
-from bayplan.config import DEFAULT_GATES
 from bayplan.plugin_args.args import (
     BUILTIN_ARGS,
     DefaultPreemptionArgs,
@@ -28,6 +27,7 @@ from bayplan.plugin_args.scoring import (
     ScoringStrategy,
     UtilizationShapePoint,
 )
+from bayplan.releases import V1_36
 
 RATIO = "RequestedToCapacityRatio"
 NAME_RULE = (
@@ -198,15 +198,15 @@ TERM = "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelecto
     ],
 )
 def test_what_is_wrong(args: PluginArgs, error: str) -> None:
-    assert aggregate(args.validate_for_build(DEFAULT_GATES)) == error
+    assert aggregate(args.validate_for_build(V1_36.gates)) == error
 
 
 @pytest.mark.parametrize(("name", "args_type"), list(BUILTIN_ARGS.items()))
 def test_the_defaults_are_fine(name: str, args_type: type[PluginArgs]) -> None:
     """The kind is the plugin's name and `Args`, and nothing has to be given."""
-    args = args_type().completed(DEFAULT_GATES)
+    args = args_type().completed(V1_36.gates)
     assert args_type.__name__ == f"{name}Args"
-    assert list(args.validate_for_build(DEFAULT_GATES)) == []
+    assert list(args.validate_for_build(V1_36.gates)) == []
 
 
 def test_what_is_empty_becomes_the_default() -> None:

@@ -10,6 +10,7 @@ import msgspec
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.bench.protocol import CoreUnderTest, Outcome
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.core import SchedulingCore
 
 
@@ -25,8 +26,8 @@ class CoreOutcome:
 class MeasuredCore:
     """Pods are decided one after the other and assumed."""
 
-    def __init__(self) -> None:
-        self._core = SchedulingCore()
+    def __init__(self, release: Release = DEFAULT_RELEASE) -> None:
+        self._core = SchedulingCore(release=release)
         self._nominated: dict[str, str] = {}
 
     @property
@@ -65,6 +66,6 @@ def _nominated_to(pod: Pod, node_name: str) -> Pod:
     return msgspec.structs.replace(pod, status=status)
 
 
-def make_core() -> CoreUnderTest:
+def make_core(release: Release = DEFAULT_RELEASE) -> CoreUnderTest:
     """An empty cluster with the default configuration, all nodes scored."""
-    return MeasuredCore()
+    return MeasuredCore(release)

@@ -26,6 +26,7 @@ from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.memory_api.store import MemoryStore
 from bayplan.metrics import SchedulerMetrics
 from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 
@@ -37,14 +38,20 @@ POLL_SECONDS: Final = 0.002
 
 
 def measure_whole(
-    workload: Workload, sizes: Sizes, *, progress: Progress = silent, profile: TextIO | None = None
+    workload: Workload,
+    sizes: Sizes,
+    *,
+    progress: Progress = silent,
+    profile: TextIO | None = None,
+    release: Release = DEFAULT_RELEASE,
 ) -> Measurement:
     """Runs the workload against an empty cluster."""
-    return asyncio.run(_Run(workload, sizes, progress).measured(profile))
+    return asyncio.run(_Run(workload, sizes, progress, release).measured(profile))
 
 
 class _Run:
-    def __init__(self, workload: Workload, sizes: Sizes, progress: Progress) -> None:
+    def __init__(self, workload: Workload, sizes: Sizes, progress: Progress, release: Release) -> None:
+        self._release = release
         self._workload = workload
         self._sizes = sizes
         self._progress = progress
@@ -72,6 +79,7 @@ class _Run:
             metrics=SchedulerMetrics(),
             on_decision=self._on_decision,
             plugins=(Coscheduling,) if workload.group_size else (),
+            release=self._release,
         )
         self._running = running = asyncio.ensure_future(scheduler.run())
         try:

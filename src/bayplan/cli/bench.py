@@ -21,6 +21,8 @@ from bayplan.bench.runner import Sizes, measure, progress_on
 from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
 from bayplan.cli.encoding import echo
+from bayplan.cli.options import release_option
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 PLAIN_WIDTH = 150
 """Columns of a table that is written to a file or pipe; wide enough for every line."""
@@ -41,6 +43,7 @@ PLAIN_WIDTH = 150
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of a table.")
 @click.option("--list", "list_only", is_flag=True, help="List the workloads and their sizes; run nothing.")
 @click.option("--profile", is_flag=True, help="Write a profile to standard error. Slows the run down.")
+@release_option
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -52,6 +55,7 @@ def bench(
     as_json: bool,
     list_only: bool,
     profile: bool,
+    release: Release | None,
 ) -> None:
     """Measure the speed of scheduling for the named workloads, or for all.
 
@@ -71,10 +75,11 @@ def bench(
         )
         for workload in workloads
     ]
+    release = release or DEFAULT_RELEASE
     if len(workloads) == 1:
-        results = iter([_run_here(workloads[0], sizes[0], core, profile)])
+        results = iter([_run_here(workloads[0], sizes[0], core, profile, release)])
     else:
-        results = _run_apart(ctx, workloads, sizes, core, profile)
+        results = _run_apart(ctx, workloads, sizes, core, profile, release)
     if as_json:
         for result in results:
             echo(result.as_json())
@@ -87,7 +92,7 @@ def bench(
             _print(make_table(finished, CORE_TITLE if core else WHOLE_TITLE))
 
 
-def _run_here(workload: Workload, sizes: Sizes, core: bool, profile: bool) -> Measurement:
+def _run_here(workload: Workload, sizes: Sizes, core: bool, profile: bool, release: Release) -> Measurement:
     from bayplan.bench.core import make_core
     from bayplan.bench.whole import measure_whole
 
@@ -95,14 +100,19 @@ def _run_here(workload: Workload, sizes: Sizes, core: bool, profile: bool) -> Me
     stream = sys.stderr if profile else None
     try:
         if core:
-            return measure(workload, make_core(), sizes, progress=progress, profile=stream)
-        return measure_whole(workload, sizes, progress=progress, profile=stream)
+            return measure(workload, make_core(release), sizes, progress=progress, profile=stream)
+        return measure_whole(workload, sizes, progress=progress, profile=stream, release=release)
     finally:
         progress("", 0, 0)
 
 
 def _run_apart(
-    ctx: click.Context, workloads: Sequence[Workload], sizes: Sequence[Sizes], core: bool, profile: bool
+    ctx: click.Context,
+    workloads: Sequence[Workload],
+    sizes: Sequence[Sizes],
+    core: bool,
+    profile: bool,
+    release: Release,
 ) -> Iterator[Measurement]:
     """Runs each workload in a process of its own; a failure is printed by that process and ends the run."""
     for workload, size in zip(workloads, sizes, strict=True):
@@ -110,6 +120,7 @@ def _run_apart(
         if core:
             command.append("--core")
         command += ["--nodes", str(size.nodes), "--init-pods", str(size.init_pods), "--pods", str(size.pods)]
+        command += ["--emulated-version", release.version]
         if profile:
             command.append("--profile")
         ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)

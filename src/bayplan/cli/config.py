@@ -15,9 +15,10 @@ import click
 
 from bayplan.cli.encoding import echo, echo_utf8
 from bayplan.cli.errors import FAILED
-from bayplan.cli.options import SchedulerOptions, plugin_option
-from bayplan.config import PluginCatalog, completed, default_config, load_config, own_wire, to_yaml
+from bayplan.cli.options import SchedulerOptions, plugin_option, release_option
+from bayplan.config import completed, default_config, load_config, own_wire, to_yaml
 from bayplan.errors import BayplanError, InputError
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 _FILE = click.Path(path_type=str, allow_dash=True)
 
@@ -45,16 +46,19 @@ def config() -> None:
 
 @config.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@release_option
 @plugin_option
 @click.pass_context
-def check(ctx: click.Context, files: tuple[str, ...], plugin_specs: tuple[str, ...]) -> None:
+def check(
+    ctx: click.Context, files: tuple[str, ...], release: Release | None, plugin_specs: tuple[str, ...]
+) -> None:
     """Check whether each FILE is a valid scheduler configuration; - is standard input.
 
     Checks syntax and values, and for every profile that its plugins exist, implement the extension points at
     which they are enabled, and accept their arguments. The exit status is 2 if a file is invalid.
     """
     failed = False
-    for outcome in _outcomes(files, _catalog(plugin_specs)):
+    for outcome in _outcomes(files, plugin_specs, release or DEFAULT_RELEASE):
         failed |= outcome.error is not None
         echo(f"{outcome.file}: ok" if outcome.error is None else outcome.error_line)
     if failed:
@@ -66,15 +70,23 @@ def check(ctx: click.Context, files: tuple[str, ...], plugin_specs: tuple[str, .
 @click.option(
     "--json", "as_json", is_flag=True, help='Print one line per file: {"file", "result" or "error"}.'
 )
+@release_option
 @plugin_option
 @click.pass_context
-def show(ctx: click.Context, files: tuple[str, ...], as_json: bool, plugin_specs: tuple[str, ...]) -> None:
+def show(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    as_json: bool,
+    release: Release | None,
+    plugin_specs: tuple[str, ...],
+) -> None:
     """Print each FILE with all defaults; without FILE, the default configuration. - is standard input.
 
     kube-scheduler writes the same with --write-config-to. The exit status is 2 if a file is invalid.
     """
-    defaults = iter([_Outcome("", result=completed(default_config()))])
-    outcomes = _outcomes(files, _catalog(plugin_specs)) if files else defaults
+    release = release or DEFAULT_RELEASE
+    defaults = iter([_Outcome("", result=completed(default_config(release=release)))])
+    outcomes = _outcomes(files, plugin_specs, release) if files else defaults
     failed = False
     for i, outcome in enumerate(outcomes):
         failed |= outcome.error is not None
@@ -88,16 +100,13 @@ def show(ctx: click.Context, files: tuple[str, ...], as_json: bool, plugin_specs
         ctx.exit(FAILED)
 
 
-def _catalog(plugin_specs: Sequence[str]) -> PluginCatalog:
-    """The built-in plugins and those that --plugin names. Plugin code is imported only for the latter."""
-    options = SchedulerOptions(plugin_specs=plugin_specs)
-    return options.catalog(options.plugins())
-
-
-def _outcomes(files: Iterable[str], catalog: PluginCatalog) -> Iterator[_Outcome]:
+def _outcomes(files: Iterable[str], plugin_specs: Sequence[str], release: Release) -> Iterator[_Outcome]:
+    # Plugin code is imported only for --plugin.
+    options = SchedulerOptions(plugin_specs=plugin_specs, release=release)
+    catalog = options.catalog(options.plugins())
     for file in files:
         try:
-            config = load_config(file, catalog)
+            config = load_config(file, catalog, release)
             yield _Outcome(file, result=completed(config, catalog), own=own_wire(config.bayplan))
         except BayplanError as error:
             yield _Outcome(file, error=error)

@@ -150,7 +150,7 @@ def _cases(
 ) -> Iterator[tuple[LoadedCluster, SchedulingCore, list[Pod]]]:
     """Each cluster with the pods to evaluate on it; without clusters that have none of the named pods."""
     for file in files:
-        for read in read_clusters(file):
+        for read in read_clusters(file, settings.release):
             case = with_settings(read, settings)
             core = case.core()
             pods = choice.among(case.pending(core), case, core)

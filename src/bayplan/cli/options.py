@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bayplan.config import (
-    BUILTIN_CATALOG,
     KubeSchedulerConfiguration,
     OwnFlags,
     PluginCatalog,
     build_profiles,
+    builtin_catalog,
     default_config,
     load_config,
     load_own_settings,
 )
 from bayplan.errors import ConfigError
 from bayplan.framework.tie_break import TieBreak
+from bayplan.releases import DEFAULT_RELEASE, RELEASES, Release, parse_release
 
 if TYPE_CHECKING:
     from bayplan.framework.plugin_api import Plugin
@@ -39,6 +40,29 @@ plugin_option = click.option(
     metavar="SOURCE:CLASS",
     help="A plugin of your own: module:Class or path/to/file.py:Class. It runs at every extension point that "
     "it implements, after the built-in plugins, unless the configuration names it. Can be repeated.",
+)
+
+
+class ReleaseType(click.ParamType[Release]):
+    """A Kubernetes version as a `Release`."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Release:
+        if isinstance(value, Release):
+            return value
+        try:
+            return parse_release(value)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
+release_option = click.option(
+    "--emulated-version",
+    "release",
+    type=ReleaseType(),
+    metavar="|".join(RELEASES),
+    help="The Kubernetes version to behave as.",
 )
 
 _OPTIONS = (
@@ -60,6 +84,7 @@ _OPTIONS = (
         help="Which of several nodes with the same score is chosen: as in kube-scheduler (the default), or "
         "the first in the node list.",
     ),
+    release_option,
     plugin_option,
 )
 
@@ -72,6 +97,8 @@ class SchedulerOptions:
     own_file: str | None = None
     tie_break: TieBreak | None = None
     plugin_specs: Sequence[str] = ()
+    release: Release | None = None
+    """None: that of the cluster, or the default."""
 
     @property
     def own_flags(self) -> OwnFlags:
@@ -89,17 +116,18 @@ class SchedulerOptions:
 
     def catalog(self, plugins: Sequence[type[Plugin]]) -> PluginCatalog:
         """What a configuration may name."""
+        release = self.release or DEFAULT_RELEASE
         if not plugins:
-            return BUILTIN_CATALOG
+            return builtin_catalog(release)
         from bayplan.scheduler.plugin_sources import catalog_with
 
-        return catalog_with(plugins)
+        return catalog_with(plugins, release)
 
     def settings(self) -> SchedulerSettings:
         """Configuration and plugins for evaluating a cluster, where absent plugins are only a warning."""
         from bayplan.sources.settings import load_settings
 
-        return load_settings(self.config_file, self.plugin_specs, self.own_flags)
+        return load_settings(self.config_file, self.plugin_specs, self.own_flags, self.release)
 
     def config(self, plugins: Sequence[type[Plugin]]) -> KubeSchedulerConfiguration | None:
         """The configuration that the options describe, checked; None if they say nothing about it.
@@ -108,10 +136,11 @@ class SchedulerOptions:
             BayplanError: a file cannot be read or is invalid.
         """
         flags = self.own_flags
+        release = self.release or DEFAULT_RELEASE
         if self.config_file is None:
-            return None if flags == OwnFlags() else flags.apply(default_config())
+            return None if flags == OwnFlags() else flags.apply(default_config(release=release))
         catalog = self.catalog(plugins)
-        config = flags.apply(load_config(self.config_file, catalog))
+        config = flags.apply(load_config(self.config_file, catalog, release))
         try:
             build_profiles(config, catalog)
         except ConfigError as error:
@@ -128,11 +157,12 @@ def scheduler_options(command: CommandT) -> CommandT:
         config_file: str | None,
         own_file: str | None,
         tie_break: str | None,
+        release: Release | None,
         plugin_specs: tuple[str, ...],
         **kwargs: Any,
     ) -> Any:
         tie = None if tie_break is None else TieBreak(tie_break)
-        options = SchedulerOptions(config_file, own_file, tie, plugin_specs)
+        options = SchedulerOptions(config_file, own_file, tie, plugin_specs, release)
         return command(*args, scheduler=options, **kwargs)
 
     decorated: Any = wrapper

@@ -13,7 +13,9 @@ import msgspec
 from bayplan.api.input_files import read_lines
 from bayplan.api.nesting import decode_json
 from bayplan.cli.encoding import echo, echo_utf8
+from bayplan.cli.options import release_option
 from bayplan.errors import BayplanError, DecodeError, InputError
+from bayplan.releases import Release
 from bayplan.simulator.replay import RECORDED, replay
 from bayplan.simulator.run_format import check_run
 
@@ -23,8 +25,9 @@ from bayplan.simulator.run_format import check_run
 @click.option(
     "--check", is_flag=True, help="Compare with the recorded outcomes; exit status 1 on a difference."
 )
+@release_option
 @click.option("--no-cache", is_flag=True, help="Reuse no results: compute everything again for each pod.")
-def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
+def replay_runs(files: tuple[str, ...], check: bool, release: Release | None, no_cache: bool) -> None:
     """Replay recorded runs (.jsonl or .jsonl.gz, one run per line) on a cluster in this process.
 
     Prints one JSON line per run. Runs with extenders take real time, all others virtual time.
@@ -33,7 +36,7 @@ def replay_runs(files: tuple[str, ...], check: bool, no_cache: bool) -> None:
     for file in files:
         for line, run in _read(file):
             try:
-                played = replay(run, cache=not no_cache)
+                played = replay(run, cache=not no_cache, release=release)
             except InputError as error:
                 raise error.at(source=file, line=line) from error.__cause__
             except BayplanError as error:

@@ -28,6 +28,7 @@ from bayplan.embedded.up.manifests import read_manifests
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.embedded.up.screen import LogLines, PlainLines, Screen, heading, hints
 from bayplan.errors import InputError
+from bayplan.releases import DEFAULT_RELEASE
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 KUBECONFIG: Final = "bayplan.kubeconfig"
@@ -139,6 +140,7 @@ def up(
         port=port,
         data_dir=data_dir,
         salvages=salvage,
+        release=scheduler.release or DEFAULT_RELEASE,
         config=scheduler.config(plugins),
         plugins=plugins,
         schedules=not no_scheduler,

@@ -15,9 +15,9 @@ The way of a file through this package:
 """
 
 from bayplan.config.build import ProfilePlan, build_profiles
-from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog, PluginEntry, TableCatalog
+from bayplan.config.catalog import PluginCatalog, PluginEntry, TableCatalog, builtin_catalog
 from bayplan.config.extenders import apply_extenders
-from bayplan.config.features import DEFAULT_GATES, parse_feature_gates
+from bayplan.config.features import parse_feature_gates
 from bayplan.config.load import default_config, load_config, load_own_settings, parse_config
 from bayplan.config.model import (
     BayplanConfiguration,
@@ -31,8 +31,6 @@ from bayplan.config.own_settings import OwnFlags, own_wire
 from bayplan.config.validation import validate
 
 __all__ = [
-    "BUILTIN_CATALOG",
-    "DEFAULT_GATES",
     "BayplanConfiguration",
     "Extender",
     "KubeSchedulerConfiguration",
@@ -45,6 +43,7 @@ __all__ = [
     "TableCatalog",
     "apply_extenders",
     "build_profiles",
+    "builtin_catalog",
     "completed",
     "default_config",
     "load_config",

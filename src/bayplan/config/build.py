@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog
+from bayplan.config.catalog import PluginCatalog, builtin_catalog
 from bayplan.config.expansion import expand, weights
 from bayplan.config.extenders import apply_extenders
 from bayplan.config.model import KubeSchedulerConfiguration, Profile
@@ -44,13 +44,14 @@ class ProfilePlan:
 
 
 def build_profiles(
-    config: KubeSchedulerConfiguration, catalog: PluginCatalog = BUILTIN_CATALOG
+    config: KubeSchedulerConfiguration, catalog: PluginCatalog | None = None
 ) -> tuple[ProfilePlan, ...]:
     """What every profile of the configuration runs.
 
     Raises:
         ConfigError: the configuration is invalid, or a profile cannot be built from it.
     """
+    catalog = builtin_catalog(config.release) if catalog is None else catalog
     validate(config)
     config = apply_extenders(config)
     plans: list[ProfilePlan] = []

@@ -1,21 +1,22 @@
 """What the configuration has to know about plugins, and what it knows about the built-in ones.
 
 The configuration is read without importing a single plugin: it needs only names, extension points and types
-of arguments. Code that adds plugins passes a catalog that has them, too. A test compares the table below
-with the plugin classes.
+of arguments. Code that adds plugins passes a catalog that has them, too. A test compares the registry of the
+release with the plugin classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from bayplan.errors import ConfigError
 from bayplan.framework.points import Point
 from bayplan.plugin_args.args import BUILTIN_ARGS
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 
 class PluginCatalog(Protocol):
@@ -69,41 +70,11 @@ class TableCatalog:
         return TableCatalog({**self.entries, **more})
 
 
-def _builtin(*points: Point) -> frozenset[Point]:
-    return frozenset(points)
-
-
-_FILTERING: Final = _builtin(Point.PRE_FILTER, Point.FILTER)
-_SCORING: Final = _builtin(Point.PRE_SCORE, Point.SCORE)
-
-_BUILTIN_POINTS: Final[dict[str, frozenset[Point]]] = {
-    "SchedulingGates": _builtin(Point.PRE_ENQUEUE),
-    "PrioritySort": _builtin(Point.QUEUE_SORT),
-    "NodeUnschedulable": _builtin(Point.FILTER),
-    "NodeName": _builtin(Point.FILTER),
-    "TaintToleration": _SCORING | {Point.FILTER},
-    "NodeAffinity": _FILTERING | _SCORING,
-    "NodePorts": _FILTERING,
-    "NodeResourcesFit": _FILTERING | _SCORING | {Point.PLACEMENT_SCORE},
-    "VolumeRestrictions": _FILTERING,
-    "NodeVolumeLimits": _FILTERING,
-    "VolumeBinding": _FILTERING | _SCORING | {Point.RESERVE, Point.PRE_BIND},
-    "VolumeZone": _FILTERING,
-    "PodTopologySpread": _FILTERING | _SCORING,
-    "InterPodAffinity": _FILTERING | _SCORING,
-    "DynamicResources": _FILTERING
-    | {Point.PRE_ENQUEUE, Point.POST_FILTER, Point.SCORE, Point.RESERVE, Point.PRE_BIND},
-    "DefaultPreemption": _builtin(Point.PRE_ENQUEUE, Point.POST_FILTER),
-    "NodeResourcesBalancedAllocation": _SCORING,
-    "ImageLocality": _builtin(Point.SCORE),
-    "DefaultBinder": _builtin(Point.BIND),
-    "NodeDeclaredFeatures": _FILTERING,
-    "GangScheduling": _builtin(Point.PRE_ENQUEUE, Point.PERMIT),
-    "TopologyPlacementGenerator": _builtin(Point.PLACEMENT_GENERATE),
-    "PodGroupPodsCount": _builtin(Point.PLACEMENT_SCORE),
-}
-
-BUILTIN_CATALOG: Final = TableCatalog(
-    {name: PluginEntry(points, BUILTIN_ARGS.get(name)) for name, points in _BUILTIN_POINTS.items()}
-)
-"""The 23 plugins of kube-scheduler v1.36. The last three do nothing while their gates are off."""
+def builtin_catalog(release: Release = DEFAULT_RELEASE) -> TableCatalog:
+    """The plugins of kube-scheduler in this release. Some do nothing while their gates are off."""
+    return TableCatalog(
+        {
+            name: PluginEntry(frozenset(map(Point, points)), BUILTIN_ARGS.get(name))
+            for name, points in release.registry.items()
+        }
+    )

@@ -29,36 +29,9 @@ from bayplan.config.model import (
 )
 from bayplan.plugin_args.base import Gates, Int32, Int64, PluginArgs
 from bayplan.plugin_args.duration import Duration
+from bayplan.releases import Release
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
-
-_DEFAULT_PLUGINS: Final = (
-    ("SchedulingGates", 0),
-    ("PrioritySort", 0),
-    ("NodeUnschedulable", 0),
-    ("NodeName", 0),
-    ("TaintToleration", 3),
-    ("NodeAffinity", 2),
-    ("NodePorts", 0),
-    ("NodeResourcesFit", 1),
-    ("VolumeRestrictions", 0),
-    ("NodeVolumeLimits", 0),
-    ("VolumeBinding", 0),
-    ("VolumeZone", 0),
-    ("PodTopologySpread", 2),
-    ("InterPodAffinity", 2),
-    ("DynamicResources", 2),
-    ("DefaultPreemption", 0),
-    ("NodeResourcesBalancedAllocation", 1),
-    ("ImageLocality", 1),
-    ("DefaultBinder", 0),
-)
-_GATED_PLUGINS: Final = (
-    ("NodeDeclaredFeatures", 0, "NodeDeclaredFeatures"),
-    ("GangScheduling", 0, "GangScheduling"),
-    ("TopologyPlacementGenerator", 0, "TopologyAwareWorkloadScheduling"),
-    ("PodGroupPodsCount", 1, "TopologyAwareWorkloadScheduling"),
-)
 
 
 class FilePluginConfig(ConfigRecord, frozen=True):
@@ -97,7 +70,7 @@ def complete(
     file: FileConfiguration,
     arguments: tuple[tuple[PluginConfig, ...], ...],
     catalog: PluginCatalog,
-    gates: Gates,
+    release: Release,
 ) -> KubeSchedulerConfiguration:
     """The configuration of `file`; `arguments` are its plugin arguments, decoded, by profile."""
     profiles = file.profiles or (FileProfile(),)
@@ -113,21 +86,20 @@ def complete(
         pod_initial_backoff_seconds=file.pod_initial_backoff_seconds,
         pod_max_backoff_seconds=file.pod_max_backoff_seconds,
         profiles=tuple(
-            _complete_profile(profile, given, len(profiles) == 1, catalog, gates)
+            _complete_profile(profile, given, len(profiles) == 1, catalog, release)
             for profile, given in zip(profiles, arguments, strict=True)
         ),
         extenders=file.extenders,
         delay_cache_until_active=file.delay_cache_until_active,
-        gates=gates,
+        release=release,
     )
 
 
-def default_plugins(gates: Gates) -> PluginSet:
+def default_plugins(release: Release) -> PluginSet:
     """The plugins that run unless the configuration says otherwise, as a `multiPoint` set."""
-    gated = ((name, weight) for name, weight, gate in _GATED_PLUGINS if gate in gates)
-    return PluginSet(
-        enabled=tuple(PluginRef(name=name, weight=weight) for name, weight in (*_DEFAULT_PLUGINS, *gated))
-    )
+    gated = ((name, weight) for name, weight, gate in release.gated_plugins if gate in release.gates)
+    names = (*release.default_plugins, *gated)
+    return PluginSet(enabled=tuple(PluginRef(name=name, weight=weight) for name, weight in names))
 
 
 def merge_plugin_set(defaults: PluginSet, custom: PluginSet) -> PluginSet:
@@ -157,17 +129,21 @@ def merge_plugin_set(defaults: PluginSet, custom: PluginSet) -> PluginSet:
 
 
 def _complete_profile(
-    profile: FileProfile, given: tuple[PluginConfig, ...], is_only: bool, catalog: PluginCatalog, gates: Gates
+    profile: FileProfile,
+    given: tuple[PluginConfig, ...],
+    is_only: bool,
+    catalog: PluginCatalog,
+    release: Release,
 ) -> Profile:
     sets = {name: getattr(profile.plugins, name) for name in Plugins.__struct_fields__}
-    defaults = {"multi_point": default_plugins(gates)}
+    defaults = {"multi_point": default_plugins(release)}
     plugins = Plugins(**{n: merge_plugin_set(defaults.get(n, PluginSet()), s) for n, s in sets.items()})
     name = profile.scheduler_name
     return Profile(
         scheduler_name=DEFAULT_SCHEDULER_NAME if name is None and is_only else name or "",
         percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
         plugins=plugins,
-        plugin_config=(*given, *_default_arguments(plugins, given, catalog, gates)),
+        plugin_config=(*given, *_default_arguments(plugins, given, catalog, release.gates)),
     )
 
 

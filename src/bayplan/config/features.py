@@ -1,4 +1,4 @@
-"""Feature gates of kube-scheduler v1.36 that concern scheduling.
+"""`--feature-gates`: which features are on.
 
 `--feature-gates=A=true,B=false` is parsed with kube-scheduler's rules and messages. One rule is bayplan's
 own: features whose gates are off by default are not implemented yet, so turning one on is an error instead of
@@ -9,90 +9,12 @@ bayplan (`without_effect`), the scheduler logs a warning at the start.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from bayplan.errors import ConfigError
 from bayplan.plugin_args.base import Gates
-
-
-class Stage(StrEnum):
-    """The maturity of a feature; locked gates cannot be changed."""
-
-    ALPHA = "alpha"
-    BETA = "beta"
-    GA = "GA"
-    LOCKED = "GA locked"
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    stage: Stage
-    enabled: bool
-    needs: tuple[str, ...] = ()
-    """Features that must be on while this one is."""
-
-
-def _on(stage: Stage, *needs: str) -> Feature:
-    return Feature(stage, True, needs)
-
-
-def _off(stage: Stage, *needs: str) -> Feature:
-    return Feature(stage, False, needs)
-
-
-FEATURES: Final[dict[str, Feature]] = {
-    "SchedulerQueueingHints": _on(Stage.LOCKED),
-    "SchedulerPopFromBackoffQ": _on(Stage.BETA),
-    "SchedulerAsyncPreemption": _on(Stage.BETA),
-    "SchedulerAsyncAPICalls": _off(Stage.BETA),
-    "OpportunisticBatching": _on(Stage.BETA),
-    "NominatedNodeNameForExpectation": _on(Stage.BETA),
-    "ClearingNominatedNodeNameAfterBinding": _on(Stage.BETA),
-    "NodeDeclaredFeatures": _on(Stage.BETA),
-    "TaintTolerationComparisonOperators": _off(Stage.ALPHA),
-    "MatchLabelKeysInPodTopologySpread": _on(Stage.BETA),
-    "MatchLabelKeysInPodTopologySpreadSelectorMerge": _on(Stage.BETA, "MatchLabelKeysInPodTopologySpread"),
-    "NodeInclusionPolicyInPodTopologySpread": _on(Stage.LOCKED),
-    "MatchLabelKeysInPodAffinity": _on(Stage.LOCKED),
-    "PodSchedulingReadiness": _on(Stage.LOCKED),
-    "SidecarContainers": _on(Stage.LOCKED),
-    "InPlacePodVerticalScaling": _on(Stage.LOCKED),
-    "PodObservedGenerationTracking": _on(Stage.LOCKED),
-    "PodLevelResources": _on(Stage.BETA),
-    "InPlacePodLevelResourcesVerticalScaling": _on(Stage.BETA, "NodeDeclaredFeatures", "PodLevelResources"),
-    "PodTopologyLabelsAdmission": _on(Stage.BETA),
-    "StorageCapacityScoring": _off(Stage.ALPHA),
-    "VolumeAttributesClass": _on(Stage.LOCKED),
-    "MutableCSINodeAllocatableCount": _on(Stage.LOCKED),
-    "VolumeLimitScaling": _off(Stage.ALPHA),
-    "DynamicResourceAllocation": _on(Stage.LOCKED),
-    "DRAAdminAccess": _on(Stage.LOCKED),
-    "DRAPrioritizedList": _on(Stage.GA),
-    "DRAPartitionableDevices": _on(Stage.BETA),
-    "DRAConsumableCapacity": _on(Stage.BETA),
-    "DRADeviceTaints": _on(Stage.BETA),
-    "DRADeviceTaintRules": _off(Stage.BETA, "DRADeviceTaints"),
-    "DRAExtendedResource": _on(Stage.BETA),
-    "DRAResourceClaimDeviceStatus": _on(Stage.BETA),
-    "DRADeviceBindingConditions": _on(Stage.BETA, "DRAResourceClaimDeviceStatus"),
-    "DRASchedulerFilterTimeout": _on(Stage.BETA),
-    "DRAResourceClaimGranularStatusAuthorization": _on(Stage.BETA),
-    "DRAListTypeAttributes": _off(Stage.ALPHA),
-    "DRANodeAllocatableResources": _off(Stage.ALPHA),
-    "DRAWorkloadResourceClaims": _off(Stage.ALPHA, "GenericWorkload"),
-    "GenericWorkload": _off(Stage.ALPHA),
-    "GangScheduling": _off(Stage.ALPHA, "GenericWorkload"),
-    "TopologyAwareWorkloadScheduling": _off(Stage.ALPHA, "GenericWorkload"),
-    "WorkloadAwarePreemption": _off(Stage.ALPHA, "GangScheduling"),
-    "CoordinatedLeaderElection": _off(Stage.BETA),
-    "ComponentStatusz": _on(Stage.BETA),
-    "ComponentFlagz": _on(Stage.BETA),
-    "WatchListClient": _on(Stage.BETA),
-}
-
-DEFAULT_GATES: Final[Gates] = frozenset(name for name, feature in FEATURES.items() if feature.enabled)
+from bayplan.releases import DEFAULT_RELEASE, Release, Stage
+from bayplan.releases.features import default_gates
 
 _HEEDED: Final = frozenset(
     {
@@ -119,24 +41,27 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
-def parse_feature_gates(values: Iterable[str]) -> Gates:
+def parse_feature_gates(values: Iterable[str], release: Release = DEFAULT_RELEASE) -> Gates:
     """The gates that are on after one or more `--feature-gates` values, `A=true,B=false` each.
+
+    `release` is the release whose gates these are.
 
     Raises:
         ConfigError: with kube-scheduler's text, or because the gate is not built here.
     """
-    settings = _parse_settings(values)
-    enabled = {name: feature.enabled for name, feature in FEATURES.items()}
+    features = release.features
+    settings = _parse_settings(values, release)
+    enabled = {name: feature.enabled for name, feature in features.items()}
     for group, stage in _GROUPS.items():
         if group in settings:
-            for name, feature in FEATURES.items():
+            for name, feature in features.items():
                 if feature.stage is stage:
                     enabled[name] = settings[group]
     enabled |= {name: value for name, value in settings.items() if name not in _GROUPS}
-    _refuse_unbuilt(name for name, is_on in enabled.items() if is_on and not FEATURES[name].enabled)
+    _refuse_unbuilt(name for name, is_on in enabled.items() if is_on and not features[name].enabled)
     errors = []
     for name in sorted(enabled):
-        missing = [need for need in FEATURES[name].needs if not enabled[need]]
+        missing = [need for need in features[name].needs if not enabled[need]]
         if enabled[name] and missing:
             needs = " ".join(missing)
             errors.append(f"{name} is enabled, but depends on features that are disabled: [{needs}]")
@@ -145,12 +70,13 @@ def parse_feature_gates(values: Iterable[str]) -> Gates:
     return frozenset(name for name, is_on in enabled.items() if is_on)
 
 
-def without_effect(gates: Gates) -> list[str]:
+def without_effect(release: Release) -> list[str]:
     """Gates that are turned off although their features are always on in bayplan."""
-    return sorted(DEFAULT_GATES - gates - _HEEDED)
+    return sorted(default_gates(release.features) - release.gates - _HEEDED)
 
 
-def _parse_settings(values: Iterable[str]) -> dict[str, bool]:
+def _parse_settings(values: Iterable[str], release: Release) -> dict[str, bool]:
+    features = release.features
     settings: dict[str, bool] = {}
     prefixes: set[bool] = set()
     for pair in _pairs(values):
@@ -164,9 +90,9 @@ def _parse_settings(values: Iterable[str]) -> dict[str, bool]:
             raise ConfigError(
                 f'invalid value of {name}={text}, err: strconv.ParseBool: parsing "{text}": invalid syntax'
             )
-        if name not in FEATURES and name not in _GROUPS:
+        if name not in features and name not in _GROUPS:
             raise ConfigError(f"unrecognized feature gate: {name}")
-        if name in FEATURES and FEATURES[name].stage is Stage.LOCKED and text in _FALSE:
+        if name in features and features[name].stage is Stage.LOCKED and text in _FALSE:
             raise ConfigError(f"cannot set feature gate {name} to false, feature is locked to true")
         settings[name] = text in _TRUE
     return settings

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.input_files import read_file, read_stream
-from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog
+from bayplan.config.catalog import PluginCatalog, builtin_catalog
 from bayplan.config.decoding import Decoder
 from bayplan.config.defaults import (
     FileConfiguration,
@@ -25,7 +25,6 @@ from bayplan.config.defaults import (
     default_arguments,
 )
 from bayplan.config.document import Value, parse_documents
-from bayplan.config.features import DEFAULT_GATES
 from bayplan.config.model import (
     API_VERSION,
     BAYPLAN_API_VERSION,
@@ -40,22 +39,24 @@ from bayplan.errors import DecodeError, InputError
 from bayplan.plugin_args.args import BUILTIN_ARGS
 from bayplan.plugin_args.base import Gates, PluginArgs
 from bayplan.plugin_args.field_errors import at
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 STDIN: Final = "-"
 _TYPE_KEYS: Final = ("apiVersion", "kind")
 
 
 def load_config(
-    path: str | Path, catalog: PluginCatalog = BUILTIN_CATALOG, gates: Gates = DEFAULT_GATES
+    path: str | Path, catalog: PluginCatalog | None = None, release: Release = DEFAULT_RELEASE
 ) -> KubeSchedulerConfiguration:
     """Read a file; `-` is standard input.
+
+    `catalog` has the plugins that it may name (None: those of the release), and `release` the defaults.
 
     Raises:
         InputError: there is no such file.
         DecodeError: it is no configuration.
     """
-    source = str(path)
-    return parse_config(_read_text(path), source, catalog, gates)
+    return parse_config(read_config_text(path), str(path), catalog, release)
 
 
 def load_own_settings(path: str | Path) -> BayplanConfiguration:
@@ -66,7 +67,7 @@ def load_own_settings(path: str | Path) -> BayplanConfiguration:
         DecodeError: it has no valid BayplanConfiguration.
     """
     source = str(path)
-    documents = parse_documents(_read_text(path), source)
+    documents = parse_documents(read_config_text(path), source)
     own = [document for document in documents if is_own(document)]
     if not own:
         raise DecodeError(
@@ -76,7 +77,12 @@ def load_own_settings(path: str | Path) -> BayplanConfiguration:
     return decode_own(own, source)
 
 
-def _read_text(path: str | Path) -> str:
+def read_config_text(path: str | Path) -> str:
+    """The text of a file, for `parse_config`; `-` is standard input.
+
+    Raises:
+        InputError: there is no such file, or it is not UTF-8.
+    """
     source = str(path)
     try:
         data = read_stream(sys.stdin.buffer, source) if source == STDIN else read_file(Path(path))
@@ -92,10 +98,10 @@ def _read_text(path: str | Path) -> str:
 def parse_config(
     text: str,
     source: str = "",
-    catalog: PluginCatalog = BUILTIN_CATALOG,
-    gates: Gates = DEFAULT_GATES,
+    catalog: PluginCatalog | None = None,
+    release: Release = DEFAULT_RELEASE,
 ) -> KubeSchedulerConfiguration:
-    """Read a text; `source` is what errors call it.
+    """Read a text; `source` is what errors call it. The rest is as for `load_config`.
 
     It is a KubeSchedulerConfiguration, a BayplanConfiguration (then the rest is the default), or both. Other
     documents after the first are ignored, as by kube-scheduler.
@@ -103,20 +109,21 @@ def parse_config(
     Raises:
         DecodeError: the text is no configuration.
     """
+    catalog = builtin_catalog(release) if catalog is None else catalog
     document, settings = _documents(text, source)
     if document is None:
-        return replace(default_config(catalog, gates), bayplan=settings)
+        return replace(default_config(catalog, release), bayplan=settings)
     _require_kind(document, source)
     decoder = Decoder()
     file = decoder.decode(document, FileConfiguration)
     decoder.raise_problems(source)
     assert file is not None
     arguments = tuple(
-        _decode_arguments(profile, at("profiles", i, "pluginConfig"), decoder, catalog, gates)
+        _decode_arguments(profile, at("profiles", i, "pluginConfig"), decoder, catalog, release.gates)
         for i, profile in enumerate(file.profiles)
     )
     decoder.raise_problems(source)
-    return replace(complete(file, arguments, catalog, gates), bayplan=settings)
+    return replace(complete(file, arguments, catalog, release), bayplan=settings)
 
 
 def _documents(text: str, source: str) -> tuple[Value | None, BayplanConfiguration]:
@@ -131,10 +138,11 @@ def _documents(text: str, source: str) -> tuple[Value | None, BayplanConfigurati
 
 
 def default_config(
-    catalog: PluginCatalog = BUILTIN_CATALOG, gates: Gates = DEFAULT_GATES
+    catalog: PluginCatalog | None = None, release: Release = DEFAULT_RELEASE
 ) -> KubeSchedulerConfiguration:
     """The configuration of a scheduler that was given none."""
-    return complete(FileConfiguration(), (), catalog, gates)
+    catalog = builtin_catalog(release) if catalog is None else catalog
+    return complete(FileConfiguration(), (), catalog, release)
 
 
 def _require_kind(document: Value, source: str) -> None:

@@ -19,6 +19,7 @@ from bayplan.framework.points import Point
 from bayplan.framework.tie_break import TieBreak
 from bayplan.plugin_args.base import Int32, Int64
 from bayplan.plugin_args.duration import Duration
+from bayplan.releases import Release
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
@@ -182,7 +183,12 @@ class KubeSchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     profiles: tuple[Profile, ...]
     extenders: tuple[Extender, ...]
     delay_cache_until_active: bool
-    gates: frozenset[str]
-    """The feature gates it was completed for; not part of the file."""
+    release: Release
+    """The release it was completed for, and the scheduler decides as; not part of the file."""
     bayplan: BayplanConfiguration = BayplanConfiguration()
     """bayplan's own settings: another document, or flags."""
+
+    @property
+    def gates(self) -> frozenset[str]:
+        """The feature gates that are on."""
+        return self.release.gates

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from bayplan.config.build import build_profiles, needed_plugins
-from bayplan.config.catalog import BUILTIN_CATALOG, PluginCatalog
+from bayplan.config.catalog import PluginCatalog, builtin_catalog
 from bayplan.config.extenders import apply_extenders
 from bayplan.config.model import (
     API_VERSION,
@@ -35,7 +35,7 @@ Wire = dict[str, object]
 
 
 def completed(
-    config: KubeSchedulerConfiguration, catalog: PluginCatalog = BUILTIN_CATALOG, *, check: bool = True
+    config: KubeSchedulerConfiguration, catalog: PluginCatalog | None = None, *, check: bool = True
 ) -> Wire:
     """The configuration with all defaults, as plain data.
 
@@ -44,6 +44,7 @@ def completed(
     Raises:
         ConfigError: it is invalid; only valid configurations are written.
     """
+    catalog = builtin_catalog(config.release) if catalog is None else catalog
     if check:
         build_profiles(config, catalog)
     config = apply_extenders(config)

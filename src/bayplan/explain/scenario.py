@@ -10,12 +10,15 @@ from typing import Any
 
 from bayplan.explain.explanation import Explanation, explain
 from bayplan.framework.status import Status
+from bayplan.releases import Release
 from bayplan.sources.scenario import read_scenario
 
 
-def decide_scenario(scenario: Mapping[str, Any], *, cache: bool = True) -> dict[str, Any]:
+def decide_scenario(
+    scenario: Mapping[str, Any], *, cache: bool = True, release: Release | None = None
+) -> dict[str, Any]:
     """The decisions for all pending pods of a scenario, as values that JSON can represent."""
-    case = read_scenario(scenario, source=str(scenario.get("name", "")))
+    case = read_scenario(scenario, source=str(scenario.get("name", "")), release=release)
     core = case.core(cache=cache)
     explanations = (explain(core.frameworks[pod.spec.scheduler_name], pod) for pod in case.pending(core))
     return {"name": case.name, "results": [as_json(explanation) for explanation in explanations]}

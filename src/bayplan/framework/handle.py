@@ -9,6 +9,7 @@ from typing import Protocol
 
 from bayplan.api.pod import Pod
 from bayplan.cluster_api import ClusterAPI
+from bayplan.releases import Release
 from bayplan.snapshot.cluster import Cluster
 
 
@@ -39,6 +40,10 @@ class Handle(Protocol):
     @property
     def cluster(self) -> Cluster:
         """The cluster as of this cycle. Read-only for plugins."""
+
+    @property
+    def release(self) -> Release:
+        """The release of Kubernetes that this scheduler decides as, with its feature gates."""
 
     @property
     def log(self) -> logging.Logger: ...

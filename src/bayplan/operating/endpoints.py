@@ -19,14 +19,15 @@ from bayplan.client.access import Access
 from bayplan.client.kubeconfig import in_cluster_access, load_access
 from bayplan.client.rate_limit import make_bucket
 from bayplan.client.requests import Connections, Requests
-from bayplan.config.features import FEATURES, Stage
 from bayplan.errors import ConfigError
 from bayplan.metrics import SchedulerMetrics, resource_chunks
 from bayplan.metrics.process_families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
 from bayplan.operating import logs
-from bayplan.operating.command_line import KUBERNETES, FlagValues
-from bayplan.operating.settings import MINOR, PREVIOUS_MINOR, Settings
+from bayplan.operating.command_line import FlagValues
+from bayplan.operating.settings import Settings
+from bayplan.releases import Release, Stage
 from bayplan.serving import (
+    About,
     AccessControl,
     AuthenticationSettings,
     AuthorizationSettings,
@@ -76,7 +77,7 @@ class Endpoints:
 
     async def __aenter__(self) -> Endpoints:
         if self._settings.serves:
-            describe_process(self._shown.metrics, self._settings.config.gates)
+            describe_process(self._shown.metrics, self._settings.config.release)
             try:
                 where = serving_settings(self._settings.flags)
                 self._server = SecureServer(where, self.routes(), self._access_control())
@@ -105,7 +106,9 @@ class Endpoints:
         election: list[HealthCheck] = []
         if shown.election_problem is not None:
             election = [HealthCheck(ELECTION_CHECK, shown.election_problem)]
+        release = settings.config.release
         return Routes(
+            about=About(version=release.patch_version, emulated=release.version),
             metrics=lambda: without(shown.metrics.exposition(), disabled),
             reset_metrics=shown.metrics.reset,
             resources=lambda: resource_chunks(shown.pods()),
@@ -215,16 +218,26 @@ def authorization_settings(flags: FlagValues) -> AuthorizationSettings:
 # Metrics
 
 
-def describe_process(metrics: SchedulerMetrics, gates: frozenset[str]) -> None:
+def describe_process(metrics: SchedulerMetrics, release: Release) -> None:
     """Build information, the Kubernetes version, and the enabled feature gates."""
-    families, minor = metrics.families, MINOR.partition(".")[2]
+    families, version = metrics.families, release.version
     machine = f"{platform.system().lower()}/{platform.machine()}"
-    built = ("1", minor, KUBERNETES, f"bayplan-{__version__}", "", "", "", "python", machine)
+    built = (
+        "1",
+        str(release.minor),
+        f"v{release.patch_version}",
+        f"bayplan-{__version__}",
+        "",
+        "",
+        "",
+        "python",
+        machine,
+    )
     families[BUILD_INFO][built].set(1)
-    families[VERSION_INFO]["kube", MINOR, MINOR, PREVIOUS_MINOR].set(1)
-    for name, feature in FEATURES.items():
+    families[VERSION_INFO]["kube", version, version, release.previous_version].set(1)
+    for name, feature in release.features.items():
         stage = "" if feature.stage in (Stage.GA, Stage.LOCKED) else feature.stage.upper()
-        families[FEATURE_ENABLED][name, stage].set(int(name in gates))
+        families[FEATURE_ENABLED][name, stage].set(int(name in release.gates))
 
 
 def without(exposition: bytes, names: Sequence[str]) -> bytes:

@@ -213,8 +213,8 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             _seconds(300),
             "How long a pod may wait for an event before it is tried again all the same. Deprecated.",
         ),
-        Flag("emulated-version", EACH, (), "Only 1.36: bayplan behaves as no other version."),
-        Flag("min-compatibility-version", EACH, (), "Only up to 1.36, and without effect."),
+        Flag("emulated-version", EACH, (), "The Kubernetes version to behave as: 1.36 or 1.37."),
+        Flag("min-compatibility-version", EACH, (), "Up to the emulated version, and without effect."),
     ),
     "Metrics": (
         Flag(

@@ -28,7 +28,6 @@ from bayplan.client.requests import Connections
 from bayplan.errors import BayplanError
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
 from bayplan.metrics.process_families import LEADER
-from bayplan.operating.command_line import KUBERNETES
 from bayplan.operating.debugging import log_all
 from bayplan.operating.endpoints import Endpoints, Shown
 from bayplan.operating.logs import log, verbosity
@@ -75,7 +74,8 @@ class Process:
                 treats as a failure.
         """
         self._listen_for_signals()
-        log(_log, logging.INFO, "Starting Kubernetes Scheduler", version=KUBERNETES, bayplan=__version__)
+        version = f"v{self._settings.config.release.patch_version}"
+        log(_log, logging.INFO, "Starting Kubernetes Scheduler", version=version, bayplan=__version__)
         connections = Connections(self._settings.access, metrics=self._metrics.families)
         election = self._make_election(connections)
         cluster = self._make_cluster(connections, election)

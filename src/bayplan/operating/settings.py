@@ -42,10 +42,9 @@ from bayplan.http_logs import shown_url
 from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import LogSettings
 from bayplan.plugin_args.field_errors import invalid
+from bayplan.releases import DEFAULT_RELEASE, Release, parse_release
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere, installed_plugins, load_plugin
 
-MINOR: Final = "1.36"
-PREVIOUS_MINOR: Final = "1.35"
 _ONLY_PREVIOUS: Final = "only the previous minor version is allowed"
 
 _LEADER_ELECTION: Final = {
@@ -94,7 +93,7 @@ class Settings:
     @property
     def for_scheduler(self) -> KubeSchedulerConfiguration:
         """The scheduler's part. The rest is not validated again (see above)."""
-        plain = default_config(gates=self.config.gates)
+        plain = default_config(release=self.config.release)
         return replace(
             self.config, leader_election=plain.leader_election, client_connection=plain.client_connection
         )
@@ -116,7 +115,7 @@ class Settings:
 
     def completed(self) -> Wire:
         """The configuration with every default, as `--write-config-to` and /configz show it."""
-        catalog = catalog_with(self.plugins)
+        catalog = catalog_with(self.plugins, self.config.release)
         build_profiles(enable_everywhere(self.for_scheduler, self.plugins), catalog)
         return completed(enable_everywhere(self.config, self.plugins), catalog, check=False)
 
@@ -139,25 +138,46 @@ def log_settings(flags: FlagValues) -> LogSettings:
     return settings
 
 
+def make_release(flags: FlagValues) -> Release:
+    """The release of Kubernetes to decide as, with the feature gates of the flags.
+
+    Raises:
+        ConfigError: the version is not supported, or a gate cannot be set.
+    """
+    release = DEFAULT_RELEASE
+    for text in flags["emulated-version"]:
+        try:
+            release = parse_release(text)
+        except ConfigError as error:
+            raise ConfigError(f"--emulated-version: {error}") from None
+    return release.with_gates(parse_feature_gates(flags["feature-gates"], release))
+
+
 def make_settings(flags: FlagValues) -> Settings:
     """Combines flags, configuration file and kubeconfig.
 
     Raises:
         BayplanError: one of them is wrong.
     """
-    gates = parse_feature_gates(flags["feature-gates"])
-    problems = [*_version_problems(flags), *_port_problems(flags), *_metric_problems(flags)]
+    release = make_release(flags)
+    problems = [
+        *_version_problems(flags, release),
+        *_port_problems(flags),
+        *_metric_problems(flags, release),
+    ]
     if problems:
         raise ConfigError(_all_of(problems))
     given = tuple(load_plugin(spec) for spec in flags["plugin"])
     installed = {name: plugin for name, plugin in installed_plugins().items() if plugin not in given}
-    catalog = catalog_with((*installed.values(), *given))
+    catalog = catalog_with((*installed.values(), *given), release)
     if flags["config"]:
-        config = _with(load_config(flags["config"], catalog, gates), flags, leader_election=_LEADER_ELECTION)
+        config = _with(
+            load_config(flags["config"], catalog, release), flags, leader_election=_LEADER_ELECTION
+        )
         validate(config)
     else:
         config = _with(
-            default_config(catalog, gates),
+            default_config(catalog, release),
             flags,
             client_connection=_CONNECTION,
             leader_election=_LEADER_ELECTION,
@@ -229,23 +249,18 @@ def _port_problems(flags: FlagValues) -> Iterator[str]:
         yield f"--secure-port {port} must be between 1 and 65535, inclusive. It cannot be turned off with 0"
 
 
-def _version_problems(flags: FlagValues) -> Iterator[str]:
-    """bayplan implements one Kubernetes version; a request for another is rejected, not ignored."""
-    for text in flags["emulated-version"]:
-        version = text.removeprefix("kube=").removeprefix("kube:").removeprefix("v")
-        if version != MINOR:
-            yield f"--emulated-version {text}: only {MINOR} is built into bayplan"
+def _version_problems(flags: FlagValues, release: Release) -> Iterator[str]:
     for text in flags["min-compatibility-version"]:
         version = text.removeprefix("kube=").removeprefix("kube:").removeprefix("v")
         major, _, minor = version.partition(".")
-        if major != "1" or not minor.isdecimal() or int(minor) > 36:
-            yield f"--min-compatibility-version {text}: should be 1.N, up to {MINOR}"
+        if major != "1" or not minor.isdecimal() or int(minor) > release.minor:
+            yield f"--min-compatibility-version {text}: should be 1.N, up to {release}"
 
 
-def _metric_problems(flags: FlagValues) -> Iterator[str]:
+def _metric_problems(flags: FlagValues, release: Release) -> Iterator[str]:
     asked = flags["show-hidden-metrics-for-version"]
-    if asked not in ("", PREVIOUS_MINOR):
-        detail = f"must be omitted or have the value '{PREVIOUS_MINOR}'; {_ONLY_PREVIOUS}"
+    if asked not in ("", release.previous_version):
+        detail = f"must be omitted or have the value '{release.previous_version}'; {_ONLY_PREVIOUS}"
         yield str(invalid("metrics.showHiddenMetricsForVersion", asked, detail))
     for name in ("allow-metric-labels", "allow-metric-labels-manifest"):
         if flags[name]:

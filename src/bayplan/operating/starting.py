@@ -28,7 +28,7 @@ def start(flags: FlagValues) -> int:
     """Runs a scheduler with these flags until its end; returns the exit status."""
     try:
         settings = make_settings(flags)
-        for gate in without_effect(settings.config.gates):
+        for gate in without_effect(settings.config.release):
             log(_log, logging.WARNING, "Turning this feature gate off has no effect here", gate=gate)
         if _log.isEnabledFor(verbosity(2)):
             log(_log, verbosity(2), "Using component config", config=shown_config(settings))

@@ -67,6 +67,7 @@ class SchedulerHandle:
     def __init__(self, api: ClusterAPI, cluster: Cluster, now: Callable[[], float], seed: int) -> None:
         self.api = api
         self.cluster = cluster
+        self.release = cluster.release
         self.log = logging.getLogger("bayplan.plugin")
         self.random = random.Random(seed)
         self._now = now

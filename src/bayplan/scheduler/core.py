@@ -20,6 +20,7 @@ from bayplan.framework.handle import Handle, WaitingPodView
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import SearchStart
@@ -33,6 +34,7 @@ class CoreHandle:
 
     def __init__(self, cluster: Cluster, seed: int = 0) -> None:
         self.cluster = cluster
+        self.release = cluster.release
         self.log = logging.getLogger("bayplan.plugin")
         self.random = random.Random(seed)
 
@@ -88,7 +90,8 @@ class SchedulingCore:
     """Decides for pods of every profile, on one cluster.
 
     `plugins` are the available classes. Those that are not built in run at all their points, last, unless the
-    configuration names them (`plugin_sources.py`).
+    configuration names them (`plugin_sources.py`). `release` is for a core without configuration: a
+    configuration has its own, which is also that of a given cluster.
     """
 
     def __init__(
@@ -99,12 +102,15 @@ class SchedulingCore:
         cache: bool = True,
         plugins: Iterable[type[Plugin]] = BUILTIN_PLUGINS,
         handle: Handle | None = None,
+        release: Release = DEFAULT_RELEASE,
     ) -> None:
-        self.cluster = Cluster() if cluster is None else cluster
+        config = default_config(release=release) if config is None else config
+        self.release = config.release
+        self.cluster = Cluster(self.release) if cluster is None else cluster
         self.handle: Handle = CoreHandle(self.cluster) if handle is None else handle
         classes = {plugin.name: plugin for plugin in plugins}
         given = [plugin for plugin in classes.values() if plugin not in BUILTIN_PLUGINS]
-        config = enable_everywhere(default_config() if config is None else config, given)
+        self.config = config = enable_everywhere(config, given)
         start = SearchStart()
         self.frameworks = {
             plan.scheduler_name: Framework(
@@ -114,7 +120,7 @@ class SchedulingCore:
                 start=start,
                 tie_break=config.bayplan.tie_break,
             )
-            for plan in build_profiles(config, catalog_with(given))
+            for plan in build_profiles(config, catalog_with(given, self.release))
         }
 
     def framework_for(self, pod: Pod) -> Framework | None:

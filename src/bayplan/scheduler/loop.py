@@ -32,6 +32,7 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.calls import describe
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.attempt import Attempt
@@ -97,6 +98,7 @@ class Scheduler:
         events: where events are written, if not through the cluster.
         collect_events: seconds between two batches of events; 0 to write each event at once.
         extenders: used in place of those of the configuration.
+        release: the release of Kubernetes to decide as, if no configuration is given: it has its own.
         max_in_unschedulable: seconds after which an unschedulable pod is tried again without an event.
     """
 
@@ -118,11 +120,12 @@ class Scheduler:
         collect_events: float = 0.0,
         extenders: ExtenderChain | None = None,
         max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS,
+        release: Release = DEFAULT_RELEASE,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.config = config = default_config() if config is None else config
+        self.config = config = default_config(release=release) if config is None else config
         now = wall_clock(loop)
-        cluster = Cluster()
+        cluster = Cluster(config.release)
         handle = SchedulerHandle(api, cluster, now, seed)
         self.core = SchedulingCore(
             config, cluster=cluster, cache=cache, plugins=(*BUILTIN_PLUGINS, *plugins), handle=handle

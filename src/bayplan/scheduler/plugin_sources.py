@@ -25,12 +25,13 @@ from typing import Final, TypeGuard
 
 from msgspec.structs import replace
 
-from bayplan.config import BUILTIN_CATALOG, KubeSchedulerConfiguration, PluginEntry, Profile, TableCatalog
+from bayplan.config import KubeSchedulerConfiguration, PluginEntry, Profile, TableCatalog, builtin_catalog
 from bayplan.config.defaults import default_arguments
 from bayplan.config.model import PluginConfig, PluginRef
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.plugin_api import NodePlugin, Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.releases import DEFAULT_RELEASE, RELEASES, Release
 from bayplan.runtime.profile import points_of
 
 ENTRY_POINTS: Final = "bayplan.plugins"
@@ -92,15 +93,15 @@ def known_plugins(
     return tuple(found.values())
 
 
-def catalog_with(plugins: Iterable[type[Plugin]]) -> TableCatalog:
-    """What a configuration may name: the built-in plugins, and these. It is for `load_config` and similar.
+def catalog_with(plugins: Iterable[type[Plugin]], release: Release = DEFAULT_RELEASE) -> TableCatalog:
+    """What a configuration may name: the plugins of the release, and these. For `load_config` and similar.
 
     Built-in classes among them are ignored.
 
     Raises:
         ConfigError: two of them have the same name.
     """
-    return BUILTIN_CATALOG.with_plugins(
+    return builtin_catalog(release).with_plugins(
         {
             plugin.name: PluginEntry(points_of(plugin), plugin.args_type)
             for plugin in known_plugins(plugins)
@@ -117,7 +118,7 @@ def enable_everywhere(
     Arguments alone (`pluginConfig`) do not count as naming; a plugin without arguments gets its defaults.
     """
     wanted = tuple(dict.fromkeys(plugins))
-    catalog = catalog_with(wanted)
+    catalog = catalog_with(wanted, config.release)
     profiles = tuple(_with(profile, wanted, catalog, config) for profile in config.profiles)
     return replace(config, profiles=profiles)
 
@@ -199,7 +200,7 @@ def _checked(spec: str, found: object) -> type[Plugin]:
         raise _problem(spec, f"{getattr(found, '__name__', found)} is no class derived from Plugin")
     if not points_of(found):
         raise _problem(spec, f"{found.__name__} implements no extension point")
-    if found.name in BUILTIN_CATALOG.names:
+    if any(found.name in release.registry for release in RELEASES.values()):
         raise ConfigError(f"plugin {spec}: {_taken(found.name)}")
     return found
 

@@ -27,11 +27,13 @@ from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, DecodeError
 from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.memory_api.store import MemoryStore
+from bayplan.releases import DEFAULT_RELEASE, Release, parse_release
 from bayplan.scheduler.context import wall_clock
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.checksum_extender import ChecksumExtenders
 from bayplan.simulator.virtual_time import VirtualLoop, run_virtual
+from bayplan.sources.scenario import VERSION
 
 MAX_WAIT_SECONDS: Final = 30.0
 """A pod that is neither bound nor unschedulable after this time counts as lost."""
@@ -51,21 +53,26 @@ RECORDED: Final = (
 """What is recorded of a pod, and collected here."""
 
 
-def replay(run: Mapping[str, Any], *, cache: bool = True) -> dict[str, Any]:
-    """Replays one run and returns the results by pod."""
+def replay(run: Mapping[str, Any], *, cache: bool = True, release: Release | None = None) -> dict[str, Any]:
+    """Replays one run and returns the results by pod.
+
+    `release` is the release to decide as; None: that of the run's `kubernetesVersion`, or the default.
+    """
+    if release is None:
+        release = parse_release(run[VERSION]) if VERSION in run else DEFAULT_RELEASE
     if run.get("extenders"):
-        return asyncio.run(_play(run, cache))
-    return run_virtual(_play(run, cache))
+        return asyncio.run(_play(run, cache, release))
+    return run_virtual(_play(run, cache, release))
 
 
-async def _play(run: Mapping[str, Any], cache: bool) -> dict[str, Any]:
+async def _play(run: Mapping[str, Any], cache: bool, release: Release) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     store = MemoryStore(clock=wall_clock(loop))
     async with AsyncExitStack() as stack:
         extenders = None
         if run.get("extenders"):
             extenders = await stack.enter_async_context(ChecksumExtenders(run["extenders"], _binder(store)))
-        config = _config(run, extenders)
+        config = _config(run, extenders, release)
         player = Player(store, extenders)
         scheduler = Scheduler(MemoryCluster(store), config, cache=cache, on_decision=player.decided)
         running = asyncio.ensure_future(scheduler.run())
@@ -92,11 +99,13 @@ def _binder(store: MemoryStore) -> Any:
     return bind
 
 
-def _config(run: Mapping[str, Any], extenders: ChecksumExtenders | None) -> KubeSchedulerConfiguration:
+def _config(
+    run: Mapping[str, Any], extenders: ChecksumExtenders | None, release: Release
+) -> KubeSchedulerConfiguration:
     text = msgspec.json.encode(run["config"]).decode()
     if extenders is not None:
         text = text.replace(f":{RECORDED_PORT}/", f":{extenders.port}/")
-    return parse_config(text, f"{run['name']}: config")
+    return parse_config(text, f"{run['name']}: config", release=release)
 
 
 class Player:

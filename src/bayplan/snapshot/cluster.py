@@ -22,6 +22,7 @@ import numpy as np
 from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.snapshot.changes import Changes
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import LabelSets, PodQuery
@@ -41,7 +42,9 @@ _LABELS_OR_TAINTS: Final = NodeChange.LABELS | NodeChange.TAINTS
 class Cluster:
     """The state of the cluster, in columns and indexes."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: Release = DEFAULT_RELEASE) -> None:
+        self.release = release
+        """The release whose rules apply, for instance to the requests of pods that are being resized."""
         self.changes = Changes()
         self.nodes = NodeTable(self.changes)
         self.pods = PodTable()

@@ -23,6 +23,7 @@ from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.input_files import read_lines, read_stream
 from bayplan.api.nesting import decode_json
 from bayplan.errors import DecodeError, InputError
+from bayplan.releases import Release
 from bayplan.sources.loaded import LoadedCluster
 from bayplan.sources.scenario import is_scenario, read_scenario
 
@@ -33,19 +34,21 @@ _SCENARIO: Final = "this is a scenario: only `bayplan decide` reads them"
 _BROKEN_JSON: Final = "broken JSON: {why}"
 
 
-def read_clusters(file: str) -> Iterator[LoadedCluster]:
+def read_clusters(file: str, release: Release | None = None) -> Iterator[LoadedCluster]:
     """The clusters in a file, one after the other.
+
+    `release` is the release to decide as; None: the one that a scenario names, or the default.
 
     Raises:
         InputError: it is missing or broken, or an object in it is malformed; the error names the place.
     """
     if file == STDIN:
-        yield from _clusters_of(_standard_input(), file)
+        yield from _clusters_of(_standard_input(), file, release)
     elif file.endswith(LINES) and not Path(file).is_dir():
         for line, content in _json_lines(Path(file)):
-            yield read_scenario(content, source=file, line=line)
+            yield read_scenario(content, source=file, line=line, release=release)
     else:
-        yield from _clusters_of(read_documents(Path(file)), file)
+        yield from _clusters_of(read_documents(Path(file)), file, release)
 
 
 def read_cluster(files: Sequence[str]) -> LoadedCluster:
@@ -64,12 +67,14 @@ def read_cluster(files: Sequence[str]) -> LoadedCluster:
     return _cluster(documents, name)
 
 
-def _clusters_of(documents: Iterable[Document], file: str) -> Iterator[LoadedCluster]:
+def _clusters_of(
+    documents: Iterable[Document], file: str, release: Release | None
+) -> Iterator[LoadedCluster]:
     """Scenarios if the first document is one; otherwise all documents are one cluster."""
     documents = list(documents)
     if documents and is_scenario(documents[0].content):
         for document in documents:
-            yield read_scenario(document.content, source=document.source, line=document.line)
+            yield read_scenario(document.content, source=document.source, line=document.line, release=release)
         return
     yield _cluster(documents, file)
 

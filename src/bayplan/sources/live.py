@@ -28,6 +28,7 @@ from bayplan.client.listing import list_pages
 from bayplan.client.rate_limit import make_bucket
 from bayplan.client.requests import Connections, Requests
 from bayplan.errors import APIError, ForbiddenError
+from bayplan.releases import Release, nearest_release
 from bayplan.sources.warnings import Reason, Warning
 
 VERSION_PATH: Final = "/version"
@@ -39,6 +40,7 @@ _MORE: Final = (PriorityClass, ResourceClaimTemplate, PodGroup)
 _NEEDED: Final = (Node, Pod)
 
 _FORBIDDEN: Final = "{plural} cannot be listed ({error}): evaluated as if there were none"
+_OTHER_VERSION: Final = "the API server has version {server}: evaluated as Kubernetes {release}"
 _UNREADABLE: Final = "{field} cannot be read ({problem}): {effect}"
 
 
@@ -57,11 +59,15 @@ class Listing:
     listed: frozenset[str]
     """Kinds that are complete."""
     server_version: str
+    release: Release
+    """The release nearest to the server's version."""
     warnings: tuple[Warning, ...]
 
 
 class _Version(msgspec.Struct, rename="camel"):
     git_version: str = ""
+    major: str = ""
+    minor: str = ""
 
 
 def list_cluster(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> Listing:
@@ -80,7 +86,11 @@ async def _list_cluster(access: Access, plugin_kinds: Sequence[type[Object]]) ->
         version = msgspec.json.decode(await requests.send("GET", VERSION_PATH), type=_Version)
         objects: list[Object] = []
         listed: set[str] = set()
+        release, is_same = nearest_release(version.major, version.minor)
         warnings: list[Warning] = []
+        if not is_same:
+            text = _OTHER_VERSION.format(server=version.git_version, release=release)
+            warnings.append(Warning(text, reason=Reason.OTHER_VERSION, object=version.git_version))
         for kind in read_kinds(plugin_kinds):
             try:
                 found = (await list_pages(requests, kind.record)).items
@@ -99,7 +109,7 @@ async def _list_cluster(access: Access, plugin_kinds: Sequence[type[Object]]) ->
                 if item is not None:
                     objects.append(item)
                 warnings.extend(warning)
-        return Listing(tuple(objects), frozenset(listed), version.git_version, tuple(warnings))
+        return Listing(tuple(objects), frozenset(listed), version.git_version, release, tuple(warnings))
     except msgspec.DecodeError as error:
         raise APIError(f"{VERSION_PATH}: {error}") from error
     finally:

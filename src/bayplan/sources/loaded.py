@@ -19,6 +19,7 @@ from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.sources.warnings import Warning
@@ -62,6 +63,8 @@ class LoadedCluster:
     """Kinds that were listed completely: an object of these kinds that is not here does not exist."""
     server_version: str = ""
     """`v1.36.0`; empty if it is unknown."""
+    release: Release = DEFAULT_RELEASE
+    """The release of Kubernetes to decide as."""
     warnings: tuple[Warning, ...] = ()
     """What concerns the whole cluster: kinds that could not be listed, absent plugins and extenders."""
 
@@ -83,7 +86,10 @@ class LoadedCluster:
         """
         try:
             core = SchedulingCore(
-                config or self.config, cache=cache, plugins=(*BUILTIN_PLUGINS, *self.plugins)
+                config or self.config,
+                cache=cache,
+                plugins=(*BUILTIN_PLUGINS, *self.plugins),
+                release=self.release,
             )
         except ConfigError as error:
             if config is not None or not self.place:

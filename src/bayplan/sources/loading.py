@@ -33,16 +33,19 @@ def load_cluster(options: SourceOptions) -> LoadedCluster:
     """
     if options.files.count(STDIN) + (options.config_file == STDIN) > 1:
         raise InputError(TWO_READERS)
-    settings = load_settings(options.config_file, options.plugin_specs, options.own_flags)
+    settings = load_settings(options.config_file, options.plugin_specs, options.own_flags, options.release)
     loaded = read_cluster(options.files) if options.files else load_live(options, settings)
     return with_settings(loaded, settings)
 
 
 def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedCluster:
     """The cluster with other scheduler settings."""
+    release = settings.release or loaded.release
+    settings = settings.for_release(release)
     return replace(
         loaded,
-        config=settings.config_for(loaded.config),
+        release=release,
+        config=settings.config_for(loaded.config, release),
         plugins=settings.plugins,
         warnings=(*loaded.warnings, *settings.warnings),
     )
@@ -61,6 +64,7 @@ def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedClus
         origin=Origin.LIVE,
         listed=listing.listed,
         server_version=listing.server_version,
+        release=listing.release,
         warnings=listing.warnings,
     )
 

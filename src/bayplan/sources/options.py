@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bayplan.config import OwnFlags
+from bayplan.releases import Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,5 @@ class SourceOptions:
     plugin_specs: tuple[str, ...] = ()
     own_flags: OwnFlags = field(default_factory=OwnFlags)
     """bayplan's own settings on the command line."""
+    release: Release | None = None
+    """`--emulated-version`; None: that of the cluster."""

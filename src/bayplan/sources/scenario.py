@@ -13,11 +13,14 @@ from bayplan.api.defaults import with_defaults
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration, parse_config
-from bayplan.errors import DecodeError, InputError
+from bayplan.errors import ConfigError, DecodeError, InputError
+from bayplan.releases import DEFAULT_RELEASE, Release, parse_release
 from bayplan.sources.loaded import LoadedCluster
 
 OBJECTS: Final = "objects"
 PODS: Final = "pods"
+VERSION: Final = "kubernetesVersion"
+"""The key of the release that a scenario is to be decided as: `1.36`."""
 WRAPPED: Final = "scenario"
 """The key of the scenario in a line of recorded decisions, beside the expected results."""
 
@@ -33,8 +36,12 @@ def is_scenario(content: Any) -> bool:
     )
 
 
-def read_scenario(content: Any, *, source: str = "", line: int | None = None) -> LoadedCluster:
+def read_scenario(
+    content: Any, *, source: str = "", line: int | None = None, release: Release | None = None
+) -> LoadedCluster:
     """The cluster that a scenario, or a recorded decision that contains one, describes.
+
+    `release` is the release to decide as; None: that of the scenario's `kubernetesVersion`, or the default.
 
     Its objects are used as an API server stores them. If some have never been in one (neither uid nor
     resourceVersion), all get the defaults that a server would set.
@@ -53,19 +60,33 @@ def read_scenario(content: Any, *, source: str = "", line: int | None = None) ->
             complete = with_defaults((*objects, *pods))
             objects, pods = complete[: len(objects)], complete[len(objects) :]
         pending = [_pod(item) for item in pods]
+        release = _release(content) if release is None else release
     except InputError as error:
         raise error.at(source=source, line=line) from error.__cause__
-    return LoadedCluster(name, objects, pending, _config(content, source, line), source, line)
+    config = _config(content, source, line, release)
+    return LoadedCluster(name, objects, pending, config, source, line, release=release)
 
 
-def _config(scenario: Mapping[str, Any], source: str, line: int | None) -> KubeSchedulerConfiguration | None:
+def _release(scenario: Mapping[str, Any]) -> Release:
+    version = scenario.get(VERSION)
+    if version is None:
+        return DEFAULT_RELEASE
+    try:
+        return parse_release(str(version))
+    except ConfigError as error:
+        raise DecodeError(str(error), field=VERSION) from None
+
+
+def _config(
+    scenario: Mapping[str, Any], source: str, line: int | None, release: Release
+) -> KubeSchedulerConfiguration | None:
     config = scenario.get("config")
     if config is None:
         return None
     text = config if isinstance(config, str) else msgspec.json.encode(config).decode()
     place = source if line is None else f"{source}:{line}"
     try:
-        return parse_config(text, f"{place}: config" if place else "config")
+        return parse_config(text, f"{place}: config" if place else "config", release=release)
     except InputError as error:
         if not isinstance(config, str):
             # As a part of the scenario it has no lines of its own.

@@ -6,7 +6,8 @@ that is not there is left out, an extender is not called, and a warning says so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,11 +20,13 @@ from bayplan.config import (
     TableCatalog,
     build_profiles,
     default_config,
-    load_config,
+    parse_config,
 )
+from bayplan.config.load import read_config_text
 from bayplan.config.model import ALL, PluginSet
 from bayplan.errors import ConfigError
 from bayplan.framework.plugin_api import Plugin
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.plugin_sources import catalog_with, installed_plugins, load_plugin
 from bayplan.sources.warnings import Reason, Warning
 
@@ -41,20 +44,35 @@ class SchedulerSettings:
     """Single settings of bayplan's own, which change the configuration of a scenario, too."""
     plugins: tuple[type[Plugin], ...] = ()
     warnings: tuple[Warning, ...] = ()
+    release: Release | None = None
+    """`--emulated-version`; None: that of the cluster."""
+    reload: Callable[[Release], SchedulerSettings] | None = None
+    """Reads the configuration file as another release."""
 
-    def config_for(self, scenario: KubeSchedulerConfiguration | None) -> KubeSchedulerConfiguration | None:
+    def for_release(self, release: Release) -> SchedulerSettings:
+        """These settings as a release reads them: it decides what the configuration leaves out."""
+        if self.reload is None or self.config is None or self.config.release == release:
+            return self
+        return self.reload(release)
+
+    def config_for(
+        self, scenario: KubeSchedulerConfiguration | None, release: Release
+    ) -> KubeSchedulerConfiguration | None:
         """The configuration to use, where a scenario may bring one; None: the default one."""
         if self.config is not None:
             return self.config
         if self.own_flags == OwnFlags():
             return scenario
-        return self.own_flags.apply(scenario or default_config())
+        return self.own_flags.apply(scenario or default_config(release=release))
 
 
 def load_settings(
-    config_file: str | None = None, plugin_specs: Sequence[str] = (), own_flags: OwnFlags | None = None
+    config_file: str | None = None,
+    plugin_specs: Sequence[str] = (),
+    own_flags: OwnFlags | None = None,
+    release: Release | None = None,
 ) -> SchedulerSettings:
-    """Reads `--config FILE` and `--plugin SOURCE:CLASS`.
+    """Reads `--config FILE` and `--plugin SOURCE:CLASS`; `release` is `--emulated-version`.
 
     Raises:
         InputError: the file is missing or malformed, or a plugin cannot be loaded.
@@ -63,14 +81,26 @@ def load_settings(
     plugins = tuple(dict.fromkeys(load_plugin(spec) for spec in plugin_specs))
     own = own_flags or OwnFlags()
     if config_file is None:
-        return SchedulerSettings(plugins=plugins, own_flags=own)
+        return SchedulerSettings(plugins=plugins, own_flags=own, release=release)
+    text = read_config_text(config_file)
+
+    def read(as_release: Release) -> SchedulerSettings:
+        settings = _read_settings(text, config_file, plugins, own, as_release)
+        return dataclasses.replace(settings, release=release, reload=read)
+
+    return read(release or DEFAULT_RELEASE)
+
+
+def _read_settings(
+    text: str, source: str, plugins: tuple[type[Plugin], ...], own: OwnFlags, release: Release
+) -> SchedulerSettings:
     installed = installed_plugins()
-    catalog = catalog_with((*plugins, *installed.values()))
-    config, absent = without_absent_plugins(own.apply(load_config(config_file, catalog)), catalog)
+    catalog = catalog_with((*plugins, *installed.values()), release)
+    config, absent = without_absent_plugins(own.apply(parse_config(text, source, catalog, release)), catalog)
     try:
         build_profiles(config, catalog)
     except ConfigError as error:
-        raise ConfigError(f"{config_file}: {error}") from None
+        raise ConfigError(f"{source}: {error}") from None
     named = {name for profile in config.profiles for name in profile.plugins.enabled_names()}
     used = tuple(plugin for name, plugin in installed.items() if name in named)
     warnings = (

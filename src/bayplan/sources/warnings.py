@@ -19,6 +19,8 @@ class Reason(StrEnum):
     """An extension point or an extender that the configuration has is not run."""
     ABSENT_PLUGIN = "AbsentPlugin"
     """The configuration names a plugin that is not there."""
+    OTHER_VERSION = "OtherVersion"
+    """The API server has a version that bayplan does not implement."""
     CLUSTER_CHANGED = "ClusterChanged"
     """The pod was scheduled on an earlier state of the cluster."""
 

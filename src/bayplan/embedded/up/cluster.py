@@ -28,6 +28,7 @@ from bayplan.embedded.up.manifests import apply, is_definition, is_node
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
@@ -51,7 +52,10 @@ class LocalSettings:
     """Where objects are kept; None: nowhere, once the process ends."""
     salvages: bool = False
     """Keep what is whole of a damaged data directory, instead of refusing it."""
+    release: Release = DEFAULT_RELEASE
+    """The release of Kubernetes that the scheduler decides as."""
     config: KubeSchedulerConfiguration | None = None
+    """Of the scheduler, for this release."""
     plugins: Sequence[type[Plugin]] = ()
     schedules: bool = True
     stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS
@@ -136,6 +140,7 @@ class LocalCluster:
             metrics=SchedulerMetrics(),
             on_decision=self._outcomes.decided,
             on_binding=self._outcomes.progressed,
+            release=settings.release,
         )
         self._start(self.scheduler.run(), "scheduler")
         return self.scheduler

@@ -1,0 +1,76 @@
+"""Kubernetes v1.37: what changed since v1.36."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from bayplan.releases.devices import DeviceRules
+from bayplan.releases.features import Feature, Stage, default_gates, off, on
+from bayplan.releases.release import GatedPlugin
+from bayplan.releases.v1_36 import V1_36
+
+_REMOVED_GATES: Final = frozenset(
+    {"SchedulerQueueingHints", "GangScheduling", "WorkloadAwarePreemption", "SidecarContainers"}
+)
+_CHANGED_GATES: Final[dict[str, Feature]] = {
+    "NodeDeclaredFeatures": on(Stage.LOCKED),
+    "InPlacePodVerticalScalingInitContainers": on(Stage.LOCKED),
+    "InPlacePodVerticalScalingSchedulerPreemption": off(Stage.ALPHA, "InPlacePodVerticalScaling"),
+    "PodLevelResourcesFixDefaulting": on(Stage.BETA, "PodLevelResources"),
+    "StorageCapacityScoring": on(Stage.BETA),
+    "VolumeLimitScaling": on(Stage.BETA),
+    "DRAPrioritizedList": on(Stage.LOCKED),
+    "DRADeviceTaints": on(Stage.GA),
+    "DRADeviceTaintRules": on(Stage.GA, "DRADeviceTaints"),
+    "DRAExtendedResource": on(Stage.LOCKED),
+    "DRAResourceClaimDeviceStatus": on(Stage.LOCKED),
+    # On only from --min-compatibility-version 1.37, and the default is 1.36.
+    "DRAFractionalCapacityRange": off(Stage.BETA, "DRAConsumableCapacity"),
+    "DRADerivedAttributes": off(Stage.ALPHA),
+    "DRADeviceCompatibilityGroups": off(Stage.ALPHA, "DRAPartitionableDevices"),
+    "DRAOptionalNodeOperations": off(Stage.ALPHA, "NodeDeclaredFeatures"),
+    "DRAWorkloadResourceClaims": off(Stage.BETA, "GenericWorkload"),
+    "GenericWorkload": off(Stage.BETA),
+    "CompositePodGroup": off(Stage.ALPHA, "GenericWorkload", "TopologyAwareWorkloadScheduling"),
+    "PodGroupPreemptionPolicy": off(Stage.ALPHA, "GenericWorkload"),
+    "SchedulerPreQueueingHints": off(Stage.ALPHA),
+    "InterPodAffinityHostnameFastPath": off(Stage.ALPHA),
+}
+
+_FEATURES: Final[dict[str, Feature]] = {
+    **{name: feature for name, feature in V1_36.features.items() if name not in _REMOVED_GATES},
+    **_CHANGED_GATES,
+}
+
+V1_37: Final = replace(
+    V1_36,
+    minor=37,
+    patch_version="1.37.1",
+    features=_FEATURES,
+    gates=default_gates(_FEATURES),
+    gated_plugins=(
+        GatedPlugin("NodeDeclaredFeatures", 0, "NodeDeclaredFeatures"),
+        GatedPlugin("GangScheduling", 0, "GenericWorkload"),
+        GatedPlugin("TopologyPlacementGenerator", 0, "TopologyAwareWorkloadScheduling"),
+        GatedPlugin("PodGroupPodsCount", 1, "TopologyAwareWorkloadScheduling"),
+    ),
+    devices=DeviceRules(
+        distinct_over_all_devices=True,
+        all_includes_exhausted_devices=True,
+        counter_slices_by_node=True,
+        share_without_capacity_is_use=True,
+        uncomputable_capacity_is_error=True,
+        device_limit_names_request=True,
+        cel_error_names_device=True,
+        config_entries_once=True,
+        consumed_capacity_format_of_step=True,
+        ignores_compatibility_groups=True,
+        fractional_ranges=True,
+        claim_delete_requeues=True,
+        reserve_requires_claim=True,
+        counts_claim_creates_by_owner=True,
+        taint_rule_without_selector_matches_all=False,
+        silent_post_filter=True,
+    ),
+)
