@@ -20,8 +20,8 @@ from bayplan.cli.main import COMMANDS
 from bayplan.config import parse_config
 from bayplan.operating.command_line import parse
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.runtime.signature import POD_FIELDS
+from bayplan.scheduler.plugin_library import LIBRARY_PLUGINS
 from bayplan.scheduler.plugin_sources import catalog_with
 
 from .flags_page import flags_page
@@ -72,7 +72,7 @@ def test_yaml_is_valid(page: Path) -> None:
         if "apiVersion" not in text:
             assert yaml.safe_load(text)
         elif "kind: KubeSchedulerConfiguration" in text:
-            parse_config(text, page.name, catalog=catalog_with([*BUILTIN_PLUGINS, Coscheduling]))
+            parse_config(text, page.name, catalog=catalog_with([*BUILTIN_PLUGINS, *LIBRARY_PLUGINS]))
         else:
             assert parse_objects(text.encode(), page.name) or "rbac.authorization.k8s.io" in text
 

@@ -19,8 +19,10 @@ from bayplan.errors import ConfigError
 from bayplan.framework.handle import Handle, WaitingPodView
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
+from bayplan.framework.status import SUCCESS, Status, failure
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.releases import DEFAULT_RELEASE, Release
+from bayplan.runtime.calls import describe
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import SearchStart
@@ -142,6 +144,27 @@ class SchedulingCore:
         assert decision.found is not None
         self.cluster.remove_nomination(decision.pod.uid)
         self.cluster.add_pod(decision.pod, decision.node_name, decision.found.search.pod_info)
+
+    def reserve(self, decision: Decision) -> Status:
+        """Assumes the pod and runs Reserve, as the scheduler does after each decision.
+
+        If a plugin rejects the pod or fails, Unreserve runs and the pod is removed again.
+        """
+        self.assume(decision)
+        assert decision.found is not None
+        framework, state = self.frameworks[decision.pod.spec.scheduler_name], decision.found.search.state
+        steps = framework.profile.reserves
+        for step in steps:
+            try:
+                answer = step.plugin.reserve(state, decision.pod, decision.node_name)
+            except Exception as error:
+                answer = failure(f"plugin {step.name}: Reserve: {describe(error)}")
+            if answer is not None and not answer.is_success:
+                for earlier in reversed(steps):
+                    earlier.plugin.unreserve(state, decision.pod, decision.node_name)
+                self.cluster.remove_pod(decision.pod.uid)
+                return answer
+        return SUCCESS
 
     @property
     def rows_computed(self) -> int:

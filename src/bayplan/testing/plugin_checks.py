@@ -379,7 +379,7 @@ def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> Non
     depends_on = plugin.depends_on
     if depends_on is None:
         return
-    signature_of = PodSigner(depends_on.pod)
+    signature_of = PodSigner(depends_on.pod, depends_on.functions)
     identical: dict[bytes, tuple[Pod, Answers]] = {}
     others = _without_what_it_does_not_read(plugin, samples)
     for pod in samples.pods:

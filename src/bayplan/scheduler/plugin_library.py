@@ -1,0 +1,29 @@
+"""The plugins that come with bayplan but run only where they are configured.
+
+Load them like plugins of your own, for example `--plugin bayplan.plugins.gpu_sharing:FGD`.
+"""
+
+from bayplan.plugin import Plugin
+from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.plugins.gpu_sharing import (
+    FGD,
+    GpuBestFit,
+    GpuClustering,
+    GpuDotProd,
+    GpuPacking,
+    GpuRandom,
+    GpuSharing,
+)
+
+LIBRARY_PLUGINS: tuple[type[Plugin], ...] = (
+    Coscheduling,
+    GpuSharing,
+    FGD,
+    GpuBestFit,
+    GpuClustering,
+    GpuDotProd,
+    GpuPacking,
+    GpuRandom,
+)
+
+__all__ = ["LIBRARY_PLUGINS"]
