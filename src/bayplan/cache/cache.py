@@ -41,7 +41,6 @@ class Cache:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._assumed: dict[str, Pod] = {}
-        self._confirmed: set[str] = set()
 
     @property
     def assumed_count(self) -> int:
@@ -50,7 +49,7 @@ class Cache:
     @property
     def pod_count(self) -> int:
         """All pods on nodes, assumed ones included."""
-        return len(self._assumed) + len(self._confirmed)
+        return self.cluster.pod_count
 
     @property
     def node_count(self) -> int:
@@ -61,7 +60,7 @@ class Cache:
         return uid in self._assumed
 
     def knows(self, uid: str) -> bool:
-        return uid in self._assumed or uid in self._confirmed
+        return self.cluster.has_pod(uid)
 
     def node_of(self, uid: str) -> str:
         """The node of the pod; empty if the cache does not know the pod."""
@@ -75,7 +74,7 @@ class Cache:
     def assume(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> None:
         """Counts the pod on a node before the API server confirms it."""
         uid = _uid(pod)
-        if uid in self._assumed or uid in self._confirmed:
+        if self.cluster.has_pod(uid):
             raise CacheError(f"pod {uid}({pod.key}) is in the cache, so can't be assumed", uid)
         self.cluster.add_pod(pod, node_name, info)
         self._assumed[uid] = pod
@@ -102,18 +101,16 @@ class Cache:
         uid = _uid(pod)
         if uid in self._assumed:
             del self._assumed[uid]
-            self._confirmed.add(uid)
             self._move_or_update(pod)
-        elif uid in self._confirmed:
+        elif self.cluster.has_pod(uid):
             raise CacheError(f"pod {uid}({pod.key}) was already in added state", uid)
         else:
-            self._confirmed.add(uid)
             self.cluster.add_pod(pod, pod.spec.node_name)
 
     def update(self, pod: Pod) -> None:
         if pod.uid in self._assumed:
             raise CacheError(f"assumed pod {pod.uid}({pod.key}) should not be updated", pod.uid)
-        if pod.uid not in self._confirmed:
+        if not self.knows(pod.uid):
             raise CacheError(
                 f"pod {pod.uid}({pod.key}) is not added to scheduler cache, so cannot be updated", pod.uid
             )
@@ -134,7 +131,6 @@ class Cache:
                 self.node_of(pod.uid),
             )
         self._assumed.pop(pod.uid, None)
-        self._confirmed.discard(pod.uid)
         self.cluster.remove_pod(pod.uid)
 
     def _move_or_update(self, pod: Pod) -> None:

@@ -179,9 +179,7 @@ class MemoryStore:
             item = replace(item, metadata=meta, status=initial_status(item, now))
         else:
             item = replace(item, metadata=meta)
-        table.objects[key] = item
-        if not is_hidden(item):
-            table.history.append(WatchEvent(_ADDED, item, version))
+        self._write(table, None, item, version)
         return item
 
     def update(self, item: ObjectT) -> ObjectT:
@@ -263,11 +261,7 @@ class MemoryStore:
         self._remove(table, old)
 
     def _remove(self, table: _Table[Any], item: Object) -> None:
-        del table.objects[item.namespace, item.name]
-        version = self._next_version()
-        if not is_hidden(item):
-            gone = replace(item, metadata=replace(item.metadata, resource_version=version))
-            table.history.append(WatchEvent(_DELETED, gone, version))
+        self._write(table, item, None, self._next_version())
 
     def bind(
         self,
@@ -277,21 +271,14 @@ class MemoryStore:
         *,
         uid: str = "",
         annotations: Mapping[str, str] | None = None,
-        running: bool = False,
     ) -> Pod:
-        """Assigns a pod to a node, which need not exist, and adds the annotations to it.
-
-        With `running` it starts there in the same write.
-        """
+        """Assigns a pod to a node, which need not exist, and adds the annotations to it."""
         pod = self._pods.find(name, namespace)
         refusal = api_errors.binding_error(pod, uid)
         if refusal is not None:
             raise refusal
-        now = self.now()
-        status = bound_status(pod.status, now)
-        if running:
-            status = replace(status, phase=RUNNING, start_time=now)
-        bound = replace(pod, spec=replace(pod.spec, node_name=node_name), status=status)
+        spec = replace(pod.spec, node_name=node_name)
+        bound = replace(pod, spec=spec, status=bound_status(pod.status, self.now()))
         if annotations:
             metadata = replace(pod.metadata, annotations={**pod.annotations, **annotations})
             bound = replace(bound, metadata=metadata)
@@ -331,18 +318,28 @@ class MemoryStore:
         kubelet(self, self._replace(self._pods, pod, replace(pod, metadata=meta)), period)
 
     def _replace(self, table: _Table[ObjectT], old: ObjectT, new: ObjectT) -> ObjectT:
-        """Stores a new version of an object, and adds the event that watchers see."""
+        """Stores a new version of an object."""
         version = self._next_version()
         meta = new.metadata
         new = replace(new, metadata=replace(meta, resource_version=version))
-        table.objects[meta.namespace, meta.name] = new
-        if is_hidden(new):
-            if not is_hidden(old):
-                seen = replace(old, metadata=replace(old.metadata, resource_version=version))
-                table.history.append(WatchEvent(_DELETED, seen, version))
-        else:
-            table.history.append(WatchEvent(_ADDED if is_hidden(old) else _MODIFIED, new, version))
+        self._write(table, old, new, version)
         return new
+
+    def _write(self, table: _Table[ObjectT], old: ObjectT | None, new: ObjectT | None, version: str) -> None:
+        """The one place where the objects of a table change. Adds the event that watchers see."""
+        item = old if new is None else new
+        assert item is not None
+        key = (item.metadata.namespace, item.metadata.name)
+        if new is None:
+            del table.objects[key]
+        else:
+            table.objects[key] = new
+        if new is not None and not is_hidden(new):
+            change = _ADDED if old is None or is_hidden(old) else _MODIFIED
+            table.history.append(WatchEvent(change, new, version))
+        elif old is not None and not is_hidden(old):
+            gone = replace(old, metadata=replace(old.metadata, resource_version=version))
+            table.history.append(WatchEvent(_DELETED, gone, version))
 
     def _table(self, kind: type[ObjectT]) -> _Table[ObjectT]:
         table = self._tables.get(kind)

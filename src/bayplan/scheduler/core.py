@@ -113,7 +113,7 @@ class SchedulingCore:
         classes = {plugin.name: plugin for plugin in plugins}
         given = [plugin for plugin in classes.values() if plugin not in BUILTIN_PLUGINS]
         self.config = config = enable_everywhere(config, given)
-        start = SearchStart()
+        self.search_start = start = SearchStart()
         self.frameworks = {
             plan.scheduler_name: Framework(
                 make_profile(plan, classes, self.handle),

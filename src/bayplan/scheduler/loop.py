@@ -13,8 +13,8 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object
@@ -22,7 +22,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cache.cache import Cache
-from bayplan.client.informer import Informer
+from bayplan.client.informer import Handler, Informer
 from bayplan.cluster_api import ClusterAPI, EventSink
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.framework.plugin_api import Plugin
@@ -81,6 +81,14 @@ def make_extenders(config: KubeSchedulerConfiguration, cluster: Cluster) -> Exte
     return build_chain(config.extenders, SnapshotView(cluster))
 
 
+class PodLister(Protocol):
+    """Finds pods, pending ones too, in the latest version known."""
+
+    def get(self, name: str, namespace: str = "") -> Pod | None: ...
+
+    def with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]: ...
+
+
 class Scheduler:
     """Schedules the pods of its profiles, until it is stopped.
 
@@ -98,7 +106,9 @@ class Scheduler:
         events: where events are written, if not through the cluster.
         collect_events: seconds between two batches of events; 0 to write each event at once.
         extenders: used in place of those of the configuration.
-        release: the release of Kubernetes to decide as, if no configuration is given: it has its own.
+        core: its cluster and profiles are used, and its handle is connected to this scheduler.
+        lister: finds pods in place of an informer. There are then no informers: the caller passes every
+            change to `handlers`.
         max_in_unschedulable: seconds after which an unschedulable pod is tried again without an event.
     """
 
@@ -121,15 +131,23 @@ class Scheduler:
         extenders: ExtenderChain | None = None,
         max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS,
         release: Release = DEFAULT_RELEASE,
+        core: SchedulingCore | None = None,
+        lister: PodLister | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config = default_config(release=release) if config is None else config
         now = wall_clock(loop)
-        cluster = Cluster(config.release)
-        handle = SchedulerHandle(api, cluster, now, seed)
-        self.core = SchedulingCore(
-            config, cluster=cluster, cache=cache, plugins=(*BUILTIN_PLUGINS, *plugins), handle=handle
-        )
+        if core is None:
+            cluster = Cluster(config.release)
+            core = SchedulingCore(
+                config,
+                cluster=cluster,
+                cache=cache,
+                plugins=(*BUILTIN_PLUGINS, *plugins),
+                handle=SchedulerHandle(api, cluster, now, seed),
+            )
+        self.core, cluster, handle = core, core.cluster, core.handle
+        assert isinstance(handle, SchedulerHandle), "the plugins of this core cannot act"
         self._frameworks = self.core.frameworks
         self._extenders = make_extenders(config, cluster) if extenders is None else extenders
         self._on_decision = on_decision
@@ -141,6 +159,8 @@ class Scheduler:
         """A context manager that logs cycles that take too long."""
         self._deferrals = Deferrals()
         self.pods: Informer[Pod]
+        """All pods that are watched; not there if a lister is used."""
+        self._lister: PodLister
         queue = SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
             now=now,
@@ -173,7 +193,7 @@ class Scheduler:
             metrics=metrics,
             stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,
             tasks=Tasks(loop, eager=eager),
-            pods_with_label=lambda namespace, key, value: self.pods.with_label(namespace, key, value),
+            pods_with_label=lambda namespace, key, value: self._lister.with_label(namespace, key, value),
             between_cycles=self._deferrals.run,
             wake=self._work.set,
             rng=random.Random(seed + 2),
@@ -198,7 +218,13 @@ class Scheduler:
         self._evictions = Evictions(self.context, self._plugins())
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
         self._points: dict[str, ExtensionPointMetrics] = {}
-        self.informers = self._make_informers(kinds)
+        self.handlers = self._make_handlers(kinds)
+        """For each watched kind who is called with its changes."""
+        self.informers: tuple[Informer[Any], ...] = ()
+        if lister is None:
+            self.informers = self._make_informers()
+            lister = self.pods
+        self._lister = lister
         self._declare_metrics()
 
     # Set-up
@@ -207,31 +233,31 @@ class Scheduler:
         for framework in self._frameworks.values():
             yield from framework.profile.all_plugins()
 
-    def _make_informers(self, kinds: Sequence[type[Object]]) -> tuple[Informer[Any], ...]:
-        context, rng = self.context, self.context.rng
-        pods = PodHandler(context, self._frameworks.keys(), self._queue_changed)
-        self.pods = Informer(context.api, Pod, DeferredHandler(pods, self._deferrals), rng=rng)
-        nodes = NodeHandler(context, self._queue_changed)
-        made: list[Informer[Any]] = [
-            Informer(context.api, Node, DeferredHandler(nodes, self._deferrals), rng=rng)
-        ]
+    def _make_handlers(self, kinds: Sequence[type[Object]]) -> dict[type[Object], Handler[Any]]:
+        context, changed = self.context, self._queue_changed
+        made: dict[type[Object], Handler[Any]] = {Node: NodeHandler(context, changed)}
         of_plugins = (record for plugin in self._plugins() for record in plugin.kinds)
         watched = (kind.record for kind in KINDS.watched() if kind.record not in (Pod, Node))
         for record in dict.fromkeys((*watched, *kinds, *of_plugins)):
             kind = KINDS.find(record)
-            handler = (
+            made[record] = (
                 self._claims
                 if record is ResourceClaim
-                else ObjectHandler(context, "" if kind is None else kind.event, self._queue_changed)
+                else ObjectHandler(context, "" if kind is None else kind.event, changed)
             )
+        made[Pod] = PodHandler(context, self._frameworks.keys(), changed)
+        return {record: DeferredHandler(handler, self._deferrals) for record, handler in made.items()}
+
+    def _make_informers(self) -> tuple[Informer[Any], ...]:
+        context = self.context
+        made: list[Informer[Any]] = []
+        for record, handler in self.handlers.items():
+            kind = KINDS.find(record)
             # Scheduling waits for the kinds that every API server has; a plugin's kind may not be installed.
             optional = kind is None or kind.watch is not Watch.REQUIRED
-            made.append(
-                Informer(
-                    context.api, record, DeferredHandler(handler, self._deferrals), rng=rng, optional=optional
-                )
-            )
-        return (*made, self.pods)
+            made.append(Informer(context.api, record, handler, rng=context.rng, optional=optional))
+        self.pods = made[-1]
+        return tuple(made)
 
     def _declare_metrics(self) -> None:
         context, metrics = self.context, self.metrics
@@ -264,7 +290,7 @@ class Scheduler:
         )
 
     def _latest(self, pod: Pod) -> Pod | None:
-        return self.pods.get(pod.name, pod.namespace)
+        return self._lister.get(pod.name, pod.namespace)
 
     # Running
 

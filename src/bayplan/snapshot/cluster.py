@@ -9,7 +9,8 @@ below, each of which costs what it changes.
     nominate / remove_nomination   a pod is expected on a node, once its victims are gone
     objects.put / .remove      any other object that plugins read
 
-`changes` records what changed and when; values derived from the cluster are brought up to date by it.
+`changes` records what changed and when; values derived from the cluster are brought up to date by it. `undo`
+records how to revert changes, for what-if questions.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import LabelSets, PodQuery
 from bayplan.snapshot.nodes import CPU, MEMORY, NodeChange, NodeTable
 from bayplan.snapshot.objects import Objects
-from bayplan.snapshot.order import NodeTree
+from bayplan.snapshot.order import NodeTree, zone_of
 from bayplan.snapshot.pod_counts import PodCount, PodCounts
 from bayplan.snapshot.pod_info import PodInfo, PodInfos, same_signature
 from bayplan.snapshot.pods import PodTable, start_nanos
 from bayplan.snapshot.table import Column
 from bayplan.snapshot.terms import CarriedTerms, TermSets
+from bayplan.snapshot.undo import UndoLog
 
 _NO_LABELS: dict[str, str] = {}
 _LABELS_OR_TAINTS: Final = NodeChange.LABELS | NodeChange.TAINTS
@@ -46,6 +48,7 @@ class Cluster:
         self.release = release
         """The release whose rules apply, for instance to the requests of pods that are being resized."""
         self.changes = Changes()
+        self.undo = UndoLog()
         self.nodes = NodeTable(self.changes)
         self.pods = PodTable()
         self.label_sets = LabelSets()
@@ -53,7 +56,7 @@ class Cluster:
         self.pod_infos = PodInfos(self.label_sets, self.term_sets, self._request_columns)
         self.counts = PodCounts(self.nodes, self.pods, self.label_sets, self.changes)
         self.terms = CarriedTerms(self.nodes, self.changes)
-        self.objects = Objects(self.changes)
+        self.objects = Objects(self.changes, self.undo)
         self.recounted_rows: set[int] = set()
         """Rows with a pod that `is_large`, or with saturated sums: summed again when their pods change."""
         self.row_pods: list[list[int]] = []
@@ -81,6 +84,8 @@ class Cluster:
         row = nodes.row_for(node.name)
         if row == len(self.row_pods):
             self.row_pods.append([])
+        if self.undo.active:
+            self._record_node_change(node, nodes.node[row])
         change = nodes.set_node(row, node)
         if is_new:
             self._tree.add(node.name, node.labels)
@@ -99,6 +104,8 @@ class Cluster:
     def remove_node(self, name: str) -> None:
         """The Node object was deleted. Its pods keep the row until they are gone, too."""
         row = self.nodes.row_of[name]
+        if self.undo.active:
+            self._record_node_change(None, self.nodes.node[row])
         self.nodes.clear_node(row)
         self._tree.remove(name)
         self.node_count -= 1
@@ -107,6 +114,27 @@ class Cluster:
             topic.change()
         changes.nodes.record(row)
         self._release_if_unused(row)
+
+    def _record_node_change(self, new: Node | None, old: Node | None) -> None:
+        """Records how to revert the change of a Node object. Called before the change."""
+        listed = self._listed
+        in_place = old is not None and new is not None and zone_of(old.labels) == zone_of(new.labels)
+        # A new node is the last of its zone, and removing it leaves the others in order.
+        restore_order = None if old is None or in_place else self._tree.restorer()
+
+        def revert() -> None:
+            if old is not None:
+                self.set_node(old)
+            else:
+                assert new is not None
+                self.remove_node(new.name)
+            if restore_order is not None:
+                restore_order()
+            self._listed = listed
+            if not in_place:
+                self.changes.order.change()
+
+        self.undo.record(revert)
 
     def _release_if_unused(self, row: int) -> None:
         if self.nodes.node[row] is None and not self.row_pods[row] and row not in self.nominated:
@@ -135,7 +163,11 @@ class Cluster:
         here = self.row_pods[row]
         slot = self.pods.add(pod, info, row, True, len(here))
         here.append(slot)
-        self._slot_of[pod.metadata.uid] = slot
+        uid = pod.metadata.uid
+        self._slot_of[uid] = slot
+        if self.undo.active:
+            self._record_ports(info, row)
+            self.undo.record(lambda: self.remove_pod(uid))
         self._count(info, pod.is_terminating, row, 1)
         if info.host_ports:
             self._use_ports(info.host_ports, row)
@@ -153,6 +185,10 @@ class Cluster:
         assert info is not None
         here = self.row_pods[row]
         position, last = pods.position.cell[slot], here.pop()
+        if self.undo.active:
+            node_name, removed, known = self.nodes.name[row], pod, info
+            self._record_ports(info, row)
+            self.undo.record(lambda: self._put_back(removed, node_name, known, position))
         if last != slot:
             # The last pod takes the position of the one that left, as upstream does it.
             here[position] = last
@@ -167,6 +203,27 @@ class Cluster:
         pods.remove(slot)
         self.changes.usage.record(row)
         self._release_if_unused(row)
+
+    def _put_back(self, pod: Pod, node_name: str, info: PodInfo, position: int) -> None:
+        """Reverts the removal of a pod: it has its position among the pods of the node again."""
+        slot = self.add_pod(pod, node_name, info)
+        there = self.row_pods[self.pods.row.cell[slot]][position]
+        if there != slot:
+            self._swap(slot, there)
+
+    def _record_ports(self, info: PodInfo, row: int) -> None:
+        """Records the used ports of a row: they are a set, so adding a pod does not revert its removal."""
+        if not info.host_ports:
+            return
+        used = set(self.used_ports.get(row, ()))
+
+        def restore() -> None:
+            if used:
+                self.used_ports[row] = used
+            else:
+                self.used_ports.pop(row, None)
+
+        self.undo.record(restore)
 
     def update_pod(self, pod: Pod) -> None:
         """An assigned pod changed. If nothing changed that plugins read, only the object is replaced."""
@@ -190,14 +247,31 @@ class Cluster:
         if old.metadata.annotations != pod.metadata.annotations:
             # No built-in plugin reads them, but plugins may.
             self.changes.usage.record(row)
-        here = self.row_pods[row]
-        if here[-1] != slot:
+        last = self.row_pods[row][-1]
+        if self.undo.active:
+            self.undo.record(lambda: self._revert_update(old, last))
+        if last != slot:
             # Upstream removes the pod from the node and adds it again, which moves it to the end of its list.
-            position, last = pods.position.cell[slot], here[-1]
-            here[position], here[-1] = last, slot
-            pods.position.cell[last], pods.position.cell[slot] = position, len(here) - 1
+            self._swap(slot, last)
             # Among identical victims the last one goes first, so only preemption is affected.
             self.changes.nominations.record(row)
+
+    def _revert_update(self, old: Pod, last: int) -> None:
+        slot = self._slot_of[old.metadata.uid]
+        row, new = self.pods.row.cell[slot], self.pods.pod[slot]
+        self.pods.pod[slot] = old
+        if new is not None and new.metadata.annotations != old.metadata.annotations:
+            self.changes.usage.record(row)
+        if last != slot:
+            self._swap(slot, last)
+            self.changes.nominations.record(row)
+
+    def _swap(self, one: int, other: int) -> None:
+        """Two pods of a row change places in its list."""
+        positions = self.pods.position.cell
+        here = self.row_pods[self.pods.row.cell[one]]
+        positions[one], positions[other] = positions[other], positions[one]
+        here[positions[one]], here[positions[other]] = one, other
 
     def _request_columns(self, resource: str) -> tuple[Column, Column]:
         return self.nodes.resource(resource).requested, self.pods.requests(resource)
@@ -206,6 +280,15 @@ class Cluster:
         """The name of the node of a pod; empty if it has none."""
         slot = self._slot_of.get(uid)
         return "" if slot is None else self.nodes.name[self.pods.row.cell[slot]]
+
+    @property
+    def pod_count(self) -> int:
+        """The number of assigned pods."""
+        return len(self._slot_of)
+
+    def has_pod(self, uid: str) -> bool:
+        """Whether a pod is assigned to a node."""
+        return uid in self._slot_of
 
     def assigned_pod(self, uid: str) -> tuple[Pod, str] | None:
         """An assigned pod, and its node's name."""
@@ -288,6 +371,8 @@ class Cluster:
         slot = self.pods.add(pod, info, row, False, 0)
         self.nominated.setdefault(row, []).append(slot)
         self._nominated_slot[pod.uid] = slot
+        if self.undo.active:
+            self.undo.record(lambda: self.remove_nomination(pod.uid))
         self.changes.nominations.record(row)
 
     def remove_nomination(self, uid: str) -> None:
@@ -296,12 +381,22 @@ class Cluster:
             return
         row = self.pods.row.cell[slot]
         here = self.nominated[row]
+        if self.undo.active:
+            pod, node_name, index = self.pods.pod[slot], self.nodes.name[row], here.index(slot)
+            assert pod is not None
+            self.undo.record(lambda: self._nominate_again(pod, node_name, index))
         here.remove(slot)
         if not here:
             del self.nominated[row]
         self.pods.remove(slot)
         self.changes.nominations.record(row)
         self._release_if_unused(row)
+
+    def _nominate_again(self, pod: Pod, node_name: str, index: int) -> None:
+        """Reverts the end of a nomination: it is at its place among those to the node again."""
+        self.nominate(pod, node_name)
+        here = self.nominated[self.nodes.row_of[node_name]]
+        here.insert(index, here.pop())
 
     def nominated_slot(self, uid: str) -> int:
         """The slot of a nominated pod, -1 if it is not nominated."""

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar, cast
 
 from bayplan.api.meta import Object
 from bayplan.snapshot.changes import Changes
+from bayplan.snapshot.undo import UndoLog
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -18,10 +19,11 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 class Lister(Generic[ObjectT]):
     """All objects of one kind, in the order in which they were added."""
 
-    __slots__ = ("_any", "_by_key", "changes")
+    __slots__ = ("_any", "_by_key", "_undo", "changes")
 
-    def __init__(self, kind: type[ObjectT], changes: Changes) -> None:
+    def __init__(self, kind: type[ObjectT], changes: Changes, undo: UndoLog | None = None) -> None:
         self._any = changes.objects
+        self._undo = UndoLog() if undo is None else undo
         self.changes = changes.kind(kind)
         self._by_key: dict[tuple[str, str], ObjectT] = {}
 
@@ -38,12 +40,25 @@ class Lister(Generic[ObjectT]):
         key = (item.namespace, item.name)
         before = self._by_key.get(key)
         self._by_key[key] = item
+        if self._undo.active:
+            self._undo.record(lambda: self.remove(item) if before is None else self.put(before))
         self._record(before, item)
 
     def remove(self, item: ObjectT) -> None:
-        before = self._by_key.pop((item.namespace, item.name), None)
-        if before is not None:
-            self._record(before, None)
+        key = (item.namespace, item.name)
+        before = self._by_key.get(key)
+        if before is None:
+            return
+        if self._undo.active:
+            order = list(self._by_key)
+            self._undo.record(lambda: self._put_back(before, order))
+        del self._by_key[key]
+        self._record(before, None)
+
+    def _put_back(self, item: ObjectT, order: list[tuple[str, str]]) -> None:
+        """Reverts a removal: the object is at its place again."""
+        self.put(item)
+        self._by_key = {key: self._by_key[key] for key in order}
 
     def _record(self, before: ObjectT | None, after: ObjectT | None) -> None:
         self.changes.record((before, after))
@@ -53,14 +68,15 @@ class Lister(Generic[ObjectT]):
 class Objects:
     """A lister for each kind."""
 
-    def __init__(self, changes: Changes | None = None) -> None:
+    def __init__(self, changes: Changes | None = None, undo: UndoLog | None = None) -> None:
         self._changes = Changes() if changes is None else changes
+        self._undo = UndoLog() if undo is None else undo
         self._listers: dict[type[Object], Lister[Object]] = {}
 
     def of(self, kind: type[ObjectT]) -> Lister[ObjectT]:
         found = self._listers.get(kind)
         if found is None:
-            found = self._listers[kind] = cast("Lister[Object]", Lister(kind, self._changes))
+            found = self._listers[kind] = cast("Lister[Object]", Lister(kind, self._changes, self._undo))
         return cast("Lister[ObjectT]", found)
 
     def put(self, item: Object) -> None:

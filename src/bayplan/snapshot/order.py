@@ -8,7 +8,7 @@ once but keeps its position in the list until then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 REGION_LABELS: Final = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
@@ -48,6 +48,16 @@ class NodeTree:
         if self._zone_of[name] != zone_of(labels):
             self.remove(name)
             self.add(name, labels)
+
+    def restorer(self) -> Callable[[], None]:
+        """A function that restores the current order. Call it when the same nodes are here again."""
+        zones = [(zone, list(names)) for zone, names in self._zones.items()]
+
+        def restore() -> None:
+            self._zones = {zone: dict.fromkeys(names) for zone, names in zones}
+            self._zone_of = {name: zone for zone, names in zones for name in names}
+
+        return restore
 
     def names(self) -> Iterator[str]:
         """First node of every zone, then the second of every zone that has one, and so on."""

@@ -1,0 +1,18 @@
+"""What-if questions about a cluster: where would pods go, what still fits, what moves.
+
+cluster.py      `Cluster` and its branches: the library
+scheduling.py   schedules pods, one after the other
+engine.py       runs the scheduler in virtual time
+capacity.py     counts how many more pods fit
+state.py        objects and columns, and how changes are reverted
+controllers.py  what controllers do about volumes, claims and evicted pods
+profiles.py     the scheduling core, without steps that act on the world
+machines.py     empty nodes: copies of one, or a machine shape
+outcomes.py     results; html.py shows them in notebooks
+"""
+
+from bayplan.whatif.cluster import Branch, Cluster
+from bayplan.whatif.machines import machine
+from bayplan.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
+
+__all__ = ["Answer", "Branch", "Capacity", "Cluster", "Outcome", "Placement", "Placements", "machine"]

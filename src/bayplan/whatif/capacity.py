@@ -1,0 +1,82 @@
+"""Counts how many more pods fit: copies are scheduled one by one until the next does not fit.
+
+Nothing is evicted. Plain pods (`scheduling.py`) are only counted on their nodes, which is what binding them
+would change for the next one; others are bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from bayplan.api.pod import Pod
+from bayplan.errors import InputError
+from bayplan.runtime.search import NotFound
+from bayplan.scheduler.cycle import diagnosis_message
+from bayplan.whatif.outcomes import Capacity
+
+if TYPE_CHECKING:
+    from bayplan.whatif.cluster import Branch
+
+PodMix = Sequence[tuple[Pod, int]]
+"""Pods with their shares: after three of one comes one of the other."""
+
+NEVER: Final = "Never"
+
+
+def count_capacity(branch: Branch, mix: PodMix, at_most: int) -> Capacity:
+    """Schedules copies on the branch until one does not fit."""
+    if not mix or any(share < 1 for _, share in mix):
+        raise InputError("a mix needs at least one pod, each with a share of at least 1")
+    prepared = [(_prepared(branch, pod), share) for pod, share in mix]
+    warnings = branch._scheduling.warnings_for([pod for pod, _ in prepared])
+    by_node: Counter[str] = Counter()
+    for count, pod in enumerate(_copies(prepared)):
+        if count == at_most:
+            return Capacity(count, False, dict(by_node), warnings=warnings)
+        node, reason = _place(branch, pod, count)
+        if not node:
+            return Capacity(count, True, dict(by_node), reason, pod.key, warnings)
+        by_node[node] += 1
+    raise AssertionError("copies never end")
+
+
+def _prepared(branch: Branch, pod: Pod) -> Pod:
+    """The pod as an API server would store it; it evicts no other."""
+    spec = replace(pod.spec, preemption_policy=NEVER, node_name="")
+    with branch.branch() as trial:
+        name = f"{pod.name or 'pod'}-capacity"
+        made = trial.add(replace(pod, spec=spec, metadata=replace(pod.metadata, name=name)))[0]
+    return replace(made, metadata=replace(made.metadata, name=pod.name or "pod"))
+
+
+def _copies(mix: PodMix) -> Iterator[Pod]:
+    while True:
+        for pod, share in mix:
+            for _ in range(share):
+                yield pod
+
+
+def _place(branch: Branch, pod: Pod, number: int) -> tuple[str, str]:
+    """The node of the next copy, or why there is none."""
+    scheduling = branch._scheduling
+    core = scheduling.profiles.core()
+    framework = core.framework_for(pod)
+    if framework is None:
+        raise InputError(f"pod {pod.key}: no profile is named {pod.spec.scheduler_name!r}")
+    meta = replace(pod.metadata, name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
+    if not scheduling.profiles.is_plain(framework.profile, pod):
+        fresh = replace(pod, metadata=replace(meta, uid="", resource_version=""))
+        placed = branch.schedule(branch.add(fresh)).pods[0]
+        return placed.node, placed.reason
+    copy = replace(pod, metadata=meta)
+    if not len(scheduling.state.columns.order):
+        return "", "no nodes available to schedule pods"
+    found = framework.find(copy)
+    if isinstance(found, NotFound):
+        return "", diagnosis_message(found.diagnosis)
+    scheduling.state.columns.add_pod(copy, found.node_name, found.search.pod_info)
+    return found.node_name, ""

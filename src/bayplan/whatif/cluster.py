@@ -1,0 +1,460 @@
+"""`Cluster`: a cluster to ask what-if questions about.
+
+    cluster = Cluster.load("cluster.yaml")
+    with cluster.branch() as b:
+        b.drain("n17")
+        print(b.schedule())
+
+All changes are hypothetical: nothing is written to the files or the API server that it was loaded from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike, fspath
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from bayplan.api.defaults import with_defaults
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.resource_claims import ResourceClaim
+from bayplan.api.storage import StorageClass
+from bayplan.api.workloads import PriorityClass
+from bayplan.config import KubeSchedulerConfiguration, default_config
+from bayplan.errors import InputError
+from bayplan.framework.plugin_api import Plugin
+from bayplan.memory_api.cluster import MemoryCluster
+from bayplan.simulator.virtual_time import DEFAULT_EPOCH
+from bayplan.snapshot.cluster import Cluster as Columns
+from bayplan.sources.loaded import LoadedCluster
+from bayplan.sources.loading import load_cluster
+from bayplan.sources.options import SourceOptions
+from bayplan.sources.warnings import Warning
+from bayplan.whatif.capacity import PodMix, count_capacity
+from bayplan.whatif.controllers import is_recreated, without_node
+from bayplan.whatif.engine import Clock
+from bayplan.whatif.machines import like_node
+from bayplan.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
+from bayplan.whatif.profiles import Profiles
+from bayplan.whatif.scheduling import Scheduling
+from bayplan.whatif.state import BranchStore, State
+
+if TYPE_CHECKING:
+    from bayplan.explain.explanation import Explanation
+
+_NO_NODE: Final = "there is no node {name!r}"
+_NO_POD: Final = "there is no pod {key}"
+_EXISTS: Final = "there is already a {kind} {key}"
+_NOT_OPEN: Final = "this branch was closed"
+_INNER: Final = "a branch of this cluster is open: use the branch, or leave its with block"
+
+
+class Cluster:
+    """A cluster, or a branch of one. Create it with `load`, `from_kubeconfig` or `from_objects`."""
+
+    def __init__(self, scheduling: Scheduling, parent: Cluster | None = None) -> None:
+        self._scheduling = scheduling
+        self._state = scheduling.state
+        self._store = scheduling.state.store
+        self._parent = parent
+        self._child: Cluster | None = None
+        self._is_open = True
+        self._lost: dict[str, str] = {}
+        """The node that a pod lost, by the pod's key."""
+        self._dropped: dict[str, Placement] = {}
+        """Pods that lost their node and are not created again."""
+
+    # Making one
+
+    @classmethod
+    def load(
+        cls,
+        *files: str | PathLike[str],
+        config: str | PathLike[str] | None = None,
+        plugins: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Cluster:
+        """A cluster from files: YAML or JSON of API objects, snapshots, directories.
+
+        Args:
+            config: a kube-scheduler configuration file; None: the default configuration.
+            plugins: plugins of your own, `module:Class` or `path/to/file.py:Class`.
+            seed: of the random numbers, where a configuration or plugin uses some.
+
+        Raises:
+            BayplanError: a file is missing or malformed.
+        """
+        options = SourceOptions(
+            tuple(fspath(file) for file in files),
+            config_file=None if config is None else fspath(config),
+            plugin_specs=tuple(plugins),
+        )
+        return cls.from_loaded(load_cluster(options), seed=seed)
+
+    @classmethod
+    def from_kubeconfig(
+        cls,
+        kubeconfig: str | PathLike[str] = "",
+        *,
+        context: str = "",
+        config: str | PathLike[str] | None = None,
+        plugins: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Cluster:
+        """The live cluster of a kubeconfig, read once; nothing is written to it."""
+        options = SourceOptions(
+            kubeconfig=fspath(kubeconfig),
+            context=context,
+            config_file=None if config is None else fspath(config),
+            plugin_specs=tuple(plugins),
+        )
+        return cls.from_loaded(load_cluster(options), seed=seed)
+
+    @classmethod
+    def from_loaded(cls, loaded: LoadedCluster, *, seed: int = 0) -> Cluster:
+        """A cluster from what `bayplan.sources` loaded."""
+        return cls.from_objects(
+            (*loaded.objects, *(loaded.pods or ())),
+            config=loaded.config,
+            plugins=loaded.plugins,
+            listed=loaded.listed,
+            warnings=loaded.warnings,
+            seed=seed,
+        )
+
+    @classmethod
+    def from_objects(
+        cls,
+        objects: Iterable[Object],
+        *,
+        config: KubeSchedulerConfiguration | None = None,
+        plugins: Sequence[type[Plugin]] = (),
+        listed: frozenset[str] = frozenset(),
+        warnings: Sequence[Warning] = (),
+        seed: int = 0,
+    ) -> Cluster:
+        """A cluster from API objects as an API server stores them (`with_defaults`)."""
+        config = default_config() if config is None else config
+        columns, clock = Columns(config.release), Clock(DEFAULT_EPOCH)
+        store = BranchStore(columns.undo, lambda: clock.now)
+        profiles = Profiles(config, plugins, columns, MemoryCluster(store), lambda: clock.now)
+        state = State(columns, store, profiles.core().frameworks.keys())
+        state.load(objects)
+        scheduling = Scheduling(state, profiles, clock, seed=seed, listed=listed, warnings=warnings)
+        return cls(scheduling)
+
+    # Reading
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of all nodes, in the order in which they are evaluated."""
+        names = self._state.columns.nodes.name
+        return [names[row] for row in self._state.columns.order]
+
+    def node(self, name: str) -> Node:
+        """The Node object.
+
+        Raises:
+            InputError: there is no such node.
+        """
+        found = self._store.find(Node, name)
+        if found is None:
+            raise InputError(_NO_NODE.format(name=name))
+        return found
+
+    @property
+    def pods(self) -> list[Pod]:
+        """All pods that have not finished, ordered by namespace and name."""
+        return [pod for pod in self._store.list(Pod) if not pod.is_finished]
+
+    def pod(self, key: str) -> Pod:
+        """A pod by `namespace/name`, or by its name in the default namespace.
+
+        Raises:
+            InputError: there is no such pod.
+        """
+        namespace, _, name = key.rpartition("/")
+        found = self._store.find(Pod, name, namespace or "default")
+        if found is None:
+            raise InputError(_NO_POD.format(key=key))
+        return found
+
+    def pods_of(self, node: str) -> list[Pod]:
+        """The pods on a node."""
+        row = self._state.columns.nodes.row_of.get(node)
+        return [] if row is None else list(self._state.columns.pods_on(row))
+
+    @property
+    def pending(self) -> list[Pod]:
+        """The pods without a node, in the order in which they were created."""
+        waiting = [pod for pod in self.pods if not pod.spec.node_name]
+        return sorted(waiting, key=_created)
+
+    # Questions
+
+    def schedule(self, pods: Iterable[Pod | str] | None = None) -> Placements:
+        """Schedules pending pods, and leaves them where they are placed.
+
+        Args:
+            pods: pods of this cluster without a node, or their keys; pods that are not part of it yet are
+                added. None: all pending pods.
+        """
+        self._check()
+        if pods is None:
+            chosen = self.pending
+        else:
+            chosen = [self._known(pod) for pod in pods]
+        placed = self._scheduling.schedule([pod for pod in chosen if not pod.spec.node_name])
+        moved = tuple(_from(one, self._lost.get(one.pod, one.was_on)) for one in placed)
+        dropped = () if pods is not None else tuple(self._dropped.values())
+        return Placements((*moved, *dropped), placed.warnings, placed.evicted)
+
+    def can_schedule(self, pod: Pod | str) -> Answer:
+        """Whether the pod would be scheduled now, where, or why not. Nothing changes."""
+        with self.branch() as branch:
+            placed = branch.schedule([pod])
+            return Answer(placed.pods[0], placed.warnings)
+
+    def explain(self, pod: Pod | str) -> Explanation:
+        """Every filter and score for a pending pod, on the cluster as it is."""
+        from bayplan.explain.explanation import explain
+
+        with self.branch() as branch:
+            known = branch._known(pod)
+            framework = self._scheduling.profiles.core().framework_for(known)
+            if framework is None:
+                raise InputError(f"no profile is named {known.spec.scheduler_name!r}")
+            return explain(framework, known)
+
+    def capacity(self, pods: Pod | PodMix, *, at_most: int = 1_000_000) -> Capacity:
+        """How many more copies of a pod, or of a mix of pods, fit without evictions.
+
+        Args:
+            pods: a pod, or pairs of a pod and its share: `[(web, 3), (worker, 1)]` places three of the first
+                for each of the second.
+            at_most: where to stop.
+        """
+        mix = [(pods, 1)] if isinstance(pods, Pod) else list(pods)
+        with self.branch() as branch:
+            return count_capacity(branch, mix, at_most)
+
+    # Changes
+
+    def add(self, *items: Object, replicas: int = 1) -> list[Pod]:
+        """Adds objects, as if they were created now. Returns the pods among them.
+
+        Args:
+            replicas: how many of each pod; more than one get a number as suffix.
+
+        Raises:
+            InputError: an object with the name exists, or a pod names a priority class that does not.
+        """
+        self._check()
+        classes: list[Object] = [*self._store.all(PriorityClass), *self._store.all(StorageClass)]
+        fresh = [copy for item in items for copy in _copies(item, replicas)]
+        made = []
+        for item in with_defaults((*classes, *fresh))[len(classes) :]:
+            if self._store.find(type(item), item.name, item.namespace) is not None:
+                raise InputError(_EXISTS.format(kind=type(item).__name__, key=item.key))
+            created = self._store.create(item)
+            if isinstance(created, Pod):
+                made.append(created)
+        self._state.deliver()
+        return [self._store.get(Pod, pod.name, pod.namespace) for pod in made]
+
+    def add_nodes(self, count: int, like: str | Node) -> list[str]:
+        """Adds empty nodes. Returns their names.
+
+        Args:
+            like: a node of this cluster, a Node object, or a machine shape (`cpu=8,memory=32Gi`).
+        """
+        self._check()
+        template = like if isinstance(like, Node) else self._template(like)
+        names = []
+        for node in like_node(template, count, {one.name for one in self._store.all(Node)}):
+            self._store.create(node)
+            names.append(node.name)
+        self._state.deliver()
+        return names
+
+    def _template(self, like: str) -> Node:
+        from bayplan.whatif.machines import machine
+
+        return machine(like) if "=" in like else self.node(like)
+
+    def remove_node(self, name: str) -> list[Pod]:
+        """Removes a node and its pods. Returns those that controllers create again: they are pending."""
+        self._check()
+        self.node(name)
+        displaced = self._displace(name, self.pods_of(name))
+        self._store.delete(Node, name)
+        self._state.deliver()
+        return displaced
+
+    def drain(self, name: str) -> list[Pod]:
+        """Cordons a node and evicts its pods, except those of DaemonSets and static pods.
+
+        Returns the pods that controllers create again: they are pending.
+        """
+        self.cordon(name)
+        return self._displace(name, [pod for pod in self.pods_of(name) if not _stays_on_drain(pod)])
+
+    def cordon(self, name: str) -> None:
+        """Marks a node as unschedulable."""
+        self._set_unschedulable(name, True)
+
+    def uncordon(self, name: str) -> None:
+        self._set_unschedulable(name, False)
+
+    def _set_unschedulable(self, name: str, unschedulable: bool) -> None:
+        self._check()
+        node = self.node(name)
+        self._store.update(replace(node, spec=replace(node.spec, unschedulable=unschedulable)))
+        self._state.deliver()
+
+    def put(self, item: Object) -> None:
+        """Adds an object as it is, without defaults, or replaces the one with its name."""
+        self._check()
+        known = self._store.find(type(item), item.name, item.namespace)
+        if known is None:
+            self._store.create(item)
+        else:
+            meta = replace(item.metadata, uid=known.uid, resource_version="")
+            self._store.update(replace(item, metadata=meta))
+            if isinstance(item, ResourceClaim):
+                self._store.update_claim_status(replace(item, metadata=meta))
+        self._state.deliver()
+
+    def delete(self, item: Object | str) -> None:
+        """Deletes an object, or the pod with this key; a pod is not created again."""
+        self._check()
+        found = self.pod(item) if isinstance(item, str) else item
+        self._store.delete(type(found), found.name, found.namespace)
+        self._state.deliver()
+
+    def _displace(self, node: str, pods: Sequence[Pod]) -> list[Pod]:
+        """Deletes pods, and creates those again that have a controller."""
+        again = []
+        for pod in pods:
+            self._store.delete(Pod, pod.name, pod.namespace)
+            self._state.deliver()
+            if is_recreated(pod):
+                again.append(self._store.create(without_node(pod)))
+                self._lost[pod.key] = node
+            elif not _stays_on_drain(pod):
+                reason = "it has no controller that would create it again"
+                self._dropped[pod.key] = Placement(pod.key, Outcome.NOT_RECREATED, "", node, reason)
+            self._state.deliver()
+        return [self._store.get(Pod, pod.name, pod.namespace) for pod in again]
+
+    # Branches
+
+    def branch(self) -> Branch:
+        """A branch: its changes are reverted at the end of the with block, unless it is committed."""
+        self._check()
+        self._child = made = Branch(self._scheduling, self)
+        return made
+
+    def _check(self) -> None:
+        if not self._is_open:
+            raise InputError(_NOT_OPEN)
+        if self._child is not None:
+            raise InputError(_INNER)
+
+    def _known(self, pod: Pod | str) -> Pod:
+        """The pod of this cluster, added to it if it is new."""
+        if isinstance(pod, str):
+            return self.pod(pod)
+        found = self._store.find(Pod, pod.name, pod.namespace or "default")
+        if found is not None and (not pod.uid or found.uid == pod.uid):
+            return found
+        return self.add(pod)[0]
+
+    def __repr__(self) -> str:
+        pods = self._state.columns.pod_count
+        kind = "branch" if self._parent is not None else "cluster"
+        return f"<{kind} of {len(self.nodes)} nodes, {pods} assigned pods, {len(self.pending)} pending>"
+
+    def _repr_html_(self) -> str:
+        from bayplan.whatif.html import cluster_html
+
+        return cluster_html(self)
+
+
+class Branch(Cluster):
+    """A cluster whose changes can be reverted. It costs what is changed in it, not a copy."""
+
+    def __init__(self, scheduling: Scheduling, parent: Cluster) -> None:
+        super().__init__(scheduling, parent)
+        self._lost, self._dropped = dict(parent._lost), dict(parent._dropped)
+        self._store.mark()
+        start = scheduling.profiles.core().search_start
+        index, undo = start.index, scheduling.state.columns.undo
+        undo.record(lambda: setattr(start, "index", index))
+
+    def commit(self) -> None:
+        """Makes the changes part of the cluster that was branched. The branch is closed."""
+        self._close()
+        assert self._parent is not None
+        self._parent._lost, self._parent._dropped = self._lost, self._dropped
+        self._state.columns.undo.keep()
+
+    def revert(self) -> None:
+        """Reverts all changes. The branch is closed."""
+        self._close()
+        self._state.columns.undo.revert()
+
+    def _close(self) -> None:
+        self._check()
+        self._is_open = False
+        assert self._parent is not None
+        self._parent._child = None
+
+    def __enter__(self) -> Branch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_open:
+            if self._child is not None and self._child._is_open:
+                assert isinstance(self._child, Branch)
+                self._child.__exit__(kind, error, trace)
+            self.revert()
+
+
+def _created(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    return 0.0 if created is None else created.timestamp()
+
+
+def _from(placement: Placement, node: str) -> Placement:
+    return Placement(
+        placement.pod, placement.outcome, placement.node, node, placement.reason, placement.evicted
+    )
+
+
+def _stays_on_drain(pod: Pod) -> bool:
+    """Pods that `kubectl drain` leaves: of DaemonSets, and static ones."""
+    owner = pod.metadata.controller()
+    return owner is not None and owner.kind in ("DaemonSet", "Node")
+
+
+def _copies(item: Object, replicas: int) -> list[Object]:
+    """The object as it is created: without what a server has set."""
+    if not isinstance(item, Pod):
+        return [item]
+    meta = replace(
+        item.metadata, uid="", resource_version="", creation_timestamp=None, deletion_timestamp=None
+    )
+    status = PodStatus(nominated_node_name="")
+    fresh = replace(item, metadata=meta, status=status)
+    if replicas == 1:
+        return [fresh]
+    return [
+        replace(fresh, metadata=replace(meta, name=f"{meta.name}-{number}")) for number in range(replicas)
+    ]
