@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.check import check_object
+from bayplan.api.check import check_decoded, check_object
 from bayplan.api.meta import NodeSelectorTerm, Object, ObjectMeta
 from bayplan.api.node import Node, NodeStatus
 from bayplan.api.pod import ContainerPort, Pod, PodSpec, ResourceRequirements
@@ -184,6 +184,11 @@ def test_bad_objects(obj: Object, kind: type[InputError], message: str) -> None:
     """A mistake is reported with its object and field."""
     with pytest.raises(kind) as caught:
         check_object(obj)
+    assert str(caught.value).startswith(message)
+    if "does not fit" in message:
+        return  # decoding finds it
+    with pytest.raises(kind) as caught:
+        check_decoded(obj)
     assert str(caught.value).startswith(message)
 
 

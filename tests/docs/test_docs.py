@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from bayplan.api.decode import parse_objects
+from bayplan.api.documents import parse_documents
 from bayplan.cli.main import COMMANDS
 from bayplan.config import parse_config
 from bayplan.operating.command_line import parse
@@ -23,6 +24,7 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.signature import POD_FIELDS
 from bayplan.scheduler.plugin_library import LIBRARY_PLUGINS
 from bayplan.scheduler.plugin_sources import catalog_with
+from bayplan.simulator.scenarios.reading import load_scenario
 
 from .flags_page import flags_page
 from .pages import PAGES, ROOT, Command, agree, blocks, command_lines, commands, headings, links, read
@@ -73,6 +75,8 @@ def test_yaml_is_valid(page: Path) -> None:
             assert yaml.safe_load(text)
         elif "kind: KubeSchedulerConfiguration" in text:
             parse_config(text, page.name, catalog=catalog_with([*BUILTIN_PLUGINS, *LIBRARY_PLUGINS]))
+        elif "kind: Scenario" in text:
+            load_scenario(next(parse_documents(text.encode())), ROOT)
         else:
             assert parse_objects(text.encode(), page.name) or "rbac.authorization.k8s.io" in text
 

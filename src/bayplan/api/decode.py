@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.check import check_object, object_key
+from bayplan.api.check import check_decoded, object_key
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
@@ -65,7 +65,7 @@ def decode_object(raw: Mapping[str, Any], *, source: str = "", line: int | None 
         if record is None:
             return None
         obj = _convert(raw, record)
-        check_object(obj)
+        check_decoded(obj)
     except InputError as error:
         raise error.at(source=source, line=line) from error.__cause__
     except RecursionError as error:

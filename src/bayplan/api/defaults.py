@@ -11,7 +11,7 @@ missing there too, and the scheduler handles it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -43,8 +43,8 @@ _RequestT = TypeVar("_RequestT", ExactDeviceRequest, DeviceSubRequest)
 _T = TypeVar("_T")
 
 
-def with_defaults(objects: Iterable[Object]) -> list[Object]:
-    """The objects as a scheduler would read them from an API server.
+def with_defaults(objects: Iterable[Object], stored: Sequence[Object] = ()) -> list[Object]:
+    """The objects as a scheduler would read them from an API server that has the `stored` ones already.
 
     Order and number do not change. It is idempotent.
 
@@ -52,7 +52,7 @@ def with_defaults(objects: Iterable[Object]) -> list[Object]:
         InputError: a pod names a priority class that is not there.
     """
     objects = [_defaulted(obj) for obj in objects]
-    admit = Admission(objects).admit
+    admit = Admission((*stored, *objects)).admit
     return [admit(obj) for obj in objects]
 
 

@@ -64,6 +64,16 @@ def read_documents(path: Path) -> Iterator[Document]:
     Raises:
         DecodeError: a file is missing, unreadable or no YAML or JSON.
     """
+    for file, data in read_document_files(path):
+        yield from parse_documents(data, str(file), is_json=is_json_file(file))
+
+
+def read_document_files(path: Path) -> Iterator[tuple[Path, bytes]]:
+    """The content of a file, or of all YAML and JSON files of a directory in the order of their names.
+
+    Raises:
+        DecodeError: a file is missing or unreadable.
+    """
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if _is_ours(file) and file.is_file())
         if not files:
@@ -75,7 +85,12 @@ def read_documents(path: Path) -> Iterator[Document]:
             data = read_file(file)
         except OSError as error:
             raise DecodeError(error.strerror or str(error), source=str(file)) from error
-        yield from parse_documents(data, str(file), is_json=_plain_suffix(file) == JSON_SUFFIX)
+        yield file, data
+
+
+def is_json_file(path: Path) -> bool:
+    """Whether a file contains JSON, by its name."""
+    return _plain_suffix(path) == JSON_SUFFIX
 
 
 def parse_documents(data: bytes, source: str = "", *, is_json: bool = False) -> Iterator[Document]:

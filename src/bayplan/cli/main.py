@@ -47,6 +47,9 @@ COMMANDS: Final = {
     "simulate": LazyCommand(
         "bayplan.cli.simulate", "simulate", "Simulate a cluster's workload in virtual time."
     ),
+    "snapshot": LazyCommand(
+        "bayplan.cli.snapshot", "snapshot", "Save what scheduling reads of a cluster in a file."
+    ),
     "up": LazyCommand("bayplan.cli.up", "up", "Start a cluster on this machine, with nothing installed."),
 }
 

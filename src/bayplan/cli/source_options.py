@@ -57,6 +57,7 @@ def source_options(command: CommandT) -> CommandT:
             scheduler.config_file,
             tuple(scheduler.plugin_specs),
             scheduler.own_flags,
+            scheduler.release,
         )
         return command(*args, source=source, **options)
 

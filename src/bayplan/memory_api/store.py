@@ -271,14 +271,21 @@ class MemoryStore:
         *,
         uid: str = "",
         annotations: Mapping[str, str] | None = None,
+        running: bool = False,
     ) -> Pod:
-        """Assigns a pod to a node, which need not exist, and adds the annotations to it."""
+        """Assigns a pod to a node, which need not exist, and adds the annotations to it.
+
+        With `running` it starts there in the same write.
+        """
         pod = self._pods.find(name, namespace)
         refusal = api_errors.binding_error(pod, uid)
         if refusal is not None:
             raise refusal
-        spec = replace(pod.spec, node_name=node_name)
-        bound = replace(pod, spec=spec, status=bound_status(pod.status, self.now()))
+        now = self.now()
+        status = bound_status(pod.status, now)
+        if running:
+            status = replace(status, phase=RUNNING, start_time=now)
+        bound = replace(pod, spec=replace(pod.spec, node_name=node_name), status=status)
         if annotations:
             metadata = replace(pod.metadata, annotations={**pod.annotations, **annotations})
             bound = replace(bound, metadata=metadata)

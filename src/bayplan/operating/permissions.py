@@ -11,6 +11,7 @@ from typing import Final
 
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
+from bayplan.sources.live import read_kinds
 
 _DEVICES: Final = "resource.k8s.io"
 
@@ -64,6 +65,11 @@ def watching_permissions(kind: type[Object]) -> frozenset[Permission]:
     """For syncing all objects of a kind."""
     resource = KINDS.of(kind)
     return frozenset(Permission(resource.group, resource.plural, verb) for verb in ("list", "watch"))
+
+
+def reading_permissions() -> frozenset[Permission]:
+    """For reading a live cluster (`bayplan snapshot`, `bayplan explain`): lists, and no watch."""
+    return frozenset(Permission(kind.group, kind.plural, "list") for kind in read_kinds())
 
 
 def election_permissions(namespace: str, name: str) -> frozenset[Permission]:

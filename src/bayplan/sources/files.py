@@ -3,7 +3,7 @@
 | file | content |
 |---|---|
 | `.jsonl`, `.jsonl.gz` | scenarios or recorded decisions, one per line; read one at a time |
-| `.json`, `.yaml`, `.yml`, with `.gz` too | API objects, Lists of them, or scenarios |
+| `.json`, `.yaml`, `.yml`, with `.gz` too | API objects, Lists of them, a snapshot, or scenarios |
 | a directory | the API objects of all YAML and JSON files in it, as one cluster |
 | `-` | standard input, any of the above |
 """
@@ -11,44 +11,54 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.check import object_key
 from bayplan.api.decode import decode_documents
 from bayplan.api.defaults import with_defaults
-from bayplan.api.documents import Document, parse_documents, read_documents
+from bayplan.api.documents import Document, is_json_file, parse_documents, read_document_files
 from bayplan.api.input_files import read_lines, read_stream
+from bayplan.api.kinds import KINDS
+from bayplan.api.meta import DEFAULT_NAMESPACE, Object
 from bayplan.api.nesting import decode_json
 from bayplan.errors import DecodeError, InputError
 from bayplan.releases import Release
 from bayplan.sources.loaded import LoadedCluster
 from bayplan.sources.scenario import is_scenario, read_scenario
+from bayplan.sources.snapshot import decode_snapshot, from_header, is_snapshot, read_header
 
 STDIN: Final = "-"
 LINES: Final = (".jsonl", ".jsonl.gz")
 
 _SCENARIO: Final = "this is a scenario: only `bayplan decide` reads them"
+_TWICE: Final = "the object is in the snapshot, too"
 _BROKEN_JSON: Final = "broken JSON: {why}"
 
 
 def read_clusters(file: str, release: Release | None = None) -> Iterator[LoadedCluster]:
-    """The clusters in a file, one after the other.
+    """The clusters in a file, one after the other: scenarios if the first document is one.
 
     `release` is the release to decide as; None: the one that a scenario names, or the default.
 
     Raises:
         InputError: it is missing or broken, or an object in it is malformed; the error names the place.
     """
-    if file == STDIN:
-        yield from _clusters_of(_standard_input(), file, release)
-    elif file.endswith(LINES) and not Path(file).is_dir():
+    if file.endswith(LINES) and not Path(file).is_dir():
         for line, content in _json_lines(Path(file)):
             yield read_scenario(content, source=file, line=line, release=release)
-    else:
-        yield from _clusters_of(read_documents(Path(file)), file, release)
+        return
+    files = _Files()
+    files.add(file)
+    if files.documents and is_scenario(files.documents[0].content):
+        for document in files.documents:
+            yield read_scenario(document.content, source=document.source, line=document.line, release=release)
+        return
+    yield files.cluster(file)
 
 
 def read_cluster(files: Sequence[str]) -> LoadedCluster:
@@ -57,39 +67,63 @@ def read_cluster(files: Sequence[str]) -> LoadedCluster:
     Raises:
         InputError: one is missing or broken, an object is malformed or occurs twice, or it is a scenario.
     """
-    documents: list[Document] = []
+    found = _Files()
     for file in files:
-        documents += _standard_input() if file == STDIN else read_documents(Path(file))
-    for document in documents:
+        found.add(file)
+    for document in found.documents:
         if is_scenario(document.content):
             raise DecodeError(_SCENARIO, source=document.source, line=document.line)
-    name = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-    return _cluster(documents, name)
+    return found.cluster(files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more")
 
 
-def _clusters_of(
-    documents: Iterable[Document], file: str, release: Release | None
-) -> Iterator[LoadedCluster]:
-    """Scenarios if the first document is one; otherwise all documents are one cluster."""
-    documents = list(documents)
-    if documents and is_scenario(documents[0].content):
-        for document in documents:
-            yield read_scenario(document.content, source=document.source, line=document.line, release=release)
+class _Files:
+    """The content of several files: snapshots, and documents with objects."""
+
+    def __init__(self) -> None:
+        self.documents: list[Document] = []
+        self._snapshots: list[LoadedCluster] = []
+
+    def add(self, file: str) -> None:
+        if file == STDIN:
+            data = read_stream(sys.stdin.buffer, STDIN)
+            self._add(data, STDIN, is_json=data.lstrip().startswith(b"{"))
+            return
+        for path, data in read_document_files(Path(file)):
+            self._add(data, str(path), is_json=is_json_file(path))
+
+    def cluster(self, name: str) -> LoadedCluster:
+        """Everything as one cluster. An edited snapshot is among the documents; its header still counts."""
+        added = decode_documents(self.documents)
+        headers = [header for document in self.documents if (header := read_header(document))]
+        parts = [*self._snapshots, *(from_header(header, (), name) for header in headers)]
+        stored = [item for snapshot in self._snapshots for item in snapshot.objects]
+        _check_once(stored, added)
+        try:
+            objects = [*stored, *with_defaults(added, stored)]
+        except InputError as error:
+            raise error.at(source=name) from error.__cause__
+        if not parts:
+            return LoadedCluster(name, objects, source=name)
+        warnings = tuple(warning for part in parts for warning in part.warnings)
+        return replace(parts[0], name=name, objects=objects, source=name, warnings=warnings)
+
+    def _add(self, data: bytes, source: str, *, is_json: bool) -> None:
+        snapshot = decode_snapshot(data, source) if is_json and is_snapshot(data) else None
+        if snapshot is not None:
+            self._snapshots.append(snapshot)
+        else:
+            self.documents += parse_documents(data, source, is_json=is_json)
+
+
+def _check_once(stored: Sequence[Object], added: Sequence[Object]) -> None:
+    """Rejects an object of a snapshot that is also in another file; within a file the reader does it."""
+    if not stored:
         return
-    yield _cluster(documents, file)
-
-
-def _cluster(documents: Iterable[Document], name: str) -> LoadedCluster:
-    objects = decode_documents(documents)
-    try:
-        return LoadedCluster(name, with_defaults(objects), source=name)
-    except InputError as error:
-        raise error.at(source=name) from error.__cause__
-
-
-def _standard_input() -> Iterator[Document]:
-    data = read_stream(sys.stdin.buffer, STDIN)
-    return parse_documents(data, STDIN, is_json=data.lstrip().startswith(b"{"))
+    known = {(type(item), item.namespace, item.name) for item in stored}
+    for item in added:
+        namespace = item.namespace or (DEFAULT_NAMESPACE if KINDS.of(type(item)).namespaced else "")
+        if (type(item), namespace, item.name) in known:
+            raise DecodeError(_TWICE, object_key=object_key(item))
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:

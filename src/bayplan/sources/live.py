@@ -76,10 +76,11 @@ def list_cluster(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> L
     Raises:
         APIError: it cannot be reached, or nodes or pods cannot be listed.
     """
-    return asyncio.run(_list_cluster(access, plugin_kinds))
+    return asyncio.run(list_cluster_async(access, plugin_kinds))
 
 
-async def _list_cluster(access: Access, plugin_kinds: Sequence[type[Object]]) -> Listing:
+async def list_cluster_async(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> Listing:
+    """The same, for callers that have an event loop."""
     connections = Connections(access)
     try:
         requests = Requests(connections, make_bucket(QPS, BURST), component=COMPONENT)

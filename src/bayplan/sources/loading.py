@@ -12,7 +12,7 @@ from bayplan.client.kubeconfig import load_access
 from bayplan.errors import InputError
 from bayplan.sources.files import STDIN, read_cluster
 from bayplan.sources.live import list_cluster
-from bayplan.sources.loaded import LoadedCluster, Origin
+from bayplan.sources.loaded import LoadedCluster, Origin, no_garbage_collection
 from bayplan.sources.options import SourceOptions
 from bayplan.sources.settings import SchedulerSettings, load_settings
 
@@ -34,7 +34,8 @@ def load_cluster(options: SourceOptions) -> LoadedCluster:
     if options.files.count(STDIN) + (options.config_file == STDIN) > 1:
         raise InputError(TWO_READERS)
     settings = load_settings(options.config_file, options.plugin_specs, options.own_flags, options.release)
-    loaded = read_cluster(options.files) if options.files else load_live(options, settings)
+    with no_garbage_collection():
+        loaded = read_cluster(options.files) if options.files else load_live(options, settings)
     return with_settings(loaded, settings)
 
 

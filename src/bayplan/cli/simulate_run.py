@@ -1,0 +1,137 @@
+"""`bayplan simulate run`: runs a scenario and prints or writes the result.
+
+`bayplan.simulator.scenarios` reads the scenario and simulates.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bayplan.cli.encoding import echo_utf8
+from bayplan.cli.source_options import source_options
+from bayplan.simulator.scenarios.csv_files import write_csv
+from bayplan.simulator.scenarios.figures import Figures
+from bayplan.simulator.scenarios.reading import read_scenario
+from bayplan.simulator.scenarios.result import make_result
+from bayplan.simulator.scenarios.run import simulate
+from bayplan.simulator.scenarios.tables import duration, print_result
+from bayplan.simulator.scenarios.times import seconds
+from bayplan.sources.loaded import LoadedCluster
+from bayplan.sources.loading import load_cluster, with_settings
+from bayplan.sources.options import SourceOptions
+from bayplan.sources.settings import load_settings
+
+PLAIN_WIDTH: Final = 120
+"""Columns of tables that are written to a file or pipe."""
+
+
+class _DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions
+    name = "duration"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            found = seconds(value)
+        except ValueError:
+            found = 0.0
+        if found <= 0:
+            self.fail(f"{value!r} is not a duration such as 90m or 24h", param, ctx)
+        return found
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path), metavar="SCENARIO")
+@click.option(
+    "--seed", type=int, metavar="N", help="Seed of all random numbers. Default: the scenario's, or 0."
+)
+@click.option(
+    "--until", type=_DurationType(), metavar="DURATION", help="Simulate only this long, such as 90m or 24h."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Tables, or one JSON object with all time series.",
+)
+@click.option(
+    "--csv",
+    "csv_target",
+    type=click.Path(path_type=Path),
+    metavar="DIR|FILE.csv",
+    help="Write the samples to FILE.csv, or samples, pods, workloads and reasons to a directory.",
+)
+@source_options
+def run(
+    scenario: Path,
+    source: SourceOptions,
+    seed: int | None,
+    until: float | None,
+    output: str,
+    csv_target: Path | None,
+) -> None:
+    """Run SCENARIO in virtual time and report utilisation, queues, waiting times and preemptions.
+
+    The scheduler is the real one, with the given configuration and plugins. Equal inputs and seeds give
+    equal results.
+    """
+    if source.files or source.kubeconfig or source.context:
+        cluster = load_cluster(source)
+    else:
+        settings = load_settings(source.config_file, source.plugin_specs, source.own_flags)
+        cluster = with_settings(LoadedCluster("", ()), settings)
+    loaded = read_scenario(scenario, cluster.objects)
+    with _Bar(loaded.duration if until is None else until) as bar:
+        finished = simulate(
+            loaded,
+            config=cluster.config,
+            plugins=cluster.plugins,
+            seed=seed,
+            until=until,
+            notes=[warning.message for warning in cluster.warnings],
+            progress=bar.update,
+        )
+    result = make_result(finished)
+    if csv_target is not None:
+        write_csv(csv_target, finished, result)
+    if output == "json":
+        echo_utf8(msgspec.json.encode(result))
+        return
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH, highlight=False, markup=False)
+    print_result(console, result)
+
+
+class _Bar:
+    """A progress bar on standard error, only on a terminal."""
+
+    def __init__(self, until: float) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task("", total=until)
+
+    def __enter__(self) -> _Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, time: float, figures: Figures) -> None:
+        text = f"{duration(time):>6}  {figures.running:,} running, {figures.waiting:,} waiting"
+        self._bar.update(self._task, completed=time, description=text)

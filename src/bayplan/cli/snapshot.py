@@ -1,0 +1,68 @@
+"""`bayplan snapshot`: saves what scheduling reads of a live cluster."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Final
+
+import click
+
+from bayplan import __version__
+from bayplan.api.input_files import GZIP_SUFFIX
+from bayplan.cli.encoding import echo
+from bayplan.cli.source_options import source_options
+from bayplan.errors import InputError
+from bayplan.files import create_private, write_private
+from bayplan.sources.loading import load_cluster
+from bayplan.sources.options import SourceOptions
+from bayplan.sources.redaction import redacted, without_manifests
+from bayplan.sources.snapshot import encode_snapshot, header_of
+
+_EXISTS: Final = "the file exists; pass --overwrite to replace it"
+
+
+@click.command()
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The file to write; compressed if its name ends in .gz.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Replace names, labels, annotations and images. Equal ones stay equal, so decisions do not change.",
+)
+@source_options
+def snapshot(source: SourceOptions, target: Path, overwrite: bool, redact: bool) -> None:
+    """Save what scheduling reads of a cluster in a file, for explain, whatif, capacity and up.
+
+    The cluster is only read, with one list for each kind. Secrets, ConfigMaps and environment variables are
+    never read or saved.
+    """
+    if target.exists() and not overwrite:
+        raise InputError(_EXISTS, source=str(target))
+    loaded = load_cluster(source)
+    objects = redacted(loaded.objects) if redact else loaded.objects
+    header = header_of(loaded, __version__, redacted=redact)
+    _write(target, encode_snapshot(map(without_manifests, objects), header), overwrite=overwrite)
+    for warning in loaded.warnings:
+        echo(f"warning: {warning.message}", err=True)
+    echo(f"{target}: {loaded.node_count:,} nodes, {loaded.pod_count:,} pods, {len(objects):,} objects in all")
+
+
+def _write(target: Path, content: bytes, *, overwrite: bool) -> None:
+    """Writes the file as a whole or not at all, readable by its owner only."""
+    if target.suffix == GZIP_SUFFIX:
+        content = gzip.compress(content, 6, mtime=0)
+    if overwrite:
+        write_private(target, content)
+        return
+    try:
+        create_private(target, content)
+    except FileExistsError:
+        raise InputError(_EXISTS, source=str(target)) from None

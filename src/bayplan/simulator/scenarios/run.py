@@ -1,0 +1,227 @@
+"""One simulation, from a scenario to its result.
+
+The scheduler, its queue, cache and plugins are those of `bayplan run`; the clock is virtual, and the API
+server is in memory. Decisions, requests to the API server and the start of containers take no time, so
+waiting times are those for which capacity, priorities and backoff are responsible, not the speed of a
+machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from bayplan.api.defaults import NAMESPACE_NAME_LABEL
+from bayplan.api.event import Event
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Pod
+from bayplan.cluster_api import EventSink
+from bayplan.config import KubeSchedulerConfiguration
+from bayplan.framework.plugin_api import Plugin
+from bayplan.memory_api.store import MemoryStore
+from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.simulator.scenarios import schema
+from bayplan.simulator.scenarios.figures import Figures
+from bayplan.simulator.scenarios.reading import LoadedScenario
+from bayplan.simulator.scenarios.workloads import Arriving, NodeChanges, schedule_events
+from bayplan.simulator.scenarios.world import SimulatedCluster, World
+from bayplan.simulator.virtual_time import current_loop, run_virtual
+
+FILES: Final = "(cluster files)"
+"""The workload of pods that are in the cluster's files."""
+
+HISTORY: Final = 5_000
+"""Events that the store keeps for each kind: watchers are never far behind, and ended pods cost memory."""
+
+Progress = Callable[[float, Figures], None]
+"""Called at every sample with the virtual time."""
+
+_NO_TIME: Final = (
+    "Scheduling decisions, requests to the API server, image pulls and the start of containers take no time: "
+    "waiting times do not include them."
+)
+_FILES_RUN_ON: Final = "{count:,} pods of the cluster's files run until the end: their run times are unknown."
+_TERMINATING: Final = "{count:,} pods of the cluster's files were terminating and are left out."
+_NO_VOLUMES: Final = (
+    "Pods of {names} use PersistentVolumeClaims or ResourceClaims. No controller provisions volumes or "
+    "creates claims from templates here; only what the cluster's files contain can be used."
+)
+_ADDED_COSCHEDULING: Final = "The plugin Coscheduling was added, because the scenario has gangs."
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A simulation that is over."""
+
+    loaded: LoadedScenario
+    seed: int
+    until: float
+    figures: Figures
+    notes: tuple[str, ...]
+
+
+class NoEvents(EventSink):
+    """Events are not needed: the figures have the reasons."""
+
+    async def create_event(self, event: Event) -> None:
+        pass
+
+    async def patch_event(self, event: Event) -> None:
+        pass
+
+
+def simulate(
+    loaded: LoadedScenario,
+    *,
+    config: KubeSchedulerConfiguration | None = None,
+    plugins: Sequence[type[Plugin]] = (),
+    seed: int | None = None,
+    until: float | None = None,
+    notes: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Finished:
+    """Runs a scenario to its end. Equal arguments give equal results; `notes` are added to its own."""
+    until = loaded.duration if until is None else until
+    seed = loaded.scenario.seed if seed is None else seed
+    run = _Run(loaded, config, plugins, seed, until, notes, progress)
+    with _long_lived_objects():
+        return run_virtual(run.main(), limit=2 * until + 1e6)
+
+
+@contextmanager
+def _long_lived_objects() -> Iterator[None]:
+    """Objects that exist before the simulation are not visited by the garbage collector again and again."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+class _Run:
+    def __init__(
+        self,
+        loaded: LoadedScenario,
+        config: KubeSchedulerConfiguration | None,
+        plugins: Sequence[type[Plugin]],
+        seed: int,
+        until: float,
+        notes: Sequence[str],
+        progress: Progress | None,
+    ) -> None:
+        self._loaded = loaded
+        self._seed = seed
+        self._until = until
+        self._progress = progress
+        self._figures = Figures()
+        self._notes = [_NO_TIME, *notes, *loaded.notes]
+        if config is not None and config.extenders:
+            # There are no sockets in virtual time; `sources/settings.py` has the warning.
+            config = replace(config, extenders=())
+        has_gangs = any(workload.kind == schema.GANG for workload in loaded.scenario.workloads)
+        if has_gangs and Coscheduling not in plugins:
+            plugins = (*plugins, Coscheduling)
+            self._notes.append(_ADDED_COSCHEDULING)
+        self._config = config
+        self._plugins = plugins
+
+    async def main(self) -> Finished:
+        loop, loaded = current_loop(), self._loaded
+        store = MemoryStore(clock=loop.wall_time, seed=self._seed, history=HISTORY)
+        self._world = world = World(loop, store, self._figures, self._seed)
+        nodes = NodeChanges(world, loaded, self._seed, self._until)
+        self._add_files(world)
+        nodes.watch_initial()
+        self._scheduler = scheduler = Scheduler(
+            SimulatedCluster(world),
+            self._config,
+            plugins=self._plugins,
+            seed=self._seed,
+            on_decision=self._decided,
+            on_binding=world.binding_progressed,
+            hostname="simulation",
+            events=NoEvents(),
+        )
+        running = asyncio.ensure_future(scheduler.run())
+        try:
+            await loop.quiescent()
+            arriving = [
+                Arriving(world, workload, loaded, self._seed, self._until)
+                for workload in loaded.scenario.workloads
+            ]
+            schedule_events(world, loaded, nodes, arriving)
+            await self._take_samples(running)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        self._figures.finish(loop.time(), world.pods.values())
+        return Finished(loaded, self._seed, self._until, self._figures, tuple(self._notes))
+
+    async def _take_samples(self, running: asyncio.Future[None]) -> None:
+        loop, interval = current_loop(), self._loaded.sample_interval
+        number, time = 0, 0.0
+        while True:
+            await asyncio.sleep(max(time - loop.time(), 0.0))
+            # First everything that happens at this time takes its effect.
+            await loop.quiescent()
+            if running.done():
+                running.result()
+            self._figures.sample(self._scheduler, time)
+            if self._progress is not None:
+                self._progress(time, self._figures)
+            if time >= self._until:
+                return
+            number += 1
+            time = min(number * interval, self._until)
+
+    def _decided(self, decision: Decision) -> None:
+        pod = self._world.pods.get(decision.pod.metadata.uid)
+        self._figures.decided(pod, decision, self._world.loop.time())
+
+    def _add_files(self, world: World) -> None:
+        objects: list[Object] = sorted(self._loaded.objects, key=_order)
+        terminating = assigned = 0
+        namespaces = {workload.namespace for workload in self._loaded.scenario.workloads}
+        namespaces -= {item.name for item in objects if isinstance(item, Namespace)}
+        for name in sorted(namespaces):
+            world.store.create(Namespace(metadata=ObjectMeta(name=name, labels={NAMESPACE_NAME_LABEL: name})))
+        for item in objects:
+            if isinstance(item, Node):
+                world.add_node(item, "")
+            elif not isinstance(item, Pod):
+                world.store.create(item)
+            elif item.is_terminating:
+                terminating += 1
+            elif not item.is_finished:
+                assigned += bool(item.spec.node_name)
+                world.add_initial_pod(item, FILES)
+        if assigned:
+            self._notes.append(_FILES_RUN_ON.format(count=assigned))
+        if terminating:
+            self._notes.append(_TERMINATING.format(count=terminating))
+        claiming = [name for name, pod in self._loaded.templates.items() if _has_claims(pod)]
+        claiming += [FILES] if any(isinstance(o, Pod) and _has_claims(o) for o in objects) else []
+        if claiming:
+            self._notes.append(_NO_VOLUMES.format(names=", ".join(claiming)))
+
+
+def _order(item: Object) -> int:
+    """Nodes and other objects before pods."""
+    return isinstance(item, Pod)
+
+
+def _has_claims(pod: Pod) -> bool:
+    return bool(pod.spec.resource_claims) or any(
+        volume.persistent_volume_claim is not None or volume.ephemeral is not None
+        for volume in pod.spec.volumes
+    )

@@ -1,0 +1,65 @@
+"""`bayplan simulate run`: options, outputs and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bayplan.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = str(ROOT / "examples" / "scenario.yaml")
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["simulate", "run", SCENARIO, "--until", "30m", *arguments]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "", "no progress bar without a terminal"
+    return captured.out
+
+
+def test_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulated(capsys).startswith("working-day: 30m00s simulated, seed 1\n")
+    result = json.loads(simulated(capsys, "-o", "json", "--seed", "7"))
+    assert (result["seed"], result["duration"]) == (7, 1800)
+
+
+def test_csv(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    simulated(capsys, "--csv", str(tmp_path / "out"))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "pods.csv",
+        "reasons.csv",
+        "samples.csv",
+        "workloads.csv",
+    ]
+
+
+def test_configuration_plugins_and_a_cluster(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The real configuration and plugins decide: packing leaves more nodes empty than spreading."""
+    plain = json.loads(simulated(capsys, "-o", "json"))
+    packed = json.loads(simulated(capsys, "-o", "json", "--config", str(ROOT / "examples" / "pack.yaml")))
+    assert packed["placementsDigest"] != plain["placementsDigest"]
+    plugin = f"{ROOT / 'examples' / 'prefer_zone.py'}:PreferZone"
+    assert json.loads(simulated(capsys, "-o", "json", "--plugin", plugin))["pods"] == plain["pods"]
+    larger = json.loads(simulated(capsys, "-o", "json", "-f", str(ROOT / "examples" / "cluster.yaml")))
+    assert larger["nodes"]["start"] == plain["nodes"]["start"] + 12
+    assert larger["pods"]["initial"] == 19
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["missing.yaml"], "missing.yaml: No such file", id="no file"),
+        pytest.param([SCENARIO, "--until", "soon"], "'soon' is not a duration such as 90m", id="until"),
+        pytest.param([SCENARIO, "--config", "missing.yaml"], "missing.yaml", id="configuration"),
+        pytest.param([SCENARIO, "--csv", "/dev/null/x"], "/dev/null/x", id="unwritable"),
+        pytest.param([str(ROOT / "examples" / "cluster.yaml")], "expected one document", id="kind"),
+    ],
+)
+def test_errors_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "run", *arguments, *([] if "--until" in arguments else ["--until", "1m"])]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert message in captured.err
