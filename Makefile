@@ -13,6 +13,8 @@ COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 
 SEEDS ?= 1000
 SCENARIOS ?= 20
 FIRST_SEED ?= 1
+# The Kubernetes release of `make conformance` and `make differential`: 1.36 or 1.37.
+RELEASE ?= 1.36
 fuzz: MINUTES ?= 10
 soak: MINUTES ?= 30
 VERSIONS ?= 3.11 3.12 3.13
@@ -58,8 +60,9 @@ soak: $(STAMP)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK)
 
 # The real kube-apiserver, kube-scheduler and kubectl, built with Go and kept in ~/.cache/bayplan/conformance.
+# RELEASE=1.37 runs the tests with that release; CONFORMANCE='-k bind' chooses some.
 conformance: $(STAMP)
-	$(BIN)/python -m conformance
+	$(BIN)/python -m conformance --release $(RELEASE) $(CONFORMANCE)
 
 # Kubernetes' own end-to-end tests of scheduling on `bayplan up`; E2E='--focus Preemption' for some of them.
 e2e: $(STAMP)
@@ -75,7 +78,7 @@ steady: $(STAMP)
 
 # Scenarios from seeds, given to the real kube-scheduler and to bayplan.
 differential: $(STAMP)
-	$(BIN)/python -m conformance.differential --scenarios $(SCENARIOS) --first-seed $(FIRST_SEED)
+	$(BIN)/python -m conformance.differential --release $(RELEASE) --scenarios $(SCENARIOS) --first-seed $(FIRST_SEED)
 
 # The notes of changelog.d/ as they will appear in CHANGELOG.md.
 changelog: $(STAMP)

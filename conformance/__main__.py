@@ -1,31 +1,40 @@
 """`make conformance`: builds the real programs where they are missing, then runs the tests in this directory.
 
 Where there is no Go, or no etcd to be had, it says so and ends well: nobody needs Go to work on bayplan.
-Arguments are pytest's.
+`--release` chooses the Kubernetes release, `--short` a few files of tests; other arguments are pytest's.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from conformance.harness.programs import MissingError, obtain
+from conformance.harness.programs import DEFAULT_RELEASE, RELEASES, MissingError, obtain
+
+HERE: Final = Path(__file__).parent
+SHORT: Final = ("test_harness.py", "test_side_by_side.py", "test_devices.py", "test_differential.py")
+"""What every change is tested with in the releases beside the default one."""
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance", add_help=False)
+    parser.add_argument("--release", choices=RELEASES, default=DEFAULT_RELEASE)
+    parser.add_argument("--short", action="store_true")
+    options, chosen = parser.parse_known_args()
     try:
-        obtain()
+        obtain(options.release)
     except MissingError as error:
         print(f"conformance with the real API server and kube-scheduler: SKIPPED, {error}")
         return 0
-    chosen = sys.argv[1:]
-    here = (
-        [] if any(Path(word.partition("::")[0]).exists() for word in chosen) else [str(Path(__file__).parent)]
-    )
+    files = [str(HERE / name) for name in SHORT] if options.short else [str(HERE)]
+    if any(Path(word.partition("::")[0]).exists() for word in chosen):
+        files = []
     # One after the other: the programs under test share the cores with a real control plane already.
-    return pytest.main(["-p", "no:xdist", "-v", *here, *chosen])
+    return pytest.main(["-p", "no:xdist", "-v", "--release", options.release, *files, *chosen])
 
 
 if __name__ == "__main__":

@@ -4,17 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from conformance.harness.control_plane import ControlPlane
-from conformance.harness.programs import MissingError, Programs, obtain
+from conformance.harness.programs import DEFAULT_RELEASE, RELEASES, MissingError, Programs, obtain
+
+OF_DEFAULT_RELEASE: Final = frozenset(
+    {"test_e2e.py", "test_fields.py", "test_kills.py", "test_live_runs.py", "test_race.py"}
+)
+"""Files that compare with records of the default release, or that no release changes."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--release", choices=RELEASES, default=DEFAULT_RELEASE, help="the Kubernetes release of the programs"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--release") == DEFAULT_RELEASE:
+        return
+    skipped = pytest.mark.skip(reason=f"only with Kubernetes {DEFAULT_RELEASE}")
+    for item in items:
+        if item.path.name in OF_DEFAULT_RELEASE:
+            item.add_marker(skipped)
 
 
 @pytest.fixture(scope="session")
-def programs() -> Programs:
+def programs(request: pytest.FixtureRequest) -> Programs:
     try:
-        return obtain()
+        return obtain(request.config.getoption("--release"))
     except MissingError as error:
         pytest.skip(str(error))
 

@@ -14,7 +14,7 @@ from conformance.harness.programs import Programs, kubernetes_version
 
 def test_the_programs_are_of_the_pinned_version(plane: ControlPlane) -> None:
     version = plane.kubectl("version").splitlines()
-    expected = kubernetes_version()
+    expected = kubernetes_version(plane.programs.release)
     assert [line for line in version if "Kustomize" not in line] == [
         f"Client Version: {expected}",
         f"Server Version: {expected}",

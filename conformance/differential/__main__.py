@@ -17,7 +17,7 @@ from conformance.differential.scenarios import Scenario
 from conformance.harness.admin import Admin
 from conformance.harness.control_plane import ADMIN, ControlPlane
 from conformance.harness.process import Process
-from conformance.harness.programs import MissingError, obtain
+from conformance.harness.programs import DEFAULT_RELEASE, RELEASES, MissingError, obtain
 
 OPTIONS = ("--disable-admission-plugins", "StorageObjectInUseProtection")
 """For the API server: no controller removes finalizers here, so deleted claims and volumes would stay."""
@@ -73,10 +73,11 @@ def main() -> int:
     parser.add_argument(
         "--devices", action=argparse.BooleanOptionalAction, help="only scenarios with devices, or none"
     )
+    parser.add_argument("--release", choices=RELEASES, default=DEFAULT_RELEASE, help="of Kubernetes")
     parser.add_argument("--keep", type=Path, help="folder for the runs that came out differently")
     options = parser.parse_args()
     try:
-        programs = obtain()
+        programs = obtain(options.release)
     except MissingError as error:
         print(error)
         return 0

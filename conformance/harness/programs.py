@@ -1,16 +1,18 @@
 """The programs that bayplan is compared with: built from go.mod files of ours, kept outside the tree.
 
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
-        bin/     kube-apiserver, kube-scheduler, kubectl and e2e.test of the version that go.mod pins, and the
-                 etcd of etcd/go.mod
-        etcd/    Debian's etcd-server, unpacked, where there is no etcd on the PATH
+        bin/            kube-apiserver, kube-scheduler, kubectl and e2e.test of the version that go.mod pins,
+                        and the etcd of etcd/go.mod
+        bin/v1.37.1/    kube-apiserver, kube-scheduler and kubectl of the version that v1.37/go.mod pins
+        etcd/           Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
-`python -m conformance.harness.programs` builds what is missing and says where it is. A cold build takes
-several minutes on two cores; it runs with low priority, and once for everybody on the machine.
+`python -m conformance.harness.programs [1.36|1.37]` builds what is missing and prints the paths. A cold build
+takes several minutes on two cores; it runs with low priority, and once for everybody on the machine.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import os
@@ -26,6 +28,10 @@ from typing import Final
 
 HERE: Final = Path(__file__).parents[1]
 NICE: Final = ("nice", "-n", "10")
+
+DEFAULT_RELEASE: Final = "1.36"
+RELEASES: Final = (DEFAULT_RELEASE, "1.37")
+"""The Kubernetes releases that there is a go.mod for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +57,15 @@ class MissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Where each program is."""
+    """Where each program of a Kubernetes release is."""
 
+    release: str
+    """As `1.36`."""
     kube_apiserver: Path
     kube_scheduler: Path
     kubectl: Path
-    e2e_test: Path
-    """Kubernetes' end-to-end tests."""
+    e2e_test: Path | None
+    """Kubernetes' end-to-end tests; only of the default release, because they take long to build."""
     etcd: Path
     streaming_etcd: Path
     """A newer one, with which the API server offers lists as streams."""
@@ -68,15 +76,16 @@ def cache_directory() -> Path:
     return Path(base) / "bayplan" / "conformance"
 
 
-def kubernetes_version() -> str:
-    """The version that go.mod pins, as `v1.36.4`."""
-    found = re.search(r"^require k8s\.io/kubernetes (v\S+)$", (HERE / "go.mod").read_text(), re.MULTILINE)
+def kubernetes_version(release: str = DEFAULT_RELEASE) -> str:
+    """The version that the go.mod of a release pins, as `v1.36.4`."""
+    text = (module_directory(release) / "go.mod").read_text()
+    found = re.search(r"^require k8s\.io/kubernetes (v\S+)$", text, re.MULTILINE)
     assert found is not None, "go.mod requires k8s.io/kubernetes"
     return found[1]
 
 
-def obtain() -> Programs:
-    """All programs, built or fetched where they are not there yet.
+def obtain(release: str = DEFAULT_RELEASE) -> Programs:
+    """All programs of a release, built or fetched where they are not there yet.
 
     Raises:
         MissingError: there is no Go, or no etcd to be had.
@@ -84,25 +93,39 @@ def obtain() -> Programs:
     """
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
-    kubernetes, etcd = _modules()
+    shared = cache / "bin"
+    is_default = release == DEFAULT_RELEASE
+    directory = shared if is_default else shared / kubernetes_version(release)
     with _only_one_builds(cache / "lock"):
-        for module in (kubernetes, etcd):
-            _build(module, cache / "bin")
+        _build(_kubernetes(release), directory)
+        _build(Module(HERE / "etcd", {"etcd": "go.etcd.io/etcd/server/v3"}), shared)
         plain_etcd = _debian_etcd(cache / "etcd")
-    built = [cache / "bin" / name for name in (*kubernetes.built, *etcd.built)]
-    apiserver, scheduler, kubectl, e2e_test, streaming_etcd = built
-    return Programs(apiserver, scheduler, kubectl, e2e_test, plain_etcd, streaming_etcd)
+    return Programs(
+        release,
+        directory / "kube-apiserver",
+        directory / "kube-scheduler",
+        directory / "kubectl",
+        directory / "e2e.test" if is_default else None,
+        plain_etcd,
+        shared / "etcd",
+    )
 
 
-def _modules() -> tuple[Module, Module]:
-    """Kubernetes, with its version set, which a module build does not know; and etcd."""
-    version = kubernetes_version()
+def module_directory(release: str) -> Path:
+    """Where the go.mod of a release is."""
+    return HERE if release == DEFAULT_RELEASE else HERE / f"v{release}"
+
+
+def _kubernetes(release: str) -> Module:
+    """Kubernetes, with its version set, which a module build does not know."""
+    version = kubernetes_version(release)
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     flags = " ".join(["-s", "-w", *(f"-X {package}.gitVersion={version}" for package in packages)])
     names = ("kube-apiserver", "kube-scheduler", "kubectl")
     built = {name: f"k8s.io/kubernetes/cmd/{name}" for name in names}
-    kubernetes = Module(HERE, {**built, "e2e.test": "k8s.io/kubernetes/test/e2e"}, flags)
-    return kubernetes, Module(HERE / "etcd", {"etcd": "go.etcd.io/etcd/server/v3"})
+    if release == DEFAULT_RELEASE:
+        built["e2e.test"] = "k8s.io/kubernetes/test/e2e"
+    return Module(module_directory(release), built, flags)
 
 
 @contextmanager
@@ -174,13 +197,16 @@ def _download(package: str, directory: Path) -> None:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance.harness.programs")
+    parser.add_argument("release", choices=RELEASES, default=DEFAULT_RELEASE, nargs="?")
     try:
-        programs = obtain()
+        programs = obtain(parser.parse_args().release)
     except MissingError as error:
         print(error, file=sys.stderr)
         return 1
     for name in Programs.__slots__:
-        print(getattr(programs, name))
+        if isinstance(path := getattr(programs, name), Path):
+            print(path)
     return 0
 
 
