@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bayplan.config import parse_feature_gates
+from bayplan.config.features import without_effect
 from bayplan.errors import ConfigError
-from bayplan.releases import V1_36, Stage
+from bayplan.releases import V1_36, V1_37, Stage
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,17 @@ def test_errors(value: str, error: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_feature_gates([value])
     assert str(caught.value) == error
+
+
+def test_a_built_gate_that_is_off_by_default_can_be_turned_on() -> None:
+    gates = parse_feature_gates(["DRAFractionalCapacityRange=true"], V1_37)
+    assert gates == V1_37.gates | {"DRAFractionalCapacityRange"}
+    needs = "DRAFractionalCapacityRange is enabled, but depends on features that are disabled"
+    with pytest.raises(ConfigError, match=needs):
+        parse_feature_gates(["DRAFractionalCapacityRange=true,DRAConsumableCapacity=false"], V1_37)
+
+
+def test_gates_of_devices_have_an_effect() -> None:
+    off = "DRAPrioritizedList=false,DRAPartitionableDevices=false,DRAConsumableCapacity=false"
+    release = V1_36.with_gates(parse_feature_gates([off], V1_36))
+    assert without_effect(release) == []

@@ -20,6 +20,7 @@ from bayplan.operating.permissions import (
     serving_permissions,
     watching_permissions,
 )
+from bayplan.releases import V1_37
 from bayplan.scheduler.loop import Scheduler
 from bayplan.testing.builders import (
     make_device,
@@ -53,14 +54,14 @@ UPSTREAM: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("policy", ("poddisruptionbudgets",), READ),
     ("storage.k8s.io", ("csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"), READ),
     ("storage.k8s.io", ("storageclasses",), READ),
-    ("resource.k8s.io", ("deviceclasses", "resourceslices"), READ),
+    ("resource.k8s.io", ("deviceclasses", "devicetaintrules", "resourceslices"), READ),
     ("resource.k8s.io", ("resourceclaims",), (*READ, "create", "update", "patch", "delete")),
     ("resource.k8s.io", ("resourceclaims/status",), (*READ, "update", "patch")),
     ("resource.k8s.io", ("resourceclaims/binding",), ("update", "patch")),
     ("authentication.k8s.io", ("tokenreviews",), ("create",)),
     ("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
 ]
-"""What `system:kube-scheduler` and `system:volume-scheduler` allow in v1.36, as far as it concerns us."""
+"""What `system:kube-scheduler` and `system:volume-scheduler` allow in v1.37, as far as it concerns us."""
 
 
 def test_the_manifests_grant_what_is_asked_for() -> None:
@@ -139,7 +140,9 @@ def life(*, streaming: bool) -> set[Permission]:
         leases = lease_client(cluster.connections, settings)
         election = LeaderElection(leases, settings, "me", events=leases.events())
         await election.acquire()
-        running = asyncio.ensure_future(Scheduler(cluster, eager=False, events=cluster.events()).run())
+        running = asyncio.ensure_future(
+            Scheduler(cluster, eager=False, events=cluster.events(), release=V1_37).run()
+        )
         try:
             store.create(make_pod("important", requests={"cpu": "1"}, priority=100))
             await until(lambda: bool(store.get(Pod, "important", "default").spec.node_name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,12 +25,12 @@ from bayplan.api.meta import NodeSelector
 from bayplan.api.resource_claims import ALL_DEVICES, DeviceConstraint, ResourceClaim
 from bayplan.devices import (
     CANNOT_ALLOCATE,
+    DEFAULT_FEATURES,
     INVALID_POOLS,
     AllocationError,
     AllocationTimeoutError,
     Allocator,
     DeviceState,
-    Features,
     NoFit,
 )
 from bayplan.testing.builders import (
@@ -346,7 +347,9 @@ def test_many_claims_do_not_exhaust_the_stack() -> None:
 
 def test_features_that_are_off() -> None:
     state = DeviceState(
-        Features(partitionable_devices=False, consumable_capacity=False, prioritized_list=False)
+        replace(
+            DEFAULT_FEATURES, partitionable_devices=False, consumable_capacity=False, prioritized_list=False
+        )
     )
     for one in partitioned(partition("half", 2)):
         state.put_slice(one)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm, OwnerReference
 from bayplan.api.pod import Container, PodResourceClaim, PodResourceClaimStatus, ResourceRequirements
 from bayplan.plugin import (
+    DEFAULT_RELEASE,
     SKIP,
     SKIP_FOR_SIGNATURE,
     Action,
@@ -22,6 +23,7 @@ from bayplan.plugin import (
     FilterOutcome,
     Object,
     Pod,
+    Release,
     Resource,
     Status,
     failure,
@@ -37,6 +39,7 @@ from bayplan.plugin.devices import (
 )
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.plugins.dynamic_resources.extended import variant
+from bayplan.releases import V1_37
 from bayplan.scheduler.core import CoreHandle
 from bayplan.snapshot.derived import derived
 from bayplan.snapshot.extended_resources import ExtendedResources
@@ -52,7 +55,7 @@ from bayplan.testing.builders import (
     make_resource_slice,
 )
 
-from .judging import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .judging import UNRESOLVABLE, Asked, points, registrations, wakes
 
 CLAIM_EVENT = (Resource.RESOURCE_CLAIM, Action.UPDATE)
 CLAIMS_MADE = (Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
@@ -89,8 +92,12 @@ def gpus(node: str, count: int = 1, **fields: Any) -> Object:
     return make_resource_slice(f"slice-{node}", *devices, node=node)
 
 
-def cluster_with(*objects: Object, nodes: tuple[str, ...] = ("a", "b")) -> Cluster:
-    cluster = make_cluster([make_node(name) for name in nodes])
+def cluster_with(
+    *objects: Object, nodes: tuple[str, ...] = ("a", "b"), release: Release = DEFAULT_RELEASE
+) -> Cluster:
+    cluster = Cluster(release)
+    for name in nodes:
+        cluster.set_node(make_node(name))
     for item in (CLASS, *objects):
         cluster.objects.put(item)
     return cluster
@@ -139,6 +146,33 @@ def test_registrations() -> None:
         (Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
         (Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
     ]
+
+
+def test_v1_37_registers_the_deletion_of_claims() -> None:
+    (mask,) = [
+        action
+        for resource, action in registrations(plugin_on(cluster_with(release=V1_37)))
+        if resource is Resource.RESOURCE_CLAIM
+    ]
+    assert mask == Action.ADD | Action.UPDATE | Action.DELETE
+
+
+@pytest.mark.parametrize(
+    ("deleted", "expected", "keys"),
+    [
+        pytest.param(ALLOCATED, True, None, id="it had devices"),
+        pytest.param(CLAIM, False, ("default/c",), id="it had none"),
+    ],
+)
+def test_hint_on_deleted_claims(deleted: ResourceClaim, expected: bool, keys: object) -> None:
+    """The waiting pod need not use the claim, nor need its own claims be there."""
+    plugin = plugin_on(cluster_with(release=V1_37))
+    event = (Resource.RESOURCE_CLAIM, Action.DELETE)
+    assert wakes(plugin, event, templated, deleted, None) is expected
+    (registered,) = [one for one in plugin.events_to_register() if one.keys is not None]
+    assert registered.keys is not None
+    assert registered.keys(deleted, None) == keys
+    assert not wakes(plugin_on(cluster_with()), event, templated, deleted, None)
 
 
 # Claims of a pod
@@ -271,6 +305,22 @@ def test_hint_on_claims_made_from_templates(pod: Pod, changed: Pod, expected: bo
 )
 def test_pre_filter_checks_requests(request_: DeviceRequest, answer: Status | None) -> None:
     assert asked(claiming, cluster_with(make_resource_claim("c", request_))).pre_filter == answer
+
+
+def test_alternatives_whose_feature_is_off() -> None:
+    release = DEFAULT_RELEASE.with_gates(DEFAULT_RELEASE.gates - {"DRAPrioritizedList"})
+    claim = make_resource_claim("c", make_first_available("r", REQUEST))
+    assert asked(claiming, cluster_with(claim, gpus("a"), release=release)).pre_filter == unresolvable(
+        "resource claim default/c, request r: has subrequests, but the DRAPrioritizedList feature is disabled"
+    )
+
+
+def test_extended_resources_whose_feature_is_off() -> None:
+    served = make_device_class("gpu", extended_resource="example.com/gpu")
+    pod = make_pod("e", requests={"example.com/gpu": 1})
+    release = DEFAULT_RELEASE.with_gates(DEFAULT_RELEASE.gates - {"DRAExtendedResource"})
+    assert asked(pod, cluster_with(served, gpus("a"), release=release)).pre_filter == SKIP_FOR_SIGNATURE
+    assert asked(pod, cluster_with(served, gpus("a"))).pre_filter is None
 
 
 def test_pre_filter_leaves_pods_without_claims_alone() -> None:
@@ -427,6 +477,25 @@ def test_post_filter_frees_an_unavailable_claim(reserved_for: list[str], text: s
     assert post_filter(found, "resourceclaim not available on the node") == unschedulable(text)
 
 
+def test_post_filter_of_v1_37_says_only_what_it_did() -> None:
+    assert post_filter(asked(plain, cluster_with(release=V1_37))) == unschedulable()
+    claims = {
+        name: make_resource_claim(
+            "c",
+            REQUEST,
+            allocated=[make_allocated_device("gpu-0", "x")],
+            node_selector=NodeSelector(),
+            reserved_for=[name],
+        )
+        for name in ("other", claiming.uid)
+    }
+    reason = "resourceclaim not available on the node"
+    found = asked(claiming, cluster_with(claims["other"], release=V1_37))
+    assert post_filter(found, reason) == unschedulable()
+    found = asked(claiming, cluster_with(claims[claiming.uid], release=V1_37))
+    assert post_filter(found, reason) == unschedulable("deallocation of ResourceClaim completed")
+
+
 def test_post_filter_frees_only_claims_that_were_looked_at() -> None:
     """Where earlier filters rejected every node, DynamicResources rejected none."""
     claim = make_resource_claim(
@@ -448,6 +517,17 @@ def test_reserve_keeps_devices_from_others_until_unreserve() -> None:
     found.plugin.unreserve(found.state, claiming, "a")
     assert not is_in_flight(cluster.objects, CLAIM.uid)
     assert asked(other, cluster).rejected() == {}
+
+
+def test_reserve_of_v1_37_needs_the_claim() -> None:
+    cluster = cluster_with(CLAIM, gpus("a"), release=V1_37)
+    found = asked(claiming, cluster)
+    cluster.objects.remove(CLAIM)
+    assert found.plugin.reserve(found.state, claiming, "a") == failure(
+        "internal error, couldn't signal allocation for claim c: look up assumed claim default/c, "
+        f'UID={CLAIM.uid}: could not find ResourceClaim "default/c"'
+    )
+    assert not is_in_flight(cluster.objects, CLAIM.uid)
 
 
 def test_there_is_nothing_to_reserve_or_to_bind_without_claims() -> None:

@@ -1,4 +1,4 @@
-"""Devices that drivers offer: ResourceSlice and DeviceClass (dynamic resource allocation).
+"""Devices that drivers offer: ResourceSlice, DeviceTaintRule and DeviceClass (dynamic resource allocation).
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 """
@@ -56,6 +56,8 @@ class DeviceCounterConsumption(Record, frozen=True):
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
+    compatibility_groups: tuple[str, ...] = ()
+    """Of an alpha feature: never stored by an API server with default feature gates."""
 
 
 class DeviceTaint(Record, frozen=True):
@@ -101,6 +103,25 @@ class ResourceSlice(Object, frozen=True):
     """A part of a pool of devices, published by a driver."""
 
     spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class DeviceTaintSelector(Record, frozen=True):
+    """Devices of a driver, a pool, or one device; what is not given does not matter."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Record, frozen=True):
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(Object, frozen=True):
+    """Adds a taint to all devices that its selector chooses."""
+
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
 
 
 class CELDeviceSelector(Record, frozen=True):

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Final
 from urllib.parse import quote
 
-from bayplan.api.devices import DeviceClass, ResourceSlice
+from bayplan.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from bayplan.api.event import Event
 from bayplan.api.lease import Lease
 from bayplan.api.meta import Object
@@ -70,6 +70,8 @@ class Kind:
     version: str = "v1"
     namespaced: bool = True
     watch: Watch = Watch.NO
+    gate: str = ""
+    """The feature gate that must be on for the scheduler to watch it; empty: it is always watched."""
     event: str = ""
     """The resource of its cluster events, by which plugins register them; empty where its changes make no pod
     schedulable."""
@@ -160,7 +162,7 @@ class KindTable:
         return found
 
     def watched(self) -> tuple[Kind, ...]:
-        """The kinds that every scheduler watches."""
+        """The kinds that schedulers watch, those of feature gates included."""
         return tuple(kind for kind in self if kind.watch is not Watch.NO)
 
 
@@ -225,6 +227,11 @@ KINDS: Final = KindTable(
         Kind(
             DeviceClass, "deviceclasses", _DEVICES, namespaced=False, watch=Watch.OPTIONAL,
             event="resource.k8s.io/DeviceClass",
+        ),
+        # Its changes are events of the ResourceSlices whose devices it taints.
+        Kind(
+            DeviceTaintRule, "devicetaintrules", _DEVICES, namespaced=False, watch=Watch.OPTIONAL,
+            gate="DRADeviceTaintRules",
         ),
         Kind(ResourceClaimTemplate, "resourceclaimtemplates", _DEVICES),
         Kind(

@@ -77,8 +77,12 @@ def canonical_quantity(quantity: Quantity) -> str:
     Raises:
         QuantityError: the text is not a quantity.
     """
-    text = str(quantity).strip()
-    nano = parse_quantity(text)
+    return quantity_text_like(parse_quantity(quantity), quantity)
+
+
+def quantity_text_like(nano: int, format_of: Quantity) -> str:
+    """Nano units as an API server writes them, in the number format of another quantity."""
+    text = str(format_of).strip()
     if "e" in text.lower() and not text.endswith(("E", "i")):
         exponents = tuple(f"e{power}" if power else "" for power in _DECIMAL_EXPONENTS.values())
         return _with_suffix(nano, 1000, exponents)

@@ -46,6 +46,8 @@ class DeviceSubRequest(Record, frozen=True):
     count: Int64 = 0
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[dict[str, Any], ...] = ()
+    """Of an alpha feature: never stored by an API server with default feature gates."""
 
 
 class ExactDeviceRequest(Record, frozen=True):
@@ -56,6 +58,7 @@ class ExactDeviceRequest(Record, frozen=True):
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[dict[str, Any], ...] = ()
 
 
 class DeviceRequest(Record, frozen=True):

@@ -19,14 +19,16 @@ from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple
 from urllib.parse import urlencode
 
-from bayplan.api.kinds import KINDS, Kind
+import msgspec
+
+from bayplan.api.kinds import KINDS, Kind, Watch
 from bayplan.client.api_errors import NotServedError, TooLargeError
 from bayplan.client.decoding import INITIAL_EVENTS_END, Page, decode_page
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.transport import LostError
 from bayplan.client.watching import IDLE_SECONDS, WatchStream, watch_target
 from bayplan.cluster_api import Change, ObjectT
-from bayplan.errors import APIError, GoneError, NotFoundError, ServerError
+from bayplan.errors import APIError, ForbiddenError, GoneError, NotFoundError, ServerError
 
 PAGE_SIZE: Final = 500
 STREAM_TRIES: Final = 3
@@ -43,6 +45,16 @@ class Listed(NamedTuple, Generic[ObjectT]):
     items: Sequence[ObjectT]
     resource_version: str
     watch: WatchStream[ObjectT] | None = None
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _ResourceList(msgspec.Struct):
+    """An APIResourceList."""
+
+    resources: list[_Resource] = []
 
 
 class _BrokenOffError(APIError):
@@ -170,12 +182,32 @@ async def _page(requests: Requests, kind: type[ObjectT], options: dict[str, str]
         stream = await requests.open(target, LIST_SECONDS)
     except NotFoundError as error:
         raise _not_served(resource, error) from error
+    except ForbiddenError as error:
+        # Permissions are checked first: roles of an older release do not name a kind that it does not serve.
+        if resource.watch is not Watch.REQUIRED and not await _is_served(requests, resource):
+            raise _not_served(resource, error) from error
+        raise
     try:
         return decode_page(kind, await stream.read_all(LIST_SECONDS))
     except LostError as error:
         raise ServerError(f"listing {resource}: {error}", 0) from error
     finally:
         stream.close()
+
+
+async def _is_served(requests: Requests, resource: Kind) -> bool:
+    """Whether discovery, which every user may read, lists the resource."""
+    try:
+        stream = await requests.open(resource.root, LIST_SECONDS)
+    except NotFoundError:
+        return False
+    try:
+        listed = msgspec.json.decode(await stream.read_all(LIST_SECONDS), type=_ResourceList)
+    except (LostError, msgspec.MsgspecError) as error:
+        raise ServerError(f"reading which resources {resource.api_version} has: {error}", 0) from error
+    finally:
+        stream.close()
+    return any(one.name == resource.plural for one in listed.resources)
 
 
 def _not_served(resource: Kind, error: APIError) -> NotServedError:

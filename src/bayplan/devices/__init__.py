@@ -11,6 +11,7 @@
 
     state = DeviceState(features)
     state.put_slice(resource_slice)                       # came or changed; remove_slice(name)
+    state.put_taint_rule(rule)                            # came or changed; remove_taint_rule(rule)
     state.put_claim(claim.uid, claim.key, allocation)     # or about to have it; remove_claim(uid)
     state.changed_nodes(version)                          # names, or None for all; state.version is now
 
@@ -27,7 +28,8 @@ the node one that changed, so that no share id is used twice.
 `explain(state.inventory, state.allocated, classes.get, node, claims)` says for every request why devices do
 not serve it; `why_not` picks the requests that matter. That is slow and meant for people.
 
-The search, its order and its texts are kube-scheduler's (v1.36), so that the same devices are chosen.
+The search, its order and its texts are kube-scheduler's, so that the same devices are chosen. `features` are
+those of a release (`device_features`): where releases differ, its `rules` decide.
 """
 
 from bayplan.devices.allocated import AllocatedState
@@ -35,10 +37,11 @@ from bayplan.devices.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator,
 from bayplan.devices.changes import NodeChanges
 from bayplan.devices.errors import AllocationError, AllocationTimeoutError
 from bayplan.devices.explanation import DeviceFailure, Failure, RequestExplanation, explain, why_not
-from bayplan.devices.features import DEFAULT_FEATURES, Features
+from bayplan.devices.features import DEFAULT_FEATURES, Features, device_features
 from bayplan.devices.inventory import Inventory
 from bayplan.devices.pools import DeviceKey, NodePools, Pool, PoolKey
 from bayplan.devices.state import DeviceState
+from bayplan.devices.taint_rules import TaintRules, has_equal_taints
 
 __all__ = [
     "CANNOT_ALLOCATE",
@@ -60,7 +63,10 @@ __all__ = [
     "Pool",
     "PoolKey",
     "RequestExplanation",
+    "TaintRules",
+    "device_features",
     "explain",
+    "has_equal_taints",
     "new_share_id",
     "why_not",
 ]

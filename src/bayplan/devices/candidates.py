@@ -14,6 +14,12 @@ from bayplan.devices.features import Features
 from bayplan.devices.pools import NodePools, SliceDevice
 from bayplan.devices.requests import PreparedClaim, PreparedRequest
 from bayplan.devices.selectors import SelectorProblem
+from bayplan.releases import DeviceRules
+
+OPTIONAL_FIELDS_HINT: Final = (
+    ". consider using CEL optional chaining (.? followed by orValue()) "
+    "or guarding the check with has() for optional fields"
+)
 
 _NOTHING: Final[Mapping[str, int]] = {}
 
@@ -100,7 +106,9 @@ class Candidates:
             return None
         matches = device.content.matches(request.selectors)
         if isinstance(matches, SelectorProblem):
-            return Candidate(device, {}, selector_error(self._claim, request, matches))
+            return Candidate(
+                device, {}, selector_error(self._claim, request, matches, device, features.rules)
+            )
         if not matches:
             return None
         if device.selection is not None:
@@ -112,8 +120,14 @@ class Candidates:
         consumption: Consumption = {}
         content = device.content
         if features.consumable_capacity and (content.capacities or request.capacity):
-            consumed = content.consumption(request.capacity)
+            consumed = content.consumption(request.capacity, features)
+            if isinstance(consumed, str):
+                name = device.device.name if request.is_all else "/".join(device.key)
+                where = f"claim {self._claim.claim.key}, request {request.name}"
+                return Candidate(device, {}, f"{where}: checking capacity for device {name}: {consumed}")
             used = self._allocated.used(device.key)
+            if request.is_all and features.rules.all_includes_exhausted_devices:
+                used = _NOTHING  # The search checks what is left, and fails.
             if consumed is None or not fits(content.capacities, consumed, used, _NOTHING):
                 return None
             consumption = consumed
@@ -127,12 +141,21 @@ class Candidates:
         return Candidate(device, consumption, "")
 
 
-def selector_error(claim: PreparedClaim, request: PreparedRequest, problem: SelectorProblem) -> str:
+def selector_error(
+    claim: PreparedClaim,
+    request: PreparedRequest,
+    problem: SelectorProblem,
+    device: SliceDevice,
+    rules: DeviceRules,
+) -> str:
     """The text of a selector that cannot be evaluated."""
     of = f"claim {claim.claim.key}"
     if problem.of_class and request.class_ is not None:
         of = f"class {request.class_.name}"
-    return f"{of}: selector #{problem.index}: {problem.problem}"
+    if not problem.is_runtime or not rules.cel_error_names_device:
+        return f"{of}: selector #{problem.index}: {problem.problem}"
+    hint = OPTIONAL_FIELDS_HINT if "no such key:" in problem.problem else ""
+    return f"{of}: selector #{problem.index} on device {'/'.join(device.key)}: {problem.problem}{hint}"
 
 
 def tolerated(device: SliceDevice, tolerations: Sequence[DeviceToleration]) -> bool:

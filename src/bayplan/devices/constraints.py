@@ -8,6 +8,7 @@ from typing import Protocol
 from bayplan.api.devices import Device
 from bayplan.api.resource_claims import DeviceConstraint
 from bayplan.devices.pools import SliceDevice
+from bayplan.releases import DeviceRules
 
 Value = tuple[str, object]
 """The type of an attribute, and its value."""
@@ -69,10 +70,33 @@ class MatchAttribute(_Attribute):
 
 
 class DistinctAttribute(_Attribute):
-    """Devices differ in the attribute.
+    """Devices differ in the attribute, each from all others."""
 
-    As in kube-scheduler one value is known for each request, not for each device: of a request for several
-    devices only the last one counts, and taking back a device forgets the value of its request.
+    __slots__ = ("_values",)
+
+    def __init__(self, name: str, requests: Iterable[str] = ()) -> None:
+        super().__init__(name, requests)
+        self._values: list[Value] = []
+
+    def add(self, request: str, name: str, device: SliceDevice) -> bool:
+        if not self._applies(request, name):
+            return True
+        value = self._value(device)
+        if value is None or any(value in (known, _UNKNOWN) for known in self._values):
+            return False
+        self._values.append(value)
+        return True
+
+    def remove(self, request: str, name: str) -> None:
+        if self._applies(request, name):
+            self._values.pop()
+
+
+class DistinctAttributeByRequest(_Attribute):
+    """Devices differ in the attribute, as v1.36 understands it.
+
+    One value is known for each request, not for each device: of a request for several devices only the last
+    one counts, and taking back a device forgets the value of its request.
     """
 
     __slots__ = ("_devices", "_values")
@@ -104,12 +128,13 @@ class DistinctAttribute(_Attribute):
             self._devices -= 1
 
 
-def make_constraint(constraint: DeviceConstraint) -> Constraint | None:
+def make_constraint(constraint: DeviceConstraint, rules: DeviceRules) -> Constraint | None:
     """The constraint, to be used in one search; None if it says nothing that is known."""
     if constraint.match_attribute is not None:
         return MatchAttribute(constraint.match_attribute, constraint.requests)
     if constraint.distinct_attribute is not None:
-        return DistinctAttribute(constraint.distinct_attribute, constraint.requests)
+        distinct = DistinctAttribute if rules.distinct_over_all_devices else DistinctAttributeByRequest
+        return distinct(constraint.distinct_attribute, constraint.requests)
     return None
 
 

@@ -161,14 +161,14 @@ class _Looker:
     ) -> tuple[Failure, str] | None:
         failed = request.selectors.first_failed(device.content.variables)
         if isinstance(failed, SelectorProblem):
-            raise AllocationError(selector_error(claim, request, failed))
+            raise AllocationError(selector_error(claim, request, failed, device, self._features.rules))
         if failed is not None:
             of_class, index = failed
             of = f"class {request.class_.name}" if of_class and request.class_ is not None else "the request"
             return Failure.SELECTOR, f"not matched by selector #{index} of {of}"
         if not self._pools.is_on_node(device):
             return Failure.NODE, "for other nodes"
-        if problem := self._capacity_problem(request, device):
+        if problem := self._capacity_problem(claim, request, device):
             return Failure.CAPACITY, problem
         if not request.admin_access and self._allocated.is_taken(device.key):
             return Failure.IN_USE, f"allocated to {', '.join(self._allocated.holders(device.key))}"
@@ -179,14 +179,19 @@ class _Looker:
             return Failure.TAINT, f"with taints that are not tolerated ({taints})"
         return None
 
-    def _capacity_problem(self, request: PreparedRequest, device: SliceDevice) -> str:
+    def _capacity_problem(self, claim: PreparedClaim, request: PreparedRequest, device: SliceDevice) -> str:
         if not self._features.consumable_capacity:
             return ""
         capacities = device.content.capacities
         missing = [name for name, _ in request.capacity if name not in capacities]
         if missing:
             return f"without capacity {', '.join(missing)}"
-        consumption = device.content.consumption(request.capacity)
+        consumption = device.content.consumption(request.capacity, self._features)
+        if isinstance(consumption, str):
+            raise AllocationError(
+                f"claim {claim.claim.key}, request {request.name}: "
+                f"checking capacity for device {'/'.join(device.key)}: {consumption}"
+            )
         if consumption is None:
             return "whose request policy does not allow the requested capacity"
         used = self._allocated.used(device.key)
@@ -216,7 +221,7 @@ class _Looker:
         for one in claim.claim.spec.devices.constraints:
             lacking = []
             for device in free:
-                constraint = make_constraint(one)
+                constraint = make_constraint(one, self._features.rules)
                 if constraint is not None and not constraint.add(request.parent, request.full_name, device):
                     lacking.append(device)
             if lacking:

@@ -1,24 +1,47 @@
-"""Feature gates that the allocator knows."""
+"""What a Kubernetes release decides about devices: its rules, and the feature gates that are on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+from bayplan.releases import DEFAULT_RELEASE, DeviceRules, Release
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Which parts of the device API are on; the defaults are those of kube-scheduler v1.36."""
+    """Which parts of the device API are on, and the rules of the release; made by `device_features`."""
 
-    prioritized_list: bool = True
+    rules: DeviceRules
+    prioritized_list: bool
     """DRAPrioritizedList: requests with alternatives (firstAvailable)."""
-    partitionable_devices: bool = True
+    partitionable_devices: bool
     """DRAPartitionableDevices: shared counters and node selection by device."""
-    consumable_capacity: bool = True
+    consumable_capacity: bool
     """DRAConsumableCapacity: devices that are allocated several times, and requests for capacity."""
-    device_taints: bool = True
+    fractional_ranges: bool
+    """DRAFractionalCapacityRange: requested capacity is rounded in thousandths."""
+    device_taints: bool
     """DRADeviceTaints."""
-    binding_conditions: bool = True
+    taint_rules: bool
+    """DRADeviceTaintRules."""
+    binding_conditions: bool
     """DRADeviceBindingConditions and DRAResourceClaimDeviceStatus, which it needs."""
 
 
-DEFAULT_FEATURES = Features()
+def device_features(release: Release) -> Features:
+    """The features of a release with its gates as they are set."""
+    gates = release.gates
+    return Features(
+        rules=release.devices,
+        prioritized_list="DRAPrioritizedList" in gates,
+        partitionable_devices="DRAPartitionableDevices" in gates,
+        consumable_capacity="DRAConsumableCapacity" in gates,
+        fractional_ranges="DRAFractionalCapacityRange" in gates,
+        device_taints="DRADeviceTaints" in gates,
+        taint_rules="DRADeviceTaintRules" in gates,
+        binding_conditions={"DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"} <= gates,
+    )
+
+
+DEFAULT_FEATURES: Final = device_features(DEFAULT_RELEASE)

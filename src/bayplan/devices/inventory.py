@@ -1,8 +1,8 @@
 """All ResourceSlices, and the pools of every node, assembled once until a slice changes.
 
 Most slices name their node. They, and what they form, are looked up by that name; slices for several nodes
-are compared with each node. Shared counters matter on every node, so the state of pools with counters is
-computed once for all nodes that have no devices in them.
+are compared with each node. In v1.36 slices with shared counters matter on every node, so the state of pools
+with counters is computed once for all nodes that have no devices in them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ class Inventory:
         """Slices that are compared with every node."""
         self._by_pool: dict[PoolKey, dict[str, Slice]] = {}
         self._counter_slices: dict[PoolKey, dict[str, Slice]] = {}
+        """Slices that every node sees, because they have counters."""
         self._elsewhere: dict[PoolKey, Pool] = {}
         """Pools with counters that are incomplete or invalid, as seen by nodes without devices in them."""
         self._nodes: dict[str, NodePools] = {}
 
     def put(self, item: ResourceSlice) -> None:
         """A slice came or changed."""
-        before, after = self._slices.get(item.name), Slice(item)
+        before, after = self._slices.get(item.name), Slice(item, self.features.rules)
         if before is not None:
             self._unindex(before)
         self._index(after)
@@ -82,9 +83,10 @@ class Inventory:
         partitionable = self.features.partitionable_devices
         relevant: dict[PoolKey, list[Slice]] = {}
         for one in self._local.get(node.name, {}).values():
-            relevant.setdefault(one.pool_key, []).append(one)
+            if self._is_known(one):
+                relevant.setdefault(one.pool_key, []).append(one)
         for one in self._shared.values():
-            if self._is_relevant(one, node):
+            if self._is_known(one) and self._is_relevant(one, node):
                 relevant.setdefault(one.pool_key, []).append(one)
         for key, slices in relevant.items():
             if partitionable:
@@ -96,11 +98,18 @@ class Inventory:
             if key not in relevant:
                 yield pool
 
+    def _is_known(self, one: Slice) -> bool:
+        """Whether the slice uses only features that are on; the others do not exist for any node."""
+        if one.is_ignored:
+            return False
+        uses_partitions = one.has_counters or one.of.spec.per_device_node_selection
+        return self.features.partitionable_devices or not uses_partitions
+
     def _is_relevant(self, one: Slice, node: Node) -> bool:
         try:
             if one.selection.is_set:
                 return one.selection.matches(node)
-            if not one.of.spec.per_device_node_selection or not self.features.partitionable_devices:
+            if not one.of.spec.per_device_node_selection:
                 return False
         except AllocationError as error:
             raise AllocationError(
@@ -120,7 +129,7 @@ class Inventory:
     def _index(self, one: Slice) -> None:
         self._slices[one.name] = one
         self._by_pool.setdefault(one.pool_key, {})[one.name] = one
-        if one.has_counters:
+        if one.is_seen_everywhere:
             self._counter_slices.setdefault(one.pool_key, {})[one.name] = one
         elif one.is_local:
             self._local.setdefault(one.of.spec.node_name, {})[one.name] = one
@@ -130,7 +139,7 @@ class Inventory:
     def _unindex(self, one: Slice) -> None:
         del self._slices[one.name]
         _discard(self._by_pool, one.pool_key, one.name)
-        if one.has_counters:
+        if one.is_seen_everywhere:
             _discard(self._counter_slices, one.pool_key, one.name)
         elif one.is_local:
             _discard(self._local, one.of.spec.node_name, one.name)

@@ -15,6 +15,7 @@ from bayplan.api.quantity import parse_quantity
 from bayplan.api.tolerations import NO_EXECUTE, NO_SCHEDULE
 from bayplan.devices.node_selection import NodeSelection
 from bayplan.devices.selectors import DeviceContent, device_content
+from bayplan.releases import DeviceRules
 
 DeviceKey = tuple[str, str, str]
 """Driver, pool and name of a device."""
@@ -60,9 +61,12 @@ class SliceDevice:
 class Slice:
     """A ResourceSlice, prepared."""
 
-    __slots__ = ("devices", "generation", "has_counters", "name", "of", "pool_key", "selection")
+    __slots__ = (
+        "devices", "generation", "has_counters", "is_ignored", "is_seen_everywhere", "name", "of",
+        "pool_key", "selection",
+    )  # fmt: skip
 
-    def __init__(self, of: ResourceSlice) -> None:
+    def __init__(self, of: ResourceSlice, rules: DeviceRules) -> None:
         spec = of.spec
         self.of = of
         self.name = of.name
@@ -71,11 +75,17 @@ class Slice:
         self.has_counters = bool(spec.shared_counters)
         self.devices = tuple(SliceDevice(of, device) for device in spec.devices)
         self.selection = NodeSelection(spec.node_name, spec.all_nodes, spec.node_selector)
+        self.is_seen_everywhere = self.has_counters and not rules.counter_slices_by_node
+        """Whether every node sees it, whatever its node fields say."""
+        self.is_ignored = rules.ignores_compatibility_groups and any(
+            consumed.compatibility_groups for device in spec.devices for consumed in device.consumes_counters
+        )
+        """Whether its devices cannot be allocated, so that its pool is incomplete."""
 
     @property
     def is_local(self) -> bool:
         """Whether it can only be used from the node that it names."""
-        return bool(self.of.spec.node_name) and not self.has_counters
+        return bool(self.of.spec.node_name) and not self.is_seen_everywhere
 
 
 class InUse(Protocol):
@@ -158,7 +168,7 @@ def assemble(
         for one in everywhere:
             if one.generation > generation:
                 return None
-            if one.generation == generation:
+            if one.generation == generation and not one.is_ignored:
                 same.append(one)
         if len(same) != expected:
             return Pool(key, is_incomplete=True)
@@ -178,14 +188,14 @@ def _valid_pool(key: PoolKey, slices: list[Slice], others: list[Slice], counters
     if not counters:
         return Pool(key, devices)
     sets: dict[str, dict[str, int]] = {}
-    for one in slices:
+    for one in (*slices, *others):
         for counter_set in one.of.spec.shared_counters:
             if counter_set.name in sets:
                 return Pool(key, problem=f"duplicate counter set name {counter_set.name}")
             sets[counter_set.name] = {
                 name: parse_quantity(counter.value) for name, counter in counter_set.counters.items()
             }
-    elsewhere = tuple(device for one in others for device in one.devices)
+    elsewhere = tuple(device for one in others if not one.has_counters for device in one.devices)
     for device in (*(device for one in slices for device in one.devices), *elsewhere):
         if problem := _consumption_problem(device.device, sets):
             return Pool(key, problem=problem)

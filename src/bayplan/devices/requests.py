@@ -21,6 +21,7 @@ from bayplan.api.resource_claims import (
 from bayplan.devices.capacity import capacity_requests
 from bayplan.devices.features import Features
 from bayplan.devices.selectors import selector_set
+from bayplan.releases import DeviceRules
 
 MAX_RESULTS: Final = 32
 """Devices of a claim."""
@@ -43,6 +44,7 @@ class PreparedRequest:
         name: str,
         of: ExactDeviceRequest | DeviceSubRequest,
         class_: DeviceClass | None,
+        rules: DeviceRules,
     ) -> None:
         self.parent = parent
         """The request that this is an alternative of; the request itself otherwise."""
@@ -55,7 +57,7 @@ class PreparedRequest:
         self.admin_access = isinstance(of, ExactDeviceRequest) and bool(of.admin_access)
         self.tolerations = of.tolerations
         self.capacity = () if of.capacity is None else capacity_requests(of.capacity.requests)
-        self.problem = _problem(claim, name, of, class_)
+        self.problem = _problem(claim, name, of, class_, rules)
         of_class = () if class_ is None else _expressions(class_.spec.selectors)
         self.selectors = selector_set(of_class, _expressions(of.selectors))
 
@@ -89,6 +91,7 @@ def _prepared(
             one.name if isinstance(one, DeviceSubRequest) else request.name,
             one,
             classes(one.device_class_name) if one.device_class_name else None,
+            features.rules,
         )
         for one in of
     )
@@ -126,8 +129,11 @@ def _problem(
     name: str,
     of: ExactDeviceRequest | DeviceSubRequest,
     class_: DeviceClass | None,
+    rules: DeviceRules,
 ) -> str:
     where = f"claim {claim.key}, request {name}"
+    if of.derived_attributes and rules.ignores_compatibility_groups:
+        return f"{where}: cannot handle request with derived attributes, the feature is disabled"
     for index, selector in enumerate(of.selectors):
         if selector.cel is None:
             return f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"

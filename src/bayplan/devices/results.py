@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm, ResourceList
 from bayplan.api.node_selectors import NAME_FIELD
 from bayplan.api.resource_claims import (
@@ -52,10 +54,13 @@ def allocation_result(
         node_selector = _node_selector(chosen, node_name)
     except AllocationError as error:
         raise AllocationError(f"create NodeSelector for claim {claim.claim.name}: {error}") from error
+    once = features.rules.config_entries_once
+    config = (*_class_config(requests), *_claim_config(claim, requests, once=once))
+    if once:
+        config = tuple(_for_all(entry, requests) for entry in config)
     return AllocationResult(
         devices=DeviceAllocationResult(
-            results=tuple(_device_result(one, features, new_share_id) for one in chosen),
-            config=(*_class_config(requests), *_claim_config(claim, requests)),
+            results=tuple(_device_result(one, features, new_share_id) for one in chosen), config=config
         ),
         node_selector=node_selector,
     )
@@ -101,9 +106,9 @@ def _class_config(requests: Sequence[PreparedRequest]) -> list[DeviceAllocationC
 
 
 def _claim_config(
-    claim: PreparedClaim, requests: Sequence[PreparedRequest]
+    claim: PreparedClaim, requests: Sequence[PreparedRequest], *, once: bool
 ) -> list[DeviceAllocationConfiguration]:
-    """The claim's own configuration; as in kube-scheduler once for every request that it names."""
+    """The claim's own configuration; v1.36 lists an entry once for every request that it names."""
     found: list[DeviceAllocationConfiguration] = []
     for config in claim.claim.spec.devices.config:
         entry = DeviceAllocationConfiguration(
@@ -112,12 +117,22 @@ def _claim_config(
         if not config.requests:
             found.append(entry)
             continue
-        found += [
-            entry
-            for request in requests
-            if request.parent in config.requests or request.full_name in config.requests
-        ]
+        named = [entry for request in requests if _is_named(request, config.requests)]
+        found += named[:1] if once else named
     return found
+
+
+def _for_all(
+    entry: DeviceAllocationConfiguration, requests: Sequence[PreparedRequest]
+) -> DeviceAllocationConfiguration:
+    """The entry, without the names of requests where these are all requests of the claim."""
+    if entry.requests and all(_is_named(request, entry.requests) for request in requests):
+        return replace(entry, requests=())
+    return entry
+
+
+def _is_named(request: PreparedRequest, names: Sequence[str]) -> bool:
+    return request.parent in names or request.full_name in names
 
 
 def _node_selector(chosen: Sequence[Chosen], node_name: str) -> NodeSelector | None:

@@ -29,6 +29,7 @@ from bayplan.devices.results import Chosen
 
 _CHECK_EVERY: Final = 256
 """Steps between two looks at the clock."""
+_NOTHING: Final[Mapping[str, int]] = {}
 _LONG: Final = 1000
 """Steps after which a search is a long one."""
 
@@ -109,9 +110,15 @@ class Search:
     # Before the search
 
     def _prepare(self, claim: PreparedClaim) -> None:
-        least = 0
+        least, names_request = 0, self._features.rules.device_limit_names_request
         for options in claim.requests:
-            least += min([self._prepare_request(claim, request) for request in options])
+            count = min([self._prepare_request(claim, request) for request in options])
+            if names_request and count > MAX_RESULTS - least:
+                raise AllocationError(
+                    f"claim {claim.claim.key}, request {options[0].parent}: adding {count} devices exceeds "
+                    f"the claim limit of {MAX_RESULTS}, with {least} already accounted for"
+                )
+            least += count
         if least > MAX_RESULTS:
             raise AllocationError(
                 f"claim {claim.claim.key}: number of requested devices {least} "
@@ -119,7 +126,7 @@ class Search:
             )
         constraints = []
         for index, one in enumerate(claim.claim.spec.devices.constraints):
-            constraint = make_constraint(one)
+            constraint = make_constraint(one, self._features.rules)
             if constraint is None:
                 raise AllocationError(
                     f"claim {claim.claim.key}, constraint #{index}: "
@@ -311,9 +318,11 @@ class Search:
         multiple = device.allow_multiple and features.consumable_capacity
         counted = False
         if device.has_counters:
-            if not features.partitionable_devices or (all_of is None and not self._has_room(candidate)):
+            if not features.partitionable_devices:
                 return False
-            if not multiple or not (key in self._allocated.used_capacity or key in self._shares):
+            if all_of is None and key in self._shares and not self._has_room(candidate):
+                return False
+            if not multiple or not self._is_shared(key):
                 if not self._consume_counters(device):
                     return False
                 counted = True
@@ -324,7 +333,11 @@ class Search:
             if counted:
                 self._release_counters(device)
             return False
-        if key in self._shares and not self._has_room(candidate):
+        # Otherwise the candidate's capacity was checked when it was found.
+        unchecked = key in self._shares or (
+            all_of is not None and features.rules.all_includes_exhausted_devices
+        )
+        if unchecked and not self._has_room(candidate):
             self._remove_from_constraints(index, request)
             if counted:
                 self._release_counters(device)
@@ -355,13 +368,19 @@ class Search:
             del self._shares[key], self._capacity[key]
 
     def _has_room(self, candidate: Candidate) -> bool:
-        """Whether the device has the capacity, beside what this search already uses of it."""
+        """Whether the device has the capacity, beside what others and this search already use of it."""
         key = candidate.device.key
-        here = self._capacity.get(key)
-        if here is None:
-            return True
         capacities, used = candidate.device.content.capacities, self._allocated.used(key)
-        return fits(capacities, candidate.consumption, used, here)
+        return fits(capacities, candidate.consumption, used, self._capacity.get(key, _NOTHING))
+
+    def _is_shared(self, key: DeviceKey) -> bool:
+        """Whether a share of the device exists already, which consumes its counters."""
+        allocated = self._allocated
+        return (
+            key in self._shares
+            or key in allocated.used_capacity
+            or (self._features.rules.share_without_capacity_is_use and key in allocated.shared)
+        )
 
     def _add_to_constraints(
         self, index: int, request: PreparedRequest, device: SliceDevice, all_of: PreparedClaim | None

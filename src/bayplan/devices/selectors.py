@@ -19,6 +19,7 @@ from bayplan.cel import CompileError, EvaluationError, compile_selector, device_
 from bayplan.cel.attributes import Variables
 from bayplan.cel.device import DeviceSelector
 from bayplan.devices.capacity import Capacity, CapacityRequests, Consumption, consumption, parse_capacity
+from bayplan.devices.features import Features
 
 _MAX_RESULTS: Final = 256
 """Selector sets whose results a content remembers; beyond, it begins again."""
@@ -32,6 +33,8 @@ class SelectorProblem(msgspec.Struct, frozen=True):
     of_class: bool
     index: int
     problem: str
+    is_runtime: bool = False
+    """Whether it depends on the device; the others do not compile."""
 
 
 class SelectorSet:
@@ -63,7 +66,7 @@ class SelectorSet:
                     if not selector.matches(variables):
                         return of_class, index
                 except EvaluationError as error:
-                    return SelectorProblem(of_class, index, f"CEL runtime error: {error}")
+                    return SelectorProblem(of_class, index, f"CEL runtime error: {error}", is_runtime=True)
         return None
 
 
@@ -77,7 +80,7 @@ class DeviceContent:
         self._device = device
         self._variables: Variables | EvaluationError | None = None
         self._results: dict[SelectorSet, bool | SelectorProblem] = {}
-        self._consumptions: dict[CapacityRequests, Consumption | None] = {}
+        self._consumptions: dict[tuple[CapacityRequests, Features], Consumption | str | None] = {}
         self.capacities: dict[str, Capacity] = {
             name: parse_capacity(capacity) for name, capacity in device.capacity.items()
         }
@@ -108,14 +111,15 @@ class DeviceContent:
             self._results[selectors] = found
         return found
 
-    def consumption(self, requests: CapacityRequests) -> Consumption | None:
-        """What an allocation with these requests takes of each capacity; None if the device refuses it."""
+    def consumption(self, requests: CapacityRequests, features: Features) -> Consumption | str | None:
+        """What an allocation takes of each capacity; None if the device refuses it (see `capacity.py`)."""
         try:
-            return self._consumptions[requests]
+            return self._consumptions[requests, features]
         except KeyError:
             if len(self._consumptions) >= _MAX_RESULTS:
                 self._consumptions.clear()
-            found = self._consumptions[requests] = consumption(self.capacities, requests)
+            found = consumption(self.capacities, requests, features)
+            self._consumptions[requests, features] = found
             return found
 
 

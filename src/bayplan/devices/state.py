@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bayplan.api.devices import ResourceSlice
+from bayplan.api.devices import DeviceTaintRule, ResourceSlice
 from bayplan.api.resource_claims import AllocationResult
 from bayplan.devices.allocated import AllocatedState
 from bayplan.devices.changes import NodeChanges
 from bayplan.devices.features import DEFAULT_FEATURES, Features
 from bayplan.devices.inventory import Inventory
 from bayplan.devices.pools import PoolKey
+from bayplan.devices.taint_rules import TaintRules
 
 
 class DeviceState:
@@ -19,12 +20,15 @@ class DeviceState:
     something else since. Labels of nodes and classes are for the caller to compare.
     """
 
-    __slots__ = ("allocated", "changes", "inventory")
+    __slots__ = ("_slices", "_taint_rules", "allocated", "changes", "inventory")
 
     def __init__(self, features: Features = DEFAULT_FEATURES) -> None:
         self.changes = NodeChanges()
         self.inventory = Inventory(features, self.changes)
         self.allocated = AllocatedState(features, self._pool_changed)
+        self._slices: dict[str, ResourceSlice] = {}
+        """As their drivers published them; the inventory has them with the taints of rules."""
+        self._taint_rules = TaintRules(features)
 
     @property
     def version(self) -> int:
@@ -35,10 +39,25 @@ class DeviceState:
         return self.changes.since(since)
 
     def put_slice(self, item: ResourceSlice) -> None:
-        self.inventory.put(item)
+        self._slices[item.name] = item
+        self.inventory.put(self._taint_rules.tainted(item))
 
     def remove_slice(self, name: str) -> None:
+        self._slices.pop(name, None)
         self.inventory.remove(name)
+
+    def put_taint_rule(self, rule: DeviceTaintRule) -> None:
+        self._taint_rules.put(rule)
+        self._taint_again(rule)
+
+    def remove_taint_rule(self, rule: DeviceTaintRule) -> None:
+        self._taint_rules.remove(rule.name)
+        self._taint_again(rule)
+
+    def _taint_again(self, rule: DeviceTaintRule) -> None:
+        for item in self._slices.values():
+            if self._taint_rules.may_taint((rule,), item):
+                self.inventory.put(self._taint_rules.tainted(item))
 
     def put_claim(self, uid: str, name: str, allocation: AllocationResult | None) -> None:
         """A claim (`namespace/name`) has this allocation, written or about to be; None: it has none."""

@@ -108,6 +108,10 @@ from bayplan.framework.status import (
 from bayplan.plugin_args.base import (
     PluginArgs,
 )
+from bayplan.releases import (
+    DEFAULT_RELEASE,
+    Release,
+)
 from bayplan.snapshot.cluster import (
     Cluster,
 )
@@ -132,6 +136,7 @@ from bayplan.snapshot.view import (
 __all__ = [
     "BINDING_ANNOTATIONS",
     "CPU",
+    "DEFAULT_RELEASE",
     "EPHEMERAL_STORAGE",
     "MAX_SCORE",
     "MEMORY",
@@ -181,6 +186,7 @@ __all__ = [
     "PreScorePlugin",
     "QueueSortPlugin",
     "Reject",
+    "Release",
     "ReservePlugin",
     "Resource",
     "RowFilterPlugin",

@@ -40,12 +40,12 @@ class DeviceRules:
     ignores_compatibility_groups: bool = False
     """Slices whose devices name compatibility groups are ignored, and requests with derivedAttributes are an
     error: both belong to features that are off."""
-    fractional_ranges: bool = False
-    """Whether there is rounding in 1/1000 units for validRange (gate DRAFractionalCapacityRange)."""
     claim_delete_requeues: bool = False
     """Pods wait for the deletion of allocated ResourceClaims, too."""
     reserve_requires_claim: bool = False
     """Reserve fails if the claim has been deleted in the meantime."""
+    in_flight_until_bound: bool = False
+    """An allocation is in flight until PreBind has succeeded. In v1.36 it is until the claim is written."""
     counts_claim_creates_by_owner: bool = False
     """ResourceClaims that the scheduler creates are counted in
     dynamic_resource_allocation_resourceclaim_creates_total."""

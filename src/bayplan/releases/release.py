@@ -45,6 +45,8 @@ class Release:
     points."""
     devices: DeviceRules
     """Rules of device allocation."""
+    new_kinds: frozenset[str] = frozenset()
+    """Kinds that API servers of this release serve, and those of the first release do not."""
     gates: frozenset[str]
     """The feature gates that are on: the defaults, unless `with_gates` changed them."""
 

@@ -55,6 +55,7 @@ V1_37: Final = replace(
         GatedPlugin("TopologyPlacementGenerator", 0, "TopologyAwareWorkloadScheduling"),
         GatedPlugin("PodGroupPodsCount", 1, "TopologyAwareWorkloadScheduling"),
     ),
+    new_kinds=frozenset({"DeviceTaintRule"}),
     devices=DeviceRules(
         distinct_over_all_devices=True,
         all_includes_exhausted_devices=True,
@@ -66,9 +67,9 @@ V1_37: Final = replace(
         config_entries_once=True,
         consumed_capacity_format_of_step=True,
         ignores_compatibility_groups=True,
-        fractional_ranges=True,
         claim_delete_requeues=True,
         reserve_requires_claim=True,
+        in_flight_until_bound=True,
         counts_claim_creates_by_owner=True,
         taint_rule_without_selector_matches_all=False,
         silent_post_filter=True,

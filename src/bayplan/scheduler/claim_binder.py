@@ -69,6 +69,7 @@ class ClusterClaimBinder:
     def __init__(self, context: Context, handler: ClaimHandler) -> None:
         self._context = context
         self._handler = handler
+        self._in_flight_until_bound = context.cluster.release.devices.in_flight_until_bound
 
     # PreBind
 
@@ -86,6 +87,9 @@ class ClusterClaimBinder:
                 bound[planned.uid] = planned.claim
             if timeout_seconds is not None:
                 await self._wait_for_devices(pod, node_name, plan, timeout_seconds)
+            if self._in_flight_until_bound:
+                context = self._context
+                context.between_cycles(lambda: self._no_longer_in_flight(*plan.claims))
         except (APIError, ClaimWriteError, DeviceBindingError, OverdueError) as error:
             return failure(str(error))
         return None
@@ -111,9 +115,14 @@ class ClusterClaimBinder:
     def _landed(self, planned: PlannedClaim, written: ResourceClaim) -> None:
         """What was in flight is written."""
         self._handler.assume(written)
-        if planned.allocation is not None:
-            remove_in_flight(self._context.cluster.objects, planned.uid)
+        if not self._in_flight_until_bound:
+            self._no_longer_in_flight(planned)
         self._context.wake()
+
+    def _no_longer_in_flight(self, *claims: PlannedClaim) -> None:
+        for planned in claims:
+            if planned.allocation is not None:
+                remove_in_flight(self._context.cluster.objects, planned.uid)
 
     async def _create(self, claim: ResourceClaim) -> ResourceClaim:
         """Creates the claim for a pod's extended resources."""

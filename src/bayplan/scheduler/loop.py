@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from bayplan.api.devices import DeviceTaintRule
 from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
@@ -49,6 +50,7 @@ from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
 from bayplan.scheduler.observing import ExtensionPointMetrics, MeasuredQueue
 from bayplan.scheduler.recorder import EventRecorder
+from bayplan.scheduler.taint_rule_handler import TaintRuleHandler
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.watchdog import Watchdog
@@ -237,14 +239,18 @@ class Scheduler:
         context, changed = self.context, self._queue_changed
         made: dict[type[Object], Handler[Any]] = {Node: NodeHandler(context, changed)}
         of_plugins = (record for plugin in self._plugins() for record in plugin.kinds)
-        watched = (kind.record for kind in KINDS.watched() if kind.record not in (Pod, Node))
+        gates = ("", *self.config.release.gates)
+        watched = (
+            kind.record for kind in KINDS.watched() if kind.gate in gates and kind.record not in (Pod, Node)
+        )
         for record in dict.fromkeys((*watched, *kinds, *of_plugins)):
             kind = KINDS.find(record)
-            made[record] = (
-                self._claims
-                if record is ResourceClaim
-                else ObjectHandler(context, "" if kind is None else kind.event, changed)
-            )
+            if record is ResourceClaim:
+                made[record] = self._claims
+            elif record is DeviceTaintRule:
+                made[record] = TaintRuleHandler(context, changed)
+            else:
+                made[record] = ObjectHandler(context, "" if kind is None else kind.event, changed)
         made[Pod] = PodHandler(context, self._frameworks.keys(), changed)
         return {record: DeferredHandler(handler, self._deferrals) for record, handler in made.items()}
 

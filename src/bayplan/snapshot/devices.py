@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from bayplan.api.devices import DeviceClass, ResourceSlice
+from bayplan.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from bayplan.api.meta import Object
 from bayplan.api.resource_claims import AllocationResult, ResourceClaim
-from bayplan.devices import DeviceState
+from bayplan.devices import DeviceState, device_features
 from bayplan.snapshot.changes import Log, Topic
 from bayplan.snapshot.claims_in_flight import ClaimInFlight
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import ObjectReader
 
-DEVICE_KINDS: Final[tuple[type[Object], ...]] = (DeviceClass, ResourceSlice, ResourceClaim, ClaimInFlight)
+DEVICE_KINDS: Final[tuple[type[Object], ...]] = (
+    DeviceClass,
+    ResourceSlice,
+    DeviceTaintRule,
+    ResourceClaim,
+    ClaimInFlight,
+)
 """What devices and their use follow from."""
 
 
@@ -33,10 +39,11 @@ class ClusterDevices:
         self.everywhere = Topic(clock)
         """Devices changed that all nodes may use."""
         self._freshness = cluster.changes.freshness(cluster.changes.kinds(DEVICE_KINDS))
-        self._state = DeviceState()
+        self._state = DeviceState(device_features(cluster.release))
         self.inventory = self._state.inventory
         self.allocated = self._state.allocated
         self._slices: ObjectReader[ResourceSlice] = ObjectReader()
+        self._taint_rules: ObjectReader[DeviceTaintRule] = ObjectReader()
         self._claims: ObjectReader[ResourceClaim] = ObjectReader()
         self._in_flight: ObjectReader[ClaimInFlight] = ObjectReader()
         self._allocations: dict[str, tuple[str, AllocationResult]] = {}
@@ -46,6 +53,12 @@ class ClusterDevices:
         if self._freshness.is_current:
             return
         before, objects = self._state.version, cluster.objects
+        # A changed rule is in both lists, with the devices that it selected before and selects now.
+        old_rules, new_rules = self._taint_rules.changed(objects.of(DeviceTaintRule))
+        for rule in old_rules:
+            self._state.remove_taint_rule(rule)
+        for rule in new_rules:
+            self._state.put_taint_rule(rule)
         gone, came = self._slices.changed(objects.of(ResourceSlice))
         replaced = {item.name for item in came}
         for item in gone:

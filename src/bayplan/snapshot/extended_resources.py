@@ -34,6 +34,7 @@ class ExtendedResources:
     def __init__(self, cluster: Cluster) -> None:
         self._classes: dict[str, DeviceClass] = {}
         self._time = 0
+        self._is_on = "DRAExtendedResource" in cluster.release.gates
         self.changed = Topic(cluster.changes.clock)
         """The map has changed."""
 
@@ -45,6 +46,8 @@ class ExtendedResources:
         return self._classes.get(resource)
 
     def update(self, cluster: Cluster) -> None:
+        if not self._is_on:
+            return
         lister = cluster.objects.of(DeviceClass)
         changes = lister.changes
         if changes.changed_at <= self._time:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bayplan.api.devices import DeviceTaintRule
 from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
@@ -205,6 +206,34 @@ def test_a_kind_that_the_server_does_not_know_is_named(streaming: bool) -> None:
         "the server could not find the requested resource"
     )
     assert error.value.code == 404
+
+
+@pytest.mark.parametrize(
+    ("discovered", "code"),
+    [
+        pytest.param({"resources": [{"name": "deviceclasses"}]}, 404, id="the kind is not served"),
+        pytest.param(None, 404, id="the group is not served"),
+        pytest.param({"resources": [{"name": "devicetaintrules"}]}, 403, id="it is served"),
+    ],
+)
+def test_who_may_not_list_an_optional_kind_asks_whether_it_is_served(
+    discovered: dict[str, Any] | None, code: int
+) -> None:
+    """An API server that does not serve a kind, and whose roles do not name it, answers with 403."""
+
+    async def forbidden(asked: Asked) -> web.StreamResponse | None:
+        if asked.path != "/apis/resource.k8s.io/v1":
+            return refused(APIError("devicetaintrules is forbidden", code=403))
+        if discovered is None:
+            return refused(APIError("not found", code=404))
+        return web.json_response(discovered)
+
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
+        await cluster.list(DeviceTaintRule)
+
+    with pytest.raises(APIError, match="devicetaintrules is forbidden") as error:
+        talk(MemoryStore(), act, interfere=forbidden)
+    assert error.value.code == code
 
 
 def test_too_many_requests_are_left_to_who_asked() -> None:

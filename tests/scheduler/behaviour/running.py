@@ -24,6 +24,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.memory_api.kubelet import Kubelet
 from bayplan.metrics import NULL_METRICS, Metrics
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
@@ -228,6 +229,7 @@ async def running(
     cache: bool = True,
     kind_of_cluster: type[Cluster] = Cluster,
     on_binding: Callable[[BindingProgress], None] | None = None,
+    release: Release = DEFAULT_RELEASE,
 ) -> AsyncIterator[World]:
     """A scheduler on a cluster with these objects, which has done all that there is to do at once."""
     cluster = kind_of_cluster(MemoryStore(clock=current_loop().wall_time, kubelet=kubelet))
@@ -247,6 +249,7 @@ async def running(
         on_decision=decisions.append,
         on_binding=on_binding,
         hostname="here",
+        release=release,
     )
     working = asyncio.ensure_future(scheduler.run())
     world = World(cluster, scheduler, working, decisions)

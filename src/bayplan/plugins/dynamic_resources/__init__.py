@@ -21,6 +21,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bayplan.plugin import (
+    DEFAULT_RELEASE,
     SKIP,
     SKIP_FOR_SIGNATURE,
     Action,
@@ -79,6 +80,10 @@ from bayplan.plugins.dynamic_resources.resolving import claim_keys, resolve_clai
 IN_FLIGHT: Final = "resource claim {claim} is in the process of being allocated"
 NO_CLASS: Final = "request {request}: device class {name} does not exist"
 NO_CLASS_NAME: Final = "request {request}: unsupported request type"
+NO_ALTERNATIVES: Final = (
+    "resource claim {claim}, request {request}: has subrequests, "
+    "but the DRAPrioritizedList feature is disabled"
+)
 NO_REQUEST_TYPE: Final = "resource claim {claim}, request {request}: unknown request type"
 
 REASON_NOT_AVAILABLE: Final = "resourceclaim not available on the node"
@@ -90,6 +95,10 @@ NO_CLAIMS: Final = "no new claims to deallocate"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 DELETED: Final = "deletion of ResourceClaim completed"
 STILL_UNSCHEDULABLE: Final = "still not schedulable"
+CLAIM_GONE: Final = (
+    "internal error, couldn't signal allocation for claim {name}: look up assumed claim {claim}, UID={uid}: "
+    'could not find ResourceClaim "{claim}"'
+)
 NO_ALLOCATION: Final = "claim allocation not found for node"
 NO_BINDER: Final = "binding claims: this scheduler has no API server to write to"
 
@@ -118,6 +127,9 @@ class DynamicResources(
 
     def __init__(self, args: DynamicResourcesArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or DynamicResourcesArgs(), handle)
+        release = DEFAULT_RELEASE if handle is None else handle.release
+        self._rules = release.devices
+        self._has_alternatives = "DRAPrioritizedList" in release.gates
         timeout = self.args.binding_timeout
         self._binding_seconds = None if timeout is None else timeout.seconds
         """None where devices are not waited for."""
@@ -127,20 +139,23 @@ class DynamicResources(
     # What may help
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        of_claims = Action.ADD | Action.UPDATE
+        if self._rules.claim_delete_requeues:
+            of_claims |= Action.DELETE
         return [
             event_with_hint(
                 Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
             ),
-            event_with_hint(
-                Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE, self.claim_change_helps, _claim_keys
-            ),
+            event_with_hint(Resource.RESOURCE_CLAIM, of_claims, self.claim_change_helps, _claim_keys),
             event_with_hint(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self.pod_change_helps),
             event_with_hint(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
             event_with_hint(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
         ]
 
-    def claim_change_helps(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> bool:
+    def claim_change_helps(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
         """Devices became free, or one of the pod's own claims changed."""
+        if new is None:
+            return _was_freed(old, new)
         assert self.handle is not None
         claims = resolve_claims(self.handle.cluster.objects, pod)
         if isinstance(claims, Status):
@@ -183,7 +198,7 @@ class DynamicResources(
         for index, claim in enumerate(claims):
             if claim.status.allocation is None:
                 is_special = demand is not None and claim is demand.claim
-                problem = _problem(cluster.objects, claim, is_special=is_special)
+                problem = self._problem(cluster.objects, claim, is_special=is_special)
                 if problem is not None:
                     return problem
                 continue
@@ -203,6 +218,31 @@ class DynamicResources(
                 search=self._search,
             )
         state.write(self.name, pod_claims)
+        return None
+
+    def _problem(self, objects: Objects, claim: ResourceClaim, *, is_special: bool) -> Status | None:
+        """Why a claim without devices cannot get any now."""
+        if is_in_flight(objects, claim.uid):
+            return unresolvable(IN_FLIGHT.format(claim=claim.key))
+        if is_special:
+            return None
+        classes = objects.of(DeviceClass)
+        for request in claim.spec.devices.requests:
+            if request.exactly is not None:
+                wanted = [(request.name, request.exactly.device_class_name)]
+            elif request.first_available:
+                if not self._has_alternatives:
+                    return unresolvable(NO_ALTERNATIVES.format(claim=claim.key, request=request.name))
+                wanted = [
+                    (f"{request.name}/{one.name}", one.device_class_name) for one in request.first_available
+                ]
+            else:
+                return unresolvable(NO_REQUEST_TYPE.format(claim=claim.key, request=request.name))
+            for name, device_class in wanted:
+                if not device_class:
+                    return failure(NO_CLASS_NAME.format(request=name))
+                if classes.get(device_class) is None:
+                    return unresolvable(NO_CLASS.format(request=name, name=device_class))
         return None
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
@@ -231,10 +271,14 @@ class DynamicResources(
             return PostFilterResult(failure(NOT_FOUND))
         claims: PodClaims | None = state.get(self.name)
         if claims is None:
-            return PostFilterResult(unschedulable(NO_CLAIMS))
-        return PostFilterResult(unschedulable(self._free_claim(pod, claims, outcome)))
+            return PostFilterResult(unschedulable(*self._unless_silent(NO_CLAIMS)))
+        return PostFilterResult(unschedulable(*self._free_claim(pod, claims, outcome)))
 
-    def _free_claim(self, pod: Pod, claims: PodClaims, outcome: FilterOutcome) -> str:
+    def _unless_silent(self, reason: str) -> tuple[str, ...]:
+        """Why nothing was done, in the releases that give a reason for it."""
+        return () if self._rules.silent_post_filter else (reason,)
+
+    def _free_claim(self, pod: Pod, claims: PodClaims, outcome: FilterOutcome) -> tuple[str, ...]:
         """Frees one claim, if that may help, and says so."""
         handle = self.handle
         assert handle is not None
@@ -247,12 +291,12 @@ class DynamicResources(
             if all(consumer.uid == pod.uid for consumer in claim.status.reserved_for):
                 if self._binder is not None:
                     self._binder.deallocate(pod, claim)
-                return DEALLOCATED
+                return (DEALLOCATED,)
         if demand is not None and not demand.is_in_memory:
             if self._binder is not None:
                 self._binder.delete(pod, demand.claim)
-            return DELETED
-        return STILL_UNSCHEDULABLE
+            return (DELETED,)
+        return self._unless_silent(STILL_UNSCHEDULABLE)
 
     def _unavailable_claims(self, claims: PodClaims, outcome: FilterOutcome) -> list[ResourceClaim]:
         """The claims that kept the pod from a node which nothing else kept it from before."""
@@ -296,8 +340,16 @@ class DynamicResources(
                 return failure(NO_ALLOCATION)
         plan = claims.plan = self._plan(claims, result)
         for planned in plan.claims:
-            if planned.allocation is not None and not is_in_flight(cluster.objects, planned.uid):
-                put_in_flight(cluster.objects, planned.uid, _allocated(planned.claim, planned.allocation))
+            if planned.allocation is None or is_in_flight(cluster.objects, planned.uid):
+                continue
+            if self._rules.reserve_requires_claim and not planned.is_new:
+                claim = planned.claim
+                known = cluster.objects.of(ResourceClaim).get(claim.name, claim.namespace)
+                if known is None:
+                    return failure(CLAIM_GONE.format(name=claim.name, claim=claim.key, uid=claim.uid))
+                if known.uid == claim.uid and known.status.allocation is not None:
+                    continue
+            put_in_flight(cluster.objects, planned.uid, _allocated(planned.claim, planned.allocation))
         return None
 
     def _plan(self, claims: PodClaims, result: NodeResult | None) -> ClaimPlan:
@@ -349,37 +401,18 @@ class DynamicResources(
         return self.handle.now()
 
 
-def _was_freed(old: ResourceClaim | None, new: ResourceClaim) -> bool:
-    return old is not None and old.status.allocation is not None and new.status.allocation is None
+def _was_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
+    """Whether a claim lost its devices, or was deleted while it had some."""
+    if old is None or old.status.allocation is None:
+        return False
+    return new is None or new.status.allocation is None
 
 
-def _claim_keys(old: ResourceClaim | None, new: ResourceClaim) -> Collection[str] | None:
+def _claim_keys(old: ResourceClaim | None, new: ResourceClaim | None) -> Collection[str] | None:
     """Devices that became free may help every pod, any other change only those that use the claim."""
-    return None if _was_freed(old, new) else (new.key,)
-
-
-def _problem(objects: Objects, claim: ResourceClaim, *, is_special: bool) -> Status | None:
-    """Why a claim without devices cannot get any now."""
-    if is_in_flight(objects, claim.uid):
-        return unresolvable(IN_FLIGHT.format(claim=claim.key))
-    if is_special:
+    if _was_freed(old, new):
         return None
-    classes = objects.of(DeviceClass)
-    for request in claim.spec.devices.requests:
-        if request.exactly is not None:
-            wanted = [(request.name, request.exactly.device_class_name)]
-        elif request.first_available:
-            wanted = [
-                (f"{request.name}/{one.name}", one.device_class_name) for one in request.first_available
-            ]
-        else:
-            return unresolvable(NO_REQUEST_TYPE.format(claim=claim.key, request=request.name))
-        for name, device_class in wanted:
-            if not device_class:
-                return failure(NO_CLASS_NAME.format(request=name))
-            if classes.get(device_class) is None:
-                return unresolvable(NO_CLASS.format(request=name, name=device_class))
-    return None
+    return tuple(claim.key for claim in (old, new) if claim is not None)[-1:]
 
 
 def _with_share_ids(allocation: AllocationResult) -> AllocationResult:
