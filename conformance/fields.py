@@ -4,9 +4,9 @@
     python -m conformance.fields --check  compares, and says whether it is up to date
 
 A new kind needs an entry in `embedded/server/kinds.py` and a run of this. The facts come from the
-Kubernetes that `go.mod` pins: types, required fields and the keys of lists from its OpenAPI documents;
-numbers in protobuf, pointers, enumerations and merge keys from its Go structs. Descriptions are not taken
-over.
+Kubernetes that `go.mod` pins, for kinds of later releases from that of `v1.37/go.mod`: types, required fields
+and the keys of lists from its OpenAPI documents; numbers in protobuf, pointers, enumerations and merge keys
+from its Go structs. Descriptions are not taken over.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from bayplan.embedded.server.http.discovery import REVIEWS
-from bayplan.embedded.server.kinds import BUILT_IN, Resource
-from conformance.harness.programs import HERE, MissingError
+from bayplan.embedded.server.kinds import BUILT_IN, LATER, Resource
+from bayplan.releases import parse_release
+from conformance.harness.programs import DEFAULT_RELEASE, HERE, RELEASES, MissingError, module_directory
 
 FILE: Final = HERE.parent / "src/bayplan/embedded/server/schema/fields.txt"
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -83,16 +84,20 @@ def main() -> int:
 
 def fields_text() -> str:
     """All types, by name."""
-    schemas = _schemas()
-    reached = _reached(schemas, [*(_schema_of(schemas, resource) for resource in _resources()), *_MORE])
-    names = _names(reached)
-    blocks = {names[key]: _block(names[key], key, schemas, names) for key in reached}
+    blocks = _blocks(DEFAULT_RELEASE, (*BUILT_IN, *REVIEWS.values()), _MORE)
+    for release in RELEASES[1:]:
+        # Kinds of a later release, with the types that only they have: the others stay as they were.
+        new_kinds = parse_release(release).new_kinds
+        later = _blocks(release, [resource for resource in LATER if resource.kind in new_kinds])
+        blocks = {**later, **blocks}
     return "\n".join(blocks[name] for name in sorted(blocks))
 
 
-def _resources() -> Iterator[Resource]:
-    yield from BUILT_IN
-    yield from REVIEWS.values()
+def _blocks(release: str, resources: Iterable[Resource], more: Iterable[str] = ()) -> dict[str, str]:
+    schemas = _schemas(release)
+    reached = _reached(schemas, [*(_schema_of(schemas, resource) for resource in resources), *more])
+    names = _names(reached)
+    return {names[key]: _block(release, names[key], key, schemas, names) for key in reached}
 
 
 def _head() -> str:
@@ -102,21 +107,25 @@ def _head() -> str:
 
 
 @cache
-def _module(path: str) -> Path:
+def _module(release: str, path: str) -> Path:
     """Where Go keeps the source of a module."""
     command = ["go", "list", "-m", "-f", "{{.Dir}}", path]
     try:
-        found = subprocess.run(command, cwd=HERE, check=True, capture_output=True, text=True).stdout.strip()
+        ended = subprocess.run(
+            command, cwd=module_directory(release), check=True, capture_output=True, text=True
+        )
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         raise MissingError(f"Go cannot say where {path} is") from error
+    found = ended.stdout.strip()
     if not found:
         raise MissingError(f"{path} is not downloaded: go mod download")
     return Path(found)
 
 
-def _schemas() -> dict[str, dict[str, Any]]:
+def _schemas(release: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for file in sorted((_module("k8s.io/kubernetes") / "api/openapi-spec/v3").glob("api*_openapi.json")):
+    documents = _module(release, "k8s.io/kubernetes") / "api/openapi-spec/v3"
+    for file in sorted(documents.glob("api*_openapi.json")):
         found.update(json.loads(file.read_text(encoding="utf-8")).get("components", {}).get("schemas", {}))
     return found
 
@@ -160,11 +169,13 @@ def _names(keys: list[str]) -> dict[str, str]:
     return names
 
 
-def _block(name: str, key: str, schemas: dict[str, dict[str, Any]], names: dict[str, str]) -> str:
+def _block(
+    release: str, name: str, key: str, schemas: dict[str, dict[str, Any]], names: dict[str, str]
+) -> str:
     schema = schemas[key]
     is_atomic = schema.get("x-kubernetes-map-type") == "atomic"
     lines = [f"{name} atomic" if is_atomic else name]
-    go = _go_fields(key)
+    go = _go_fields(release, key)
     required = schema.get("required", ())
     for field, of in sorted(schema.get("properties", {}).items()):
         lines.append("  " + " ".join(_words(field, of, go.get(field, GoField()), field in required, names)))
@@ -229,37 +240,39 @@ def _go_enums(package: Path) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _choices(package: Path, go_type: str) -> tuple[str, ...]:
+def _choices(core: Path, package: Path, go_type: str) -> tuple[str, ...]:
     """The choices of a field whose Go type is an enumeration, or a list or map of one."""
     qualifier, _, name = re.sub(r"^.*[\]*]", "", go_type).rpartition(".")
-    return _go_enums(_module("k8s.io/api") / "core/v1" if qualifier else package).get(name, ())
+    return _go_enums(core if qualifier else package).get(name, ())
 
 
-def _package(key: str) -> Path:
+def _package(release: str, key: str) -> Path:
     if key.startswith(_META):
-        return _module("k8s.io/apimachinery") / "pkg/apis/meta/v1"
+        return _module(release, "k8s.io/apimachinery") / "pkg/apis/meta/v1"
     if key.startswith("io.k8s.kube-aggregator."):
-        return _module("k8s.io/kube-aggregator") / "pkg/apis/apiregistration/v1"
+        return _module(release, "k8s.io/kube-aggregator") / "pkg/apis/apiregistration/v1"
     *_, group, version, _ = key.split(".")
-    return _module("k8s.io/api") / group / version
+    return _module(release, "k8s.io/api") / group / version
 
 
-def _go_fields(key: str) -> dict[str, GoField]:
+def _go_fields(release: str, key: str) -> dict[str, GoField]:
     """The fields of a schema's Go struct by their names in JSON."""
     if key.startswith(_WITHOUT_NUMBERS):
         return {}
-    return _fields_of(_package(key), key.rpartition(".")[2], "")
+    core = _module(release, "k8s.io/api") / "core/v1"
+    return _fields_of(core, _package(release, key), key.rpartition(".")[2], "")
 
 
-def _fields_of(package: Path, struct: str, prefix: str) -> dict[str, GoField]:
+def _fields_of(core: Path, package: Path, struct: str, prefix: str) -> dict[str, GoField]:
     found: dict[str, GoField] = {}
     for match in _GO_FIELD.finditer(_go_structs(package).get(struct, "")):
         tags = dict(re.findall(r'(\w+):"([^"]*)"', match["tags"]))
-        name, _, options = tags.get("json", "").partition(",")
+        name = tags.get("json", "").partition(",")[0]
         number = tags["protobuf"].split(",")[1] if "protobuf" in tags else ""
-        if not name and "inline" in options:
+        if not name and match["name"] is None:
             if number:
-                found.update(_fields_of(package, match["type"].rpartition(".")[2], f"{prefix}{number}."))
+                embedded = match["type"].rpartition(".")[2]
+                found.update(_fields_of(core, package, embedded, f"{prefix}{number}."))
             continue
         strategies = tags.get("patchStrategy", "").split(",")
         found[name] = GoField(
@@ -268,7 +281,7 @@ def _fields_of(package: Path, struct: str, prefix: str) -> dict[str, GoField]:
             merges="merge" in strategies,
             merge_key=tags.get("patchMergeKey", "") if "merge" in strategies else "",
             retains_keys="retainKeys" in strategies,
-            choices=_choices(package, match["type"]),
+            choices=_choices(core, package, match["type"]),
         )
     return found
 

@@ -1,10 +1,10 @@
-"""`cases.json`, `devices.json`: requests with kube-apiserver's answers; and where ours differs, why.
+"""`cases.json` and others: requests with kube-apiserver's answers; and where ours differs, why.
 
 The requests of a file build on each other: all are sent to one server, to a namespace of their own.
 `make test` sends them to the embedded server, `make conformance` to the real one. Recording again after
 changing requests:
 
-    python -m conformance.api.cases https://127.0.0.1:6443 TOKEN
+    python -m conformance.api.cases https://127.0.0.1:6443 TOKEN [1.36|1.37]
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from urllib.parse import urlsplit
 
 PATH: Final = Path(__file__).with_name("cases.json")
 DEVICES: Final = Path(__file__).with_name("devices.json")
+TAINT_RULES: Final = Path(__file__).with_name("taint-rules.json")
+RELEASES: Final = {PATH: "1.36", DEVICES: "1.36", TAINT_RULES: "1.37"}
+"""The release of Kubernetes whose answers each file has."""
 
 _VOLATILE: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -91,7 +94,8 @@ def main() -> None:
     # A server that makes its own certificate, on loopback: there is nobody to check it with.
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=context)
-    for path in (PATH, DEVICES):
+    release = sys.argv[3] if len(sys.argv) > 3 else "1.36"
+    for path in (path for path, recorded_with in RELEASES.items() if recorded_with == release):
         recorded = [{**case, "answer": send(connection, token, case)} for case in load(path)]
         lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in recorded)
         path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

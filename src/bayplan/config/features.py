@@ -2,8 +2,8 @@
 
 `--feature-gates=A=true,B=false` is parsed with kube-scheduler's rules and messages. One rule is bayplan's
 own: most features whose gates are off by default are not implemented yet, so turning one on is an error
-instead of having no effect. Turning off a gate is allowed if kube-scheduler allows it; if this changes nothing in
-bayplan (`without_effect`), the scheduler logs a warning at the start.
+instead of having no effect. Turning off a gate is allowed if kube-scheduler allows it; if this changes
+nothing in bayplan (`without_effect`), the scheduler logs a warning at the start.
 """
 
 from __future__ import annotations

@@ -10,12 +10,14 @@ from bayplan.embedded.controllers.resource_claims import generated_prefix
 from bayplan.embedded.server import pods
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import (
+    DEVICE_TAINT_RULES,
     NODES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from bayplan.releases import DEFAULT_RELEASE, V1_37, Release
 from bayplan.simulator.virtual_time import run_virtual
 from tests.embedded.controllers.world import NAMESPACE, World, running_world
 
@@ -25,11 +27,11 @@ RESULT = {"request": "gpu", "driver": "gpu.example.com", "pool": "n01", "device"
 CONTAINER = {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}
 
 
-def in_cluster(test: Any, nodes: int = 2) -> None:
+def in_cluster(test: Any, nodes: int = 2, release: Release = DEFAULT_RELEASE) -> None:
     """Runs a test in a cluster where nobody binds pods but the test."""
 
     async def main() -> None:
-        async with running_world(nodes, binds=False) as world:
+        async with running_world(nodes, binds=False, release=release) as world:
             await world.settle()
             await test(world)
 
@@ -368,6 +370,59 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
         assert "deletionTimestamp" in world.get(PODS, "p")["metadata"]
 
     in_cluster(test)
+
+
+def is_going(world: World) -> bool:
+    return "deletionTimestamp" in world.get(PODS, "p")["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "evicts"),
+    [
+        pytest.param({"driver": "gpu.example.com"}, True, id="driver"),
+        pytest.param({"pool": "n01", "device": "gpu-0"}, True, id="device"),
+        pytest.param({}, True, id="every device"),
+        pytest.param({"driver": "nic.example.com"}, False, id="another driver"),
+        pytest.param({"pool": "n01", "device": "gpu-1"}, False, id="another device"),
+        pytest.param(None, False, id="no selector"),
+    ],
+)
+@pytest.mark.parametrize("published", [True, False], ids=["published", "no longer published"])
+def test_a_rule_evicts_pods_from_the_devices_that_it_selects(
+    selector: Content | None, evicts: bool, published: bool
+) -> None:
+    async def test(world: World) -> None:
+        if published:
+            make_slice(world)
+        run_pod(world)
+        await world.settle()
+        spec = {"taint": {**BROKEN, "effect": "NoSchedule"}}
+        if selector is not None:
+            spec["deviceSelector"] = selector
+        world.create(DEVICE_TAINT_RULES, "r", spec)
+        await world.settle()
+        assert not is_going(world)
+        world.change(DEVICE_TAINT_RULES, "r", spec={"taint": BROKEN})
+        await world.settle()
+        assert is_going(world) == evicts
+
+    in_cluster(test, release=V1_37)
+
+
+def test_a_rule_that_goes_in_time_evicts_no_pod() -> None:
+    async def test(world: World) -> None:
+        make_slice(world)
+        waits = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        run_pod(world, tolerations=[waits])
+        await world.settle()
+        world.create(DEVICE_TAINT_RULES, "r", {"deviceSelector": {}, "taint": BROKEN})
+        await world.after(10)
+        world.api.delete(DEVICE_TAINT_RULES, "r")
+        await world.after(100)
+        assert world.names(PODS) == ["p"]
+        assert world.events("p", "DeviceTaintManagerEviction") == ["Cancelling deletion"]
+
+    in_cluster(test, release=V1_37)
 
 
 def test_slices_of_a_deleted_node_go_with_it() -> None:

@@ -13,6 +13,7 @@ from bayplan.embedded.server.documents import HISTORY, Content
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import EVENTS, NODES, PODS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 
 NAMESPACE = "default"
@@ -113,8 +114,8 @@ def workload(app: str = "web", **spec: Any) -> Content:
     return {"selector": {"matchLabels": {"app": app}}, "template": template(app), **spec}
 
 
-def make_api(history: int = HISTORY) -> ObjectAPI:
-    return open_api(clock=current_loop().wall_time, seed=1, history=history)
+def make_api(history: int = HISTORY, release: Release = DEFAULT_RELEASE) -> ObjectAPI:
+    return open_api(clock=current_loop().wall_time, seed=1, history=history, release=release)
 
 
 @asynccontextmanager
@@ -123,9 +124,10 @@ async def running_world(
     *,
     binds: bool = True,
     stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS,
+    release: Release = DEFAULT_RELEASE,
 ) -> AsyncIterator[World]:
     """All controllers and kubelets on a new cluster."""
-    api = make_api()
+    api = make_api(release=release)
     for node in kubelets.make_nodes(nodes) if isinstance(nodes, int) else nodes:
         api.create(NODES, node)
     tasks = [

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import ClassVar, Final
 
-from bayplan.api.devices import Device, DeviceTaint, DeviceToleration, ResourceSlice
+from bayplan.api.devices import Device, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceSlice
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.embedded.controllers.claims_of_pods import claims_of, owner_problem
@@ -19,7 +19,13 @@ from bayplan.embedded.controllers.controller import Concerns, Controller, soones
 from bayplan.embedded.controllers.taint_eviction import mark_disrupted
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from bayplan.embedded.server.kinds import (
+    DEVICE_TAINT_RULES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
 from bayplan.errors import NotFoundError
 
 _NO_EXECUTE: Final = "NoExecute"
@@ -43,11 +49,33 @@ class DeviceTaintEviction(Controller):
         """The claims with devices of a pool."""
         self._pools: dict[str, frozenset[_Pool]] = {}
         """The pools of a claim."""
+        self._rules: dict[str, DeviceTaintRule] = {}
+        """The DeviceTaintRules that evict."""
         self._marked: set[str] = set()
         """Pods that have to go later."""
 
     def watches(self) -> dict[Resource, Concerns]:
-        return {RESOURCE_SLICES: self._slice, RESOURCE_CLAIMS: self._claim, PODS: self._pod}
+        return {
+            RESOURCE_SLICES: self._slice,
+            DEVICE_TAINT_RULES: self._rule,
+            RESOURCE_CLAIMS: self._claim,
+            PODS: self._pod,
+        }
+
+    def _rule(self, seen: Seen) -> Iterable[str]:
+        """Rules are few and change rarely: every pod whose claim may be concerned is looked at."""
+        before = self._rules.pop(seen.key, None)
+        after = None if seen.after is None else seen.after.record(DeviceTaintRule)
+        if after is not None and after.spec.taint.effect == _NO_EXECUTE:
+            self._rules[seen.key] = after
+        evicting = [rule for rule in (before, self._rules.get(seen.key)) if rule is not None]
+        claims = {
+            key
+            for (driver, pool), keys in self._claims.items()
+            if any(_selects(rule, driver, pool) for rule in evicting)
+            for key in keys
+        }
+        return sorted({pod for key in claims for pod in self._consumers(key)})
 
     def _slice(self, seen: Seen) -> Iterable[str]:
         documents = [document for document in (seen.before, seen.after) if document is not None]
@@ -142,7 +170,10 @@ class DeviceTaintEviction(Controller):
 
     def _taints(self, driver: str, pool: str, name: str) -> list[DeviceTaint]:
         device = self._device((driver, pool), name)
-        return [] if device is None else [taint for taint in device.taints if taint.effect == _NO_EXECUTE]
+        own = () if device is None else device.taints
+        # A rule also concerns a device that is no longer published.
+        of_rules = (rule.spec.taint for rule in self._rules.values() if _selects(rule, driver, pool, name))
+        return [*(taint for taint in own if taint.effect == _NO_EXECUTE), *of_rules]
 
     def _device(self, pool: _Pool, name: str) -> Device | None:
         """A device as the newest generation of its pool describes it."""
@@ -169,6 +200,15 @@ class DeviceTaintEviction(Controller):
 
 def _pool_of(item: ResourceSlice) -> _Pool:
     return item.spec.driver, item.spec.pool.name
+
+
+def _selects(rule: DeviceTaintRule, driver: str, pool: str, device: str | None = None) -> bool:
+    """Whether a rule selects a device of this name; without a name: some device of the pool."""
+    selector = rule.spec.device_selector
+    if selector is None:
+        return False
+    is_named = device is None or selector.device in (None, device)
+    return is_named and selector.driver in (None, driver) and selector.pool in (None, pool)
 
 
 def eviction_time(taint: DeviceTaint, tolerations: Iterable[DeviceToleration]) -> float | None:

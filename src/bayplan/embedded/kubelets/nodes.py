@@ -12,6 +12,7 @@ from typing import Final
 
 from bayplan.api.quantity import is_extended_resource
 from bayplan.embedded.server.documents import Content
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 CAPACITY: Final[Mapping[str, str]] = {
     "cpu": "8",
@@ -21,7 +22,6 @@ CAPACITY: Final[Mapping[str, str]] = {
 }
 INSTANCE_TYPE: Final = "simulated.8x32"
 REGION: Final = "sim"
-VERSION: Final = "v1.36.4"
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
@@ -61,7 +61,7 @@ def make_nodes(
     return nodes
 
 
-def complete(node: Content, number: int, now: str) -> bool:
+def complete(node: Content, number: int, now: str, release: Release = DEFAULT_RELEASE) -> bool:
     """Sets what a kubelet reports about its node, if it is not set already. Returns whether that changed it.
 
     `number` is the node's index in the networks. A condition that is set stays, unless it is Unknown: that is
@@ -84,7 +84,7 @@ def complete(node: Content, number: int, now: str) -> bool:
             {"type": "Hostname", "address": meta["name"]},
         ]
     status["nodeInfo"] = {
-        **_node_info(meta["uid"]),
+        **_node_info(meta["uid"], release),
         **{name: text for name, text in (status.get("nodeInfo") or {}).items() if text},
     }
     status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 10250}})
@@ -147,7 +147,7 @@ def _labels(name: str) -> dict[str, str]:
     }
 
 
-def _node_info(uid: str) -> dict[str, str]:
+def _node_info(uid: str, release: Release) -> dict[str, str]:
     plain = uid.replace("-", "")
     return {
         "machineID": plain,
@@ -156,7 +156,7 @@ def _node_info(uid: str) -> dict[str, str]:
         "kernelVersion": "6.12.0",
         "osImage": "simulated by bayplan",
         "containerRuntimeVersion": "simulated://1.0",
-        "kubeletVersion": VERSION,
+        "kubeletVersion": f"v{release.patch_version}",
         "kubeProxyVersion": "",
         "operatingSystem": "linux",
         "architecture": "amd64",

@@ -42,7 +42,7 @@ class NodeKubelets(Controller):
         if document is None or is_down(document):
             return None
         node = document.parse()
-        if complete(node, self._number(node), self.api.now()):
+        if complete(node, self._number(node), self.api.now(), self.api.catalog.release):
             self.api.write(NODES, document, node)
         if self.api.store.find(LEASES, f"{LEASE_NAMESPACE}/{key}") is None:
             self._make_lease(node)

@@ -207,7 +207,9 @@ def _device_request(exact: dict[str, Any]) -> None:
 
 
 def default_taint_times(content: dict[str, Any], now: str) -> None:
-    """A taint of a device without a time was added now."""
+    """A taint of devices without a time was added now."""
+    if (taint := (content.get("spec") or {}).get("taint")) is not None:
+        taint.setdefault("timeAdded", now)
     for device in (content.get("spec") or {}).get("devices") or ():
         for taint in device.get("taints") or ():
             taint.setdefault("timeAdded", now)
@@ -221,6 +223,10 @@ def _claim_template(content: dict[str, Any]) -> None:
 
 def _device_class(content: dict[str, Any]) -> None:
     content.setdefault("spec", {})
+
+
+def _taint_rule(content: dict[str, Any]) -> None:
+    content.setdefault("spec", {}).setdefault("taint", {})
 
 
 def _device_slice(content: dict[str, Any]) -> None:
@@ -239,6 +245,7 @@ _DEFAULTS: Final[dict[Resource, Callable[[dict[str, Any]], None]]] = {
     kinds.DAEMON_SETS: _daemon_set,
     kinds.DEPLOYMENTS: _deployment,
     kinds.DEVICE_CLASSES: _device_class,
+    kinds.DEVICE_TAINT_RULES: _taint_rule,
     kinds.EVENTS: _event,
     kinds.JOBS: _job,
     kinds.NAMESPACES: _namespace,

@@ -29,6 +29,7 @@ from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.sqlite import SQLiteJournal
 from bayplan.embedded.server.tls import Certificates, certificates_in
 from bayplan.listening import Limits, Listener
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 LOOPBACK: Final = "127.0.0.1"
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -44,10 +45,11 @@ def open_api(
     clock: Callable[[], float] = time.time,
     seed: int | None = None,
     history: int = HISTORY,
+    release: Release = DEFAULT_RELEASE,
 ) -> ObjectAPI:
     """An API on what a journal has kept, or on nothing; with the objects that every cluster has."""
     store = DocumentStore(journal=journal, history=history)
-    api = ObjectAPI(store, Catalog(), clock=clock, seed=seed)
+    api = ObjectAPI(store, Catalog(release=release), clock=clock, seed=seed)
     if journal is not None:
         _restore(api, journal)
     for name in NAMESPACES:
@@ -95,8 +97,11 @@ class EmbeddedServer:
         clock: Callable[[], float] = time.time,
         salvages: bool = False,
         limits: Limits = DEFAULT_LIMITS,
+        release: Release = DEFAULT_RELEASE,
     ) -> None:
-        """`salvages`: keep what is whole of a damaged data directory, instead of refusing it."""
+        """`salvages`: keep what is whole of a damaged data directory, instead of refusing it. `release`: the
+        release of Kubernetes whose API is served."""
+        self._release = release
         self._limits = limits
         self.port = port
         self._data_dir = data_dir
@@ -114,7 +119,7 @@ class EmbeddedServer:
             # What is thrown away with the process need not survive the machine.
             journal = SQLiteJournal(directory, fsync=self._data_dir is not None, salvages=self._salvages)
             stack.push_async_callback(journal.close)
-            self.api = open_api(journal, clock=self._clock)
+            self.api = open_api(journal, clock=self._clock, release=self._release)
             self.token = token_in(directory)
             self.certificates = certificates_in(directory, hosts=(self._host,))
             self.api.root_ca = self.certificates.ca.read_text(encoding="ascii")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from bayplan.api.kinds import KINDS
 from bayplan.errors import BayplanError
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 """The verbs of an ordinary resource, as discovery lists them."""
@@ -262,6 +263,10 @@ RESOURCE_SLICES: Final = Resource(
 DEVICE_CLASSES: Final = Resource(
     "deviceclasses", "DeviceClass", group=_DEVICES, namespaced=False, counts_generations=True
 )
+DEVICE_TAINT_RULES: Final = Resource(
+    "devicetaintrules", "DeviceTaintRule", group=_DEVICES, namespaced=False, counts_generations=True,
+    subresources=_with_status(),
+)  # fmt: skip
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "customresourcedefinitions", "CustomResourceDefinition", group="apiextensions.k8s.io", namespaced=False,
     short_names=("crd", "crds"), categories=("api-extensions",), subresources=_with_status(),
@@ -381,21 +386,27 @@ BUILT_IN: Final = (
     PRIORITY_CLASSES, LEASES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES,
     CUSTOM_RESOURCE_DEFINITIONS, LIMIT_RANGES, RESOURCE_QUOTAS, RUNTIME_CLASSES, *STORED_ONLY,
 )  # fmt: skip
-"""In the order in which discovery lists them."""
+"""Of the first release, in the order in which discovery lists them."""
+LATER: Final = (DEVICE_TAINT_RULES,)
+"""Of later releases: each serves those that it names (`Release.new_kinds`)."""
 
 
 _ANY_FIELDS: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def served_kinds() -> tuple[Resource, ...]:
-    """The built-in resources, and what else the scheduler's table of kinds has; CRDs define custom ones."""
-    served = {(resource.group, resource.plural) for resource in BUILT_IN}
+def served_kinds(release: Release) -> tuple[Resource, ...]:
+    """The built-in resources of a release, and what else the scheduler's table of kinds has.
+
+    CustomResourceDefinitions define custom ones.
+    """
+    built_in = (*BUILT_IN, *(resource for resource in LATER if resource.kind in release.new_kinds))
+    served = {(resource.group, resource.plural) for resource in (*BUILT_IN, *LATER)}
     added = (
         Resource(*_place(kind.name), schema=_ANY_FIELDS)
         for kind in KINDS
         if not kind.custom and (kind.group, kind.plural) not in served
     )
-    return (*BUILT_IN, *added)
+    return (*built_in, *added)
 
 
 class UnknownKindError(BayplanError):
@@ -405,11 +416,15 @@ class UnknownKindError(BayplanError):
 class Catalog:
     """The resources that are served now: the built-in ones, and those of CustomResourceDefinitions."""
 
-    def __init__(self, resources: Iterable[Resource] | None = None) -> None:
+    def __init__(
+        self, resources: Iterable[Resource] | None = None, release: Release = DEFAULT_RELEASE
+    ) -> None:
+        self.release = release
+        """The release of Kubernetes whose API this is."""
         self.revision = 0
         """Counts the changes, for values that depend on it."""
         self._by_path: dict[tuple[str, str, str], Resource] = {}
-        for resource in served_kinds() if resources is None else resources:
+        for resource in served_kinds(release) if resources is None else resources:
             self.add(resource)
         self._built_in = frozenset(
             (resource.group, name) for resource in self for name in (resource.plural, resource.kind)

@@ -34,7 +34,7 @@ from bayplan.embedded.server.documents import Content, Document, DocumentStore, 
 from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.patching.ownership import track_update
 from bayplan.embedded.server.patching.plain import Patch, merge_patch
-from bayplan.embedded.server.preparation import prepare_new
+from bayplan.embedded.server.preparation import prepare_new, restart_taint_time
 from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.sizes import MAX_UNCOUNTED_BYTES, check_values
@@ -317,9 +317,8 @@ class ObjectAPI:
         version = meta.get("resourceVersion")
         if version and version != "0" and version != known["resourceVersion"]:
             raise statuses.changed_since(resource, name)
-        if not version and stored.schema is not None:
-            problem = statuses.invalid_field("metadata.resourceVersion", 0, "must be specified for an update")
-            raise statuses.invalid(resource, name, [problem])
+        if not version and (stored.schema is not None or stored == kinds.DEVICE_TAINT_RULES):
+            raise statuses.without_version(resource, name)
         content["apiVersion"], content["kind"] = stored.api_version, stored.kind
         for field in (*_SERVERS_OWN, "generateName"):
             if field in known:
@@ -333,6 +332,8 @@ class ObjectAPI:
         problems: list[FieldProblem] = []
         if not subresource:
             yield partial(_fill_in, stored, content, self.now())
+            if stored == kinds.DEVICE_TAINT_RULES:
+                restart_taint_time(content, old, self.now())
             self.admission.admit_update(stored, content)
         elif stored == kinds.RESOURCE_CLAIMS:
             prepare_claim_status(content, old)
@@ -384,7 +385,7 @@ class ObjectAPI:
             for field in (*content.keys(), *old.keys()):
                 if field not in ("status", "metadata"):
                     _copy_field(field, old, content)
-            if stored.schema is not None or stored == kinds.RESOURCE_CLAIMS:
+            if stored.schema is not None or stored in (kinds.RESOURCE_CLAIMS, kinds.DEVICE_TAINT_RULES):
                 managed = content["metadata"].get("managedFields")
                 content["metadata"] = dict(old["metadata"])
                 if managed is not None:
@@ -443,7 +444,7 @@ def _changed(resource: Resource, old: Content, change: Patch, subresource: str) 
 
 def _fill_in(stored: Resource, content: Content, now: str) -> None:
     apply_defaults(stored, content)
-    if stored == kinds.RESOURCE_SLICES:
+    if stored in (kinds.RESOURCE_SLICES, kinds.DEVICE_TAINT_RULES):
         default_taint_times(content, now)
     check_values(stored, content, status=False)
 

@@ -61,6 +61,13 @@ def quality_of_service(spec: Content) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
+def restart_taint_time(content: Content, old: Content, now: str) -> None:
+    """A changed effect of a DeviceTaintRule counts from now on, unless the time was changed with it."""
+    taint, known = content["spec"]["taint"], old["spec"]["taint"]
+    if taint.get("effect") != known.get("effect") and taint.get("timeAdded") == known.get("timeAdded"):
+        taint["timeAdded"] = now
+
+
 def _namespace(content: Content) -> None:
     content["spec"] = {"finalizers": ["kubernetes"]}
     content["status"] = {"phase": "Active"}

@@ -253,6 +253,12 @@ def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> 
     return _invalid(resource.full_kind, resource.group, resource.kind, name, problems)
 
 
+def without_version(resource: Resource, name: str) -> StatusError:
+    """422: an update has to say which version it replaces. The text names the resource, not the kind."""
+    problem = invalid_field("metadata.resourceVersion", 0, "must be specified for an update")
+    return _invalid(resource.full_name, resource.group, resource.plural, name, [problem])
+
+
 def invalid_options(kind: str, problems: Sequence[FieldProblem]) -> StatusError:
     """The parameters of the request break rules: ListOptions, DeleteOptions, PatchOptions."""
     return _invalid(f"{kind}.meta.k8s.io", "meta.k8s.io", kind, "", problems)

@@ -89,7 +89,9 @@ class LocalCluster:
         self._definitions = [document for document in first if is_definition(document)]
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
-        self.server = EmbeddedServer(settings.data_dir, port=settings.port, salvages=settings.salvages)
+        self.server = EmbeddedServer(
+            settings.data_dir, port=settings.port, salvages=settings.salvages, release=settings.release
+        )
         self.scheduler: Scheduler | None = None
 
     async def __aenter__(self) -> Self:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import aiohttp
 
 from bayplan.embedded.server.embedded import EmbeddedServer
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 T = TypeVar("T")
 Body = dict[str, Any] | list[Any] | bytes | None
@@ -81,11 +82,15 @@ class Caller:
             yield following
 
 
-def serve(scenario: Callable[[Caller], Awaitable[T]], data_dir: Path | None = None) -> T:
+def serve(
+    scenario: Callable[[Caller], Awaitable[T]],
+    data_dir: Path | None = None,
+    release: Release = DEFAULT_RELEASE,
+) -> T:
     """Runs a scenario against a server that lives as long as it."""
 
     async def main() -> T:
-        async with EmbeddedServer(data_dir) as server:
+        async with EmbeddedServer(data_dir, release=release) as server:
             context = ssl.create_default_context(cafile=server.certificates.ca)
             connector = aiohttp.TCPConnector(ssl=context)
             async with aiohttp.ClientSession(connector=connector) as session:

@@ -1,4 +1,4 @@
-"""The embedded server answers as kube-apiserver v1.36.4 did, request by request."""
+"""The embedded server answers as kube-apiserver did, request by request."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from conformance.api.cases import DEVICES, PATH, Case, body_of, comparable, headers_of, load
+from bayplan.releases import parse_release
+from conformance.api.cases import RELEASES, Case, body_of, comparable, headers_of, load
 
 from .serving import Caller, serve
 
-FILES = {path: load(path) for path in (PATH, DEVICES)}
+FILES = {path: load(path) for path in RELEASES}
 CASES = [case for cases in FILES.values() for case in cases]
 
 
@@ -31,8 +32,9 @@ def answers(cases: list[Case]) -> Callable[[Caller], Awaitable[list[dict[str, An
 @pytest.fixture(scope="module")
 def answered() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for cases in FILES.values():
-        found.update(zip((case["id"] for case in cases), serve(answers(cases)), strict=True))
+    for path, cases in FILES.items():
+        replies = serve(answers(cases), release=parse_release(RELEASES[path]))
+        found.update(zip((case["id"] for case in cases), replies, strict=True))
     return found
 
 

@@ -115,7 +115,7 @@ class Application:
             case ["openapi", *rest]:
                 return self._describe(request, rest)
             case ["version"]:
-                return answer(request, discovery.VERSION)
+                return answer(request, discovery.version(self._api.catalog.release))
             case [("healthz" | "livez" | "readyz"), *_]:
                 return self._health()
             case []:
@@ -144,7 +144,7 @@ class Application:
     def _describe_nothing(self, request: web.BaseRequest) -> web.StreamResponse:
         if "protobuf" in request.headers.get("Accept", ""):
             return web.Response(body=openapi.EMPTY_V2_PROTOBUF, content_type=openapi.V2_PROTOBUF)
-        return answer(request, openapi.EMPTY_V2)
+        return answer(request, openapi.empty_v2(self._api.catalog.release))
 
     def _discover(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
         catalog = self._api.catalog

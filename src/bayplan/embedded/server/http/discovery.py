@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
+from bayplan.releases import Release
 
-VERSION: Final = {
-    "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.4+bayplan",
-    "gitCommit": "",
-    "gitTreeState": "clean",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "",
-    "compiler": "python",
-    "platform": "linux/amd64",
-}
-"""The Kubernetes whose API this is."""
+
+def version(release: Release) -> dict[str, str]:
+    """/version: the Kubernetes whose API this is."""
+    return {
+        "major": "1",
+        "minor": str(release.minor),
+        "gitVersion": f"v{release.patch_version}+bayplan",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "python",
+        "platform": "linux/amd64",
+    }
+
 
 _REVIEWS: Final = {
     "authentication.k8s.io": (("selfsubjectreviews", "SelfSubjectReview"), ("tokenreviews", "TokenReview")),

@@ -14,8 +14,8 @@ import msgspec
 from bayplan.embedded.server.http.discovery import served
 from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.schema.types import Field, Type, all_types, description, type_name
+from bayplan.releases import Release
 
-EMPTY_V2: Final = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.4"}, "paths": {}}
 V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 EMPTY_V2_PROTOBUF: Final = b"\x0a\x032.0"
 """The first field, which is the version, and nothing else."""
@@ -36,6 +36,15 @@ _SCALARS: Final[dict[str, dict[str, Any]]] = {
 _WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation", "pretty")
 _VERBS: Final = (("get", "get"), ("put", "put"), ("patch", "patch"), ("delete", "delete"))
 _REF: Final = "#/components/schemas/"
+
+
+def empty_v2(release: Release) -> dict[str, Any]:
+    """A document of the old version without content: clients that ask for it get along without."""
+    return {"swagger": "2.0", "info": _info(release), "paths": {}}
+
+
+def _info(release: Release) -> dict[str, str]:
+    return {"title": "Kubernetes", "version": f"v{release.patch_version}"}
 
 
 class Documents:
@@ -92,7 +101,7 @@ def document(catalog: Catalog, root: str) -> dict[str, Any] | None:
             schemas[name]["x-kubernetes-group-version-kind"] = [gvk]
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.36.4"},
+        "info": _info(catalog.release),
         "paths": paths,
         "components": {"schemas": schemas},
     }

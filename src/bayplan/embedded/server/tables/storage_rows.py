@@ -123,6 +123,19 @@ def _slice(content: Content, now: float) -> Row:
     ]
 
 
+def _taint_rule(content: Content, now: float) -> Row:
+    taint = (content.get("spec") or {}).get("taint") or {}
+    added = taint.get("timeAdded")
+    return [
+        _name(content),
+        taint.get("key", ""),
+        taint.get("value", ""),
+        taint.get("effect", ""),
+        age(added, now) if added else "<unknown>",
+        _created(content, now),
+    ]
+
+
 def _created_at(content: Content, now: float) -> Row:
     return [_name(content), content["metadata"].get("creationTimestamp")]
 
@@ -144,6 +157,9 @@ ROWS: Final[Mapping[Resource, Rows]] = {
     kinds.CSI_DRIVERS: Rows(columns(*_DRIVER_COLUMNS), _csi_driver),
     kinds.CSI_NODES: Rows(columns("Name", "Drivers:integer", "Age"), _csi_node),
     kinds.CSI_STORAGE_CAPACITIES: Rows(columns("Name", "Created At:date"), _created_at),
+    kinds.DEVICE_TAINT_RULES: Rows(
+        columns("Name", "Key", "Value", "Effect", "TimeAdded", "Age"), _taint_rule
+    ),
     kinds.PERSISTENT_VOLUMES: Rows(columns(*_VOLUME_COLUMNS), _volume),
     kinds.PERSISTENT_VOLUME_CLAIMS: Rows(columns(*_CLAIM_COLUMNS), _claim),
     kinds.RESOURCE_CLAIMS: Rows(columns("Name", "State", "Age"), _device_claim),

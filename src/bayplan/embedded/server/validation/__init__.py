@@ -14,7 +14,7 @@ from typing import Any, Final
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.statuses import FieldProblem
-from bayplan.embedded.server.validation import device_claims, device_slices, pod_claims
+from bayplan.embedded.server.validation import device_claims, device_slices, pod_claims, taint_rules
 from bayplan.embedded.server.validation import others as rules
 from bayplan.embedded.server.validation.custom import custom_problems
 from bayplan.embedded.server.validation.metadata import metadata_problems, metadata_update_problems
@@ -28,6 +28,7 @@ _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.DAEMON_SETS: rules.workload_problems,
     kinds.DEPLOYMENTS: rules.workload_problems,
     kinds.DEVICE_CLASSES: device_claims.device_class_problems,
+    kinds.DEVICE_TAINT_RULES: taint_rules.taint_rule_problems,
     kinds.JOBS: rules.job_problems,
     kinds.LEASES: rules.lease_problems,
     kinds.NODES: rules.node_problems,
@@ -61,6 +62,7 @@ _WHOLE_UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[Fiel
 }
 """Kinds for whose updates these rules take the place of those for new objects."""
 _STATUS_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
+    kinds.DEVICE_TAINT_RULES: taint_rules.taint_rule_status_problems,
     kinds.PODS: pod_claims.pod_claim_status_problems,
     kinds.RESOURCE_CLAIMS: device_claims.device_claim_status_problems,
 }
