@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from bayplan.errors import PluginError
+from bayplan.framework.failures import WrongResultError
 from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, collect
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Reject
@@ -85,20 +85,34 @@ def test_reasons_stand_in_the_order_of_the_plugin_whatever_was_seen_first() -> N
 @pytest.mark.parametrize(
     ("mask", "complaint"),
     [
-        pytest.param(np.zeros(2, dtype=np.bool_), "a mask of shape (2,) for 3 nodes (why)", id="too short"),
         pytest.param(
-            np.zeros((3, 1), dtype=np.bool_), "a mask of shape (3, 1) for 3 nodes (why)", id="a table"
+            np.zeros(2, dtype=np.bool_),
+            "filter returned a mask of shape (2,) for 3 rows (why)",
+            id="too short",
         ),
-        pytest.param(np.ones(3, dtype=np.int64), "a mask of int64, not of bool (why)", id="numbers"),
-        pytest.param(np.ones(3, dtype=object), "a mask of object, not of bool (why)", id="objects"),
+        pytest.param(
+            np.zeros((3, 1), dtype=np.bool_),
+            "filter returned a mask of shape (3, 1) for 3 rows (why)",
+            id="a table",
+        ),
+        pytest.param(
+            np.ones(3, dtype=np.int64),
+            "filter returned dtype('int64') (Int64DType); mask must be True, False or an array of bool (why)",
+            id="numbers",
+        ),
+        pytest.param(
+            np.ones(3, dtype=object),
+            "filter returned dtype('O') (ObjectDType); mask must be True, False or an array of bool (why)",
+            id="objects",
+        ),
     ],
 )
 def test_a_wrong_mask_is_reported(
     mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], complaint: str
 ) -> None:
-    with pytest.raises(PluginError) as raised:
+    with pytest.raises(WrongResultError) as raised:
         collect([Reject(mask, "why")], Reasons("P"), 3)
-    assert str(raised.value) == f"plugin P: Filter gave {complaint}"
+    assert str(raised.value) == complaint
 
 
 def test_the_first_plugin_to_reject_speaks() -> None:

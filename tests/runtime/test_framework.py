@@ -30,6 +30,7 @@ from bayplan.plugin import (
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.search import SearchStart
 from bayplan.testing.builders import make_node, make_pod
+from tests.locations import without_location
 
 from .profiles import found, make_framework, not_found, statuses
 
@@ -236,6 +237,7 @@ class KeptScripted(Scripted):
 
 
 FAILED = 'running Score plugins: plugin "{}" failed with: '
+INTEGERS = "return one integer for each row, for example np.rint(x).astype(np.int64)"
 INVALID = (
     'applying score defaultWeights on Score plugins: plugin "{}" returns an invalid score {}, '
     "it should in the range of [0, 100] after normalizing"
@@ -246,14 +248,16 @@ INVALID = (
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        pytest.param(RuntimeError("oops"), FAILED + "oops", id="an exception"),
+        pytest.param(RuntimeError("oops"), FAILED + "RuntimeError: oops", id="an exception"),
         pytest.param(KeyError(), FAILED + "KeyError", id="one without a text"),
         pytest.param(
             np.zeros(2, dtype=np.int64),
-            FAILED + "Score gave an array of shape (2,) for 3 nodes",
+            FAILED + "score returned an array of shape (2,) for 3 rows; " + INTEGERS,
             id="too short",
         ),
-        pytest.param(np.zeros(3), FAILED + "Score gave float64, not whole numbers", id="no whole numbers"),
+        pytest.param(
+            np.zeros(3), FAILED + "score returned an array of float64; " + INTEGERS, id="no whole numbers"
+        ),
         pytest.param(np.array([0, 101, 0]), INVALID.replace("score {}", "score 101"), id="too high"),
         pytest.param(np.array([0, 5, -1]), INVALID.replace("score {}", "score -1"), id="too low"),
     ],
@@ -263,7 +267,10 @@ def test_what_a_score_must_not_be(kind: type[Scripted], answer: Any, text: str) 
     for _ in range(2):
         with pytest.raises(AttemptError) as raised:
             framework.find(make_pod())
-        assert str(raised.value) == text.replace("{}", kind.__name__)
+        given = str(raised.value)
+        if not text.startswith("applying"):
+            given = without_location(given)
+        assert given == text.replace("{}", kind.__name__)
         assert raised.value.plugin == kind.__name__
 
 
@@ -288,13 +295,13 @@ class KeptNormalizes(Normalizes):
     [
         pytest.param(
             RuntimeError("oops"),
-            'running Normalize on Score plugins: plugin "{}" failed with: oops',
+            'running Normalize on Score plugins: plugin "{}" failed with: RuntimeError: oops',
             id="an exception",
         ),
         pytest.param(
             np.zeros(2, dtype=np.int64),
             'running Normalize on Score plugins: plugin "{}" failed with: '
-            "NormalizeScore gave an array of shape (2,) for 3 nodes",
+            f"normalize returned an array of shape (2,) for 3 rows; {INTEGERS}",
             id="too short",
         ),
         pytest.param(np.array([0, 101, 7]), INVALID.replace("score {}", "score 101"), id="too high"),
@@ -303,7 +310,10 @@ class KeptNormalizes(Normalizes):
 def test_what_normalised_scores_must_not_be(kind: type[Normalizes], answer: Any, text: str) -> None:
     with pytest.raises(AttemptError) as raised:
         make_framework(kind(answer), nodes=3).find(make_pod())
-    assert str(raised.value) == text.replace("{}", kind.__name__)
+    given = str(raised.value)
+    if not text.startswith("applying"):
+        given = without_location(given)
+    assert given == text.replace("{}", kind.__name__)
 
 
 class PreScores(Score):
@@ -328,7 +338,10 @@ class KeptPreScores(PreScores):
 def test_a_pre_score_that_fails(kind: type[PreScores], answer: Any) -> None:
     with pytest.raises(AttemptError) as raised:
         make_framework(kind(answer), nodes=3).find(make_pod())
-    assert str(raised.value) == f'running PreScore plugin "{kind.__name__}": oops'
+    given = str(raised.value)
+    if isinstance(answer, RuntimeError):
+        given = without_location(given).replace("RuntimeError: ", "")
+    assert given == f'running PreScore plugin "{kind.__name__}": oops'
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["asked", "kept"])
@@ -344,7 +357,10 @@ def test_a_filter_that_raises(kept: bool) -> None:
     for _ in range(2):
         with pytest.raises(AttemptError) as raised:
             framework.find(make_pod())
-        assert str(raised.value) == 'running "Raises" filter plugin: division by zero'
+        text = 'running "Raises" filter plugin: ZeroDivisionError: division by zero'
+        assert without_location(str(raised.value)) == text
+        assert "test_framework.py" in str(raised.value)
+        assert 'raise ZeroDivisionError("division by zero")' in raised.value.traceback
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 

@@ -339,7 +339,7 @@ class TestAfterSomethingBroke:
         framework = make_framework(plugin, Indifferent(), nodes=3)
         next_pod = pods()
         plugin.problem = RuntimeError("no luck")
-        with pytest.raises(AttemptError, match='running "Scripted" filter plugin: no luck'):
+        with pytest.raises(AttemptError, match='running "Scripted" filter plugin: RuntimeError: no luck'):
             framework.find(next(next_pod))
         plugin.problem = None
         assert found(framework, next(next_pod)).feasible == 2
@@ -450,8 +450,8 @@ class TestShortcuts:
     @pytest.mark.parametrize(
         ("point", "text"),
         [
-            ("filter", 'running "Shortcut" filter plugin: no luck'),
-            ("score", 'running Score plugins: plugin "Shortcut" failed with: no luck'),
+            ("filter", 'running "Shortcut" filter plugin: RuntimeError: no luck'),
+            ("score", 'running Score plugins: plugin "Shortcut" failed with: RuntimeError: no luck'),
         ],
     )
     def test_an_exception_fails_the_attempt_and_names_the_plugin(self, point: str, text: str) -> None:

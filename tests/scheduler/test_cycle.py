@@ -31,6 +31,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.scheduler.cycle import Decision, decide, scheduling_cycle
 from bayplan.testing.builders import make_node, make_pod
+from tests.locations import without_location
 
 
 class No(Plugin):
@@ -174,7 +175,7 @@ KEEP, CLEAR, N1 = None, Nomination(""), Nomination("n1")
         pytest.param(
             RuntimeError("oops"),
             PostFilterResult(SUCCESS, N1),
-            f"{TEXT} oops",
+            f'{TEXT} running PostFilter plugin "First": RuntimeError: oops',
             KEEP,
             0,
             id="so is an exception",
@@ -182,7 +183,7 @@ KEEP, CLEAR, N1 = None, Nomination(""), Nomination("n1")
         pytest.param(
             KeyError(),
             PostFilterResult(SUCCESS, N1),
-            f"{TEXT} KeyError",
+            f'{TEXT} running PostFilter plugin "First": KeyError',
             KEEP,
             0,
             id="one without a text is named",
@@ -198,8 +199,10 @@ def test_post_filter_answers(
 ) -> None:
     plugins = First(first), Second(second)
     decision = attempt(*plugins)
-    assert (decision.message, decision.nomination, plugins[1].asked) == (message, nomination, asked)
-    assert decision.status == Status(Code.UNSCHEDULABLE, (message,))
+    given = without_location(decision.message) if isinstance(first, Exception) else decision.message
+    assert (given, decision.nomination, plugins[1].asked) == (message, nomination, asked)
+    assert decision.status == Status(Code.UNSCHEDULABLE, (decision.message,))
+    assert bool(decision.traceback) == isinstance(first, Exception)
 
 
 @pytest.mark.parametrize(
@@ -208,14 +211,20 @@ def test_post_filter_answers(
         (PostFilterResult(unschedulable("a")), Status(Code.UNSCHEDULABLE, ("a",), "First")),
         (PostFilterResult(unresolvable("a")), Status(Code.UNRESOLVABLE, ("a",), "First")),
         (PostFilterResult(failure("a")), Status(Code.ERROR, ("a",), "First")),
-        (RuntimeError("a"), Status(Code.ERROR, ("a",), "First")),
+        (
+            RuntimeError("a"),
+            Status(Code.ERROR, ('running PostFilter plugin "First": RuntimeError: a',), "First"),
+        ),
     ],
     ids=["unschedulable", "unresolvable", "error", "exception"],
 )
 def test_who_said_so_is_named(answer: PostFilterResult | Exception, status: Status) -> None:
     decision = attempt(First(answer))
     assert decision.post_filter is not None
-    assert decision.post_filter.status == status
+    given = decision.post_filter.status
+    if isinstance(answer, Exception):
+        given = Status(given.code, tuple(map(without_location, given.reasons)), given.plugin)
+    assert given == status
 
 
 def test_an_eviction_is_handed_on() -> None:

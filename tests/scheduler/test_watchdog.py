@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from bayplan.framework.plugin_api import NodePlugin
-from bayplan.plugin import NodeInfo, Pod
+from bayplan.plugin import Cluster, CycleState, NodeInfo, Pod
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.watchdog import Watchdog
 from bayplan.testing.builders import make_node, make_pod
+from tests.locations import without_location
 
 
 class Slow(NodePlugin):
@@ -35,8 +36,26 @@ def test_a_slow_plugin_is_named(caplog: pytest.LogCaptureFixture, monkeypatch: p
             watchdog.pod = pod = make_pod(name)
             core.decide(pod)
             watchdog.pod = None
-    assert caplog.messages == [
+    assert [without_location(message) for message in caplog.messages] == [
         "scheduling pod default/p takes longer than 0.02 s, now in filter_node of plugin Slow"
+    ]
+
+
+def test_a_plugin_that_blocks_outside_a_cycle_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reserve, Permit, a hint, or a PreBind that does not await."""
+    monkeypatch.setattr(Slow, "until", staticmethod(lambda: bool(caplog.messages)))
+
+    class Blocks(Slow):
+        def reserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+            self.filter_node(pod, NodeInfo(Cluster(), 0, ()))
+
+    with caplog.at_level(logging.WARNING), Watchdog(0.02):
+        for _ in range(2):
+            Blocks().reserve(CycleState(), make_pod("p"), "n")
+    assert [without_location(message) for message in caplog.messages] == [
+        "the scheduler has been blocked for more than 0.02 s, now in filter_node of plugin Blocks"
     ]
 
 

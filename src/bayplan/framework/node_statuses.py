@@ -6,13 +6,14 @@ the id of its reasons (`Reasons`). Texts are made only when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from types import GeneratorType
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.errors import PluginError
+from bayplan.framework.failures import WrongResultError, wrong_result
 from bayplan.framework.plugin_api import Reject
 from bayplan.framework.status import Code, Status
 
@@ -40,6 +41,7 @@ class Reasons:
 
     def with_reason(self, before: int, reject: Reject) -> int:
         """The id of a combination with one more reason at its end."""
+        _check_reason(reject)
         reason = (reject.reason, reject.code)
         given = self._given[before]
         if reason in given:
@@ -113,24 +115,57 @@ class Rejections:
         return Rejections.from_numbers(reason_id, self._reasons)
 
 
+_USUAL: Final = (GeneratorType, tuple, list)
+_REJECTS: Final = "yield Reject(mask, reason) for rows that do not fit, or return a list of these"
+_MASK: Final = "mask must be True, False or an array of bool"
+
+
+def rejects(answer: object) -> Iterable[Reject]:
+    """What Filter returned. The items are checked where they are used."""
+    if answer is None:
+        return ()
+    if type(answer) in _USUAL or (isinstance(answer, Iterator | set | frozenset)):
+        return cast(Iterable[Reject], answer)
+    raise wrong_result("filter", answer, _REJECTS)
+
+
+def _check_reason(reject: Reject) -> None:
+    if type(reject.reason) is not str:
+        raise wrong_result("filter", reject.reason, "the reason of a Reject must be a string")
+
+
+def is_rejected(reject: Reject) -> bool:
+    """Whether the only row that a plugin was called with is rejected."""
+    try:
+        mask = reject.mask
+    except AttributeError:
+        raise wrong_result("filter", reject, _REJECTS) from None
+    if mask is False or mask is True:
+        return mask
+    if isinstance(mask, np.ndarray | np.bool_) and mask.dtype == np.bool_:
+        return bool(mask.any())
+    raise wrong_result("filter", mask, _MASK)
+
+
 def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejections | None:
     """All that one plugin rejects, or None if it rejects nothing."""
     parts: list[tuple[NDArray[np.bool_], Reject]] = []
     rejected: NDArray[np.bool_] | None = None
     for reject in rejects:
-        mask = np.asarray(reject.mask)
+        try:
+            mask = np.asarray(reject.mask)
+        except AttributeError:
+            raise wrong_result("filter", reject, _REJECTS) from None
+        if mask.dtype != np.bool_:
+            given = reject.mask if not mask.ndim else mask.dtype
+            raise wrong_result("filter", given, f"{_MASK} ({reject.reason})")
         if mask.shape != (rows,):
             if mask.ndim:
-                raise PluginError(
-                    reasons.plugin,
-                    f"Filter gave a mask of shape {mask.shape} for {rows} nodes ({reject.reason})",
-                )
+                text = f"filter returned a mask of shape {mask.shape} for {rows} rows ({reject.reason})"
+                raise WrongResultError("filter", text)
             mask = np.full(rows, bool(mask))
-        if mask.dtype != np.bool_:
-            raise PluginError(
-                reasons.plugin, f"Filter gave a mask of {mask.dtype}, not of bool ({reject.reason})"
-            )
         if mask.any():
+            _check_reason(reject)
             parts.append((mask, reject))
             rejected = mask if rejected is None else rejected | mask
             if reject.error:

@@ -142,7 +142,8 @@ class PostFilterResult:
     """`nomination` None leaves the pod's nomination as it is. `eviction` is carried out by the scheduler.
 
     `alternatives` has every eviction that would help, for extenders that take part in the choice; `earlier`
-    has the reasons of the plugins called before this one.
+    has the reasons of the plugins called before this one. `traceback` is set by the scheduler if the plugin
+    raised an exception.
     """
 
     status: Status
@@ -150,6 +151,7 @@ class PostFilterResult:
     eviction: Eviction | None = None
     alternatives: Callable[[], Sequence[Eviction]] | None = None
     earlier: tuple[str, ...] = ()
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.framework.events import ClusterEventWithHint
+from bayplan.framework.failures import wrong_result
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.snapshot.node_info import NodeInfo
@@ -445,6 +446,8 @@ def _filter_each(self: _FilterNode, state: CycleState, pod: Pod, nodes: NodeColu
     for position in range(len(nodes)):
         answer = self.filter_node(pod, nodes.node_info(position))
         if answer is not None:
+            if type(answer) is not NodeRejection or not isinstance(answer.reason, str):
+                raise wrong_result("filter_node", answer, 'return reject("reason") or None')
             found.setdefault(answer, []).append(position)
     for answer, positions in found.items():
         mask = np.zeros(len(nodes), dtype=np.bool_)
@@ -453,9 +456,11 @@ def _filter_each(self: _FilterNode, state: CycleState, pod: Pod, nodes: NodeColu
 
 
 def _score_each(self: _ScoreNode, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.int64]:
-    return np.array(
-        [self.score_node(pod, nodes.node_info(position)) for position in range(len(nodes))], dtype=np.int64
-    )
+    scores: list[object] = [self.score_node(pod, nodes.node_info(position)) for position in range(len(nodes))]
+    for score in scores:
+        if type(score) is not int and not isinstance(score, int | np.integer):
+            raise wrong_result("score_node", score, "return an integer from 0 to 100")
+    return np.array(scores, dtype=np.int64)
 
 
 def whole_share(parts: IntColumn, whole: int) -> IntColumn:

@@ -8,10 +8,12 @@ the plugins that rejected a pod are evaluated for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
@@ -24,12 +26,14 @@ from bayplan.framework.events import (
     Resource,
     event_with_hint,
 )
+from bayplan.framework.failures import describe, traceback_of, wrong_result
 from bayplan.framework.plugin_api import Plugin, WaitingKeysPlugin
 from bayplan.framework.points import Point
 from bayplan.queue.in_flight import Recorded
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.unschedulable import Filing, Rejector
+from bayplan.runtime.failure_log import log_plugin_error
 from bayplan.runtime.profile import Profile, points_of
 
 _log = logging.getLogger(__name__)
@@ -95,7 +99,7 @@ class Listeners:
             return self.rejectors
         found: list[Filing] = []
         for rejector in self.rejectors:
-            narrowing = [keys(old, new) for keys in self.keys.get(rejector, ())]
+            narrowing = [_narrowed(rejector, keys, old, new) for keys in self.keys.get(rejector, ())]
             if not narrowing or None in narrowing:
                 found.append(rejector)
             else:
@@ -133,7 +137,15 @@ class QueueingHints:
     def keys_of(self, rejector: Rejector, pod: Pod) -> Iterable[str]:
         """What a pod waits for that this plugin rejected, as keys of events."""
         plugin = self._keyed.get(rejector)
-        return () if plugin is None else plugin.waiting_keys(pod)
+        if plugin is None:
+            return ()
+        try:
+            return tuple(plugin.waiting_keys(pod))
+        except Exception as error:
+            # The pod is tried again when it has waited for the maximum time.
+            text = f'running waiting_keys of plugin "{rejector[1]}" for pod {pod.key}'
+            log_plugin_error(_log, f"{text}: {describe(error, plugin)}", traceback_of(error))
+            return ()
 
     def registered(self, profile: str, plugin: str) -> tuple[ClusterEvent, ...]:
         """The events that may requeue a pod which this plugin rejected."""
@@ -210,19 +222,33 @@ class QueueingHints:
         observer = self._observer
         started = 0.0 if observer is None else observer.clock()
         try:
-            helps = hint is None or bool(hint(info.pod, old, new))
+            answer: object = True if hint is None else hint(info.pod, old, new)
+            if not isinstance(answer, bool | np.bool_):
+                raise wrong_result("the queueing hint", answer, "return True or False")
+            helps = bool(answer)
             outcome = "Queue" if helps else "QueueSkip"
         except InputError as error:
             # A malformed selector of this pod or of the one that changed is not an error of the plugin.
             _log.warning("hint of plugin %s on %s for pod %s: %s", plugin, event.label, info.key, error)
             helps, outcome = True, "Error"
-        except Exception:
+        except Exception as error:
             # An unnecessary attempt is better than a pod that waits forever.
-            _log.exception("hint of plugin %s failed on %s for pod %s", plugin, event.label, info.key)
+            text = f'running the queueing hint of plugin "{plugin}" on {event.label} for pod {info.key}'
+            log_plugin_error(_log, f"{text}: {describe(error)}", traceback_of(error))
             helps, outcome = True, "Error"
         if observer is not None:
             observer.hint(plugin, event.label, outcome, observer.clock() - started)
         return helps
+
+
+def _narrowed(rejector: Rejector, keys: EventKeys, old: Any, new: Any) -> Collection[str] | None:
+    """The keys of an event; None, all pods, if the function fails."""
+    try:
+        return keys(old, new)
+    except Exception as error:
+        text = f'running the event keys of plugin "{rejector[1]}": {describe(error)}'
+        log_plugin_error(_log, text, traceback_of(error))
+        return None
 
 
 def registrations(plugin: Plugin) -> tuple[ClusterEventWithHint, ...]:

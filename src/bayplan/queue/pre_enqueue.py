@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bayplan.api.pod import Pod
+from bayplan.framework.failures import describe, traceback_of, wrong_result
 from bayplan.framework.status import Code, Status, failure
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
+from bayplan.runtime.failure_log import log_plugin_error
 from bayplan.runtime.profile import Profile
 
 _log = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ class Gate:
     """One PreEnqueue plugin."""
 
     plugin: str
+    instance: object
     check: Callable[[Pod], Status | None]
 
 
@@ -36,7 +39,7 @@ class PreEnqueue:
         self._observer = observer
         self._gates = {
             profile.scheduler_name: tuple(
-                Gate(step.name, step.plugin.pre_enqueue) for step in profile.pre_enqueues
+                Gate(step.name, step.plugin, step.plugin.pre_enqueue) for step in profile.pre_enqueues
             )
             for profile in profiles
         }
@@ -101,10 +104,11 @@ def _ask(gate: Gate, pod: Pod) -> Status | None:
         answer: object = gate.check(pod)
         if answer is None or isinstance(answer, Status):
             return answer
-        raise TypeError(f"PreEnqueue returned {answer!r}")
+        raise wrong_result("pre_enqueue", answer, 'return None or unschedulable("reason")')
     except Exception as error:
-        _log.exception("PreEnqueue plugin %s failed for pod %s, which stays gated", gate.plugin, pod.key)
-        return failure(str(error))
+        text = f'running PreEnqueue plugin "{gate.plugin}": {describe(error, gate.instance)}'
+        log_plugin_error(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
+        return failure(text)
 
 
 def _ask_timed(gate: Gate, pod: Pod, observer: QueueObserver) -> Status | None:

@@ -40,6 +40,7 @@ from bayplan.queue.object_events import (
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.pre_enqueue import PreEnqueue
 from bayplan.queue.queued import QueuedPod
+from bayplan.queue.sort_keys import sort_key_of
 from bayplan.queue.sub_queues import PendingPods, SubQueues
 from bayplan.queue.timing import LEFTOVER_PERIOD, WINDOW, QueueSettings, Ticker
 from bayplan.runtime.profile import Profile
@@ -87,7 +88,7 @@ class SchedulingQueue:
             BackoffQueue(settings.initial_backoff, settings.max_backoff, windows=early),
             PreEnqueue(profiles, observer),
             self.nominations,
-            profiles[0].queue_sorts[0].plugin.sort_key,
+            sort_key_of(profiles[0].queue_sorts[0]),
             now,
             pre_enqueue_before_backoff=early,
             observer=observer,

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
-from bayplan.framework.node_statuses import Reasons, Rejections, collect
-from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
+from bayplan.framework.failures import WrongResultError, describe, traceback_of, wrong_result
+from bayplan.framework.node_statuses import Reasons, Rejections, collect, is_rejected, rejects
+from bayplan.framework.plugin_api import MAX_SCORE, NodeNames, Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SUCCESS, Code, Status
@@ -32,12 +33,16 @@ class AttemptError(BayplanError):
         self.plugin = plugin
         self.point = point
 
+    @property
+    def traceback(self) -> str:
+        """That of the plugin's exception; empty if there is none."""
+        return traceback_of(self.__cause__)
 
-def describe(error: BaseException) -> str:
-    """The text of an exception, or its type."""
-    return str(error) or type(error).__name__
 
-
+_PRE_FILTER_RESULTS: Final = (
+    'return None, SKIP, NodeNames(...), unschedulable("reason") or unresolvable("reason")'
+)
+_SCORES: Final = "return one integer for each row, for example np.rint(x).astype(np.int64)"
 _PRE_FILTER_CODES: Final = (Code.SUCCESS, Code.SKIP, Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
 
 
@@ -45,15 +50,17 @@ def pre_filter(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> S
     try:
         answer: object = step.pre_filter(state, pod, nodes)
     except Exception as error:
-        raise _pre_filter_error(step.name, describe(error)) from error
+        raise _pre_filter_error(step.name, describe(error, step.plugin)) from error
     if answer is None:
         return SUCCESS
     if isinstance(answer, NodeNames):
         return answer
     if isinstance(answer, Status) and answer.code in _PRE_FILTER_CODES:
         return answer.by(step.name) if answer.is_rejection else answer
-    text = answer.message if isinstance(answer, Status) else f"PreFilter gave {answer!r}"
-    raise _pre_filter_error(step.name, text)
+    if isinstance(answer, Status) and answer.message:
+        raise _pre_filter_error(step.name, answer.message)
+    wrong = wrong_result("pre_filter", answer, _PRE_FILTER_RESULTS)
+    raise _pre_filter_error(step.name, describe(wrong, step.plugin))
 
 
 def _pre_filter_error(plugin: str, text: str) -> AttemptError:
@@ -64,11 +71,11 @@ def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reaso
     """The id of a plugin's reasons against a single row; 0 if it has none."""
     reason_id = 0
     try:
-        for reject in step.filter(state, pod, node) or ():
-            if np.any(reject.mask) if isinstance(reject.mask, np.ndarray) else reject.mask:
+        for reject in rejects(step.filter(state, pod, node)):
+            if is_rejected(reject):
                 reason_id = reasons.with_reason(reason_id, reject)
     except Exception as error:
-        raise filter_error(step.name, describe(error)) from error
+        raise filter_error(step.name, describe(error, step.plugin)) from error
     return reason_id
 
 
@@ -77,30 +84,36 @@ def filter_rows(
 ) -> Rejections | None:
     """What a plugin rejects, or None if it rejects nothing."""
     try:
-        return collect(step.filter(state, pod, nodes) or (), reasons, len(nodes))
+        return collect(rejects(step.filter(state, pod, nodes)), reasons, len(nodes))
     except Exception as error:
-        raise filter_error(step.name, describe(error)) from error
+        raise filter_error(step.name, describe(error, step.plugin)) from error
 
 
 def row_filter(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool] | None:
     """The plugin's shortcut for Filter on single rows."""
     try:
-        return None if step.row_filter is None else step.row_filter(state, pod, nodes)
+        found = None if step.row_filter is None else step.row_filter(state, pod, nodes)
+        if found is not None and not callable(found):
+            raise wrong_result("row_filter", found, "return a function of the row, or None")
+        return found
     except Exception as error:
-        raise filter_error(step.name, describe(error)) from error
+        raise filter_error(step.name, describe(error, step.plugin)) from error
 
 
 def row_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int] | None:
     """The plugin's shortcut for Score on single rows."""
     try:
-        return None if step.row_score is None else step.row_score(state, pod, nodes)
+        found = None if step.row_score is None else step.row_score(state, pod, nodes)
+        if found is not None and not callable(found):
+            raise wrong_result("row_score", found, "return a function of the row, or None")
+        return found
     except Exception as error:
-        raise score_error(step.name, describe(error)) from error
+        raise score_error(step.name, describe(error, step.plugin)) from error
 
 
-def dependency_error(plugin: str, error: Exception) -> AttemptError:
+def dependency_error(plugin: Plugin, error: Exception) -> AttemptError:
     """A function in the plugin's `depends_on` failed."""
-    return AttemptError(f'running "{plugin}" plugin: {describe(error)}', plugin)
+    return AttemptError(f'running "{plugin.name}" plugin: {describe(error, plugin)}', plugin.name)
 
 
 def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
@@ -110,12 +123,13 @@ def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeC
     try:
         affected = np.asarray(step.affected(state, pod, nodes))
         if affected.shape != (len(nodes),) or affected.dtype != np.bool_:
-            raise ValueError(
-                f"nodes_affected_by_pods gave {affected.dtype} {affected.shape} for {len(nodes)} nodes"
+            given = f"{affected.dtype} of shape {affected.shape} for {len(nodes)} rows"
+            raise WrongResultError(
+                "nodes_affected_by_pods", f"nodes_affected_by_pods returned {given}; return one bool per row"
             )
         return affected
     except Exception as error:
-        raise filter_error(step.name, describe(error)) from error
+        raise filter_error(step.name, describe(error, step.plugin)) from error
 
 
 def filter_error(plugin: str, text: str) -> AttemptError:
@@ -127,13 +141,15 @@ def pre_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> St
     try:
         answer: object = step.pre_score(state, pod, nodes)
     except Exception as error:
-        raise _pre_score_error(step.name, describe(error)) from error
+        raise _pre_score_error(step.name, describe(error, step.plugin)) from error
     if answer is None:
         return SUCCESS
     if isinstance(answer, Status) and answer.code in (Code.SUCCESS, Code.SKIP):
         return answer
-    text = answer.message if isinstance(answer, Status) else f"PreScore gave {answer!r}"
-    raise _pre_score_error(step.name, text)
+    if isinstance(answer, Status) and answer.message:
+        raise _pre_score_error(step.name, answer.message)
+    wrong = wrong_result("pre_score", answer, "return None, SKIP or SKIP_FOR_SIGNATURE")
+    raise _pre_score_error(step.name, describe(wrong, step.plugin))
 
 
 def _pre_score_error(plugin: str, text: str) -> AttemptError:
@@ -142,22 +158,41 @@ def _pre_score_error(plugin: str, text: str) -> AttemptError:
 
 def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
     try:
-        scores = np.asarray(step.score(state, pod, nodes))
-        if scores.shape != (len(nodes),):
-            raise ValueError(f"Score gave an array of shape {scores.shape} for {len(nodes)} nodes")
-        if scores.dtype.kind not in "iub":
-            raise ValueError(f"Score gave {scores.dtype}, not whole numbers")
-        return scores.astype(np.int64, copy=False)
+        return _integers("score", step.score(state, pod, nodes), len(nodes))
     except Exception as error:
-        raise score_error(step.name, describe(error)) from error
+        raise score_error(step.name, describe(error, step.plugin)) from error
+
+
+def _integers(method: str, answer: object, rows: int) -> IntColumn:
+    """The scores that a plugin returned for these rows. A float is an error: it would be truncated."""
+    scores = answer if isinstance(answer, np.ndarray) else np.asarray(answer)
+    if scores.shape != (rows,):
+        if not isinstance(answer, np.ndarray | list | tuple):
+            raise wrong_result(method, answer, _SCORES)
+        text = f"{method} returned an array of shape {scores.shape} for {rows} rows; {_SCORES}"
+        raise WrongResultError(method, text)
+    if scores.dtype.kind not in "iub":
+        text = f"{method} returned an array of {scores.dtype}; {_SCORES}"
+        raise WrongResultError(method, text)
+    return scores.astype(np.int64, copy=False)
+
+
+def _integer(score: object) -> int:
+    """The score of one row."""
+    if isinstance(score, int | np.integer):
+        return int(score)
+    if isinstance(score, np.ndarray) and score.size == 1 and score.dtype.kind in "iub":
+        return int(score.reshape(())[()])
+    raise wrong_result("score", score, _SCORES)
 
 
 def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
     """The score of a single row."""
     try:
-        return int(step.score(state, pod, node))
+        score: object = step.score(state, pod, node)
+        return score if type(score) is int else _integer(score)
     except Exception as error:
-        raise score_error(step.name, describe(error)) from error
+        raise score_error(step.name, describe(error, step.plugin)) from error
 
 
 def has_uniform_score(step: Step, state: CycleState, pod: Pod) -> bool:
@@ -165,7 +200,7 @@ def has_uniform_score(step: Step, state: CycleState, pod: Pod) -> bool:
     try:
         return step.uniform_score is not None and step.uniform_score(state, pod)
     except Exception as error:
-        raise score_error(step.name, describe(error)) from error
+        raise score_error(step.name, describe(error, step.plugin)) from error
 
 
 def score_error(plugin: str, text: str) -> AttemptError:
@@ -176,21 +211,14 @@ def score_error(plugin: str, text: str) -> AttemptError:
 def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
     """Scores between 0 and 100, normalized by the plugin if it does that."""
     if step.normalize is not None:
+        scores = scores.view()
+        scores.flags.writeable = False
         try:
-            given = np.asarray(step.normalize(state, pod, nodes, scores))
-            if given.shape != (len(nodes),):
-                raise ValueError(
-                    f"NormalizeScore gave an array of shape {given.shape} for {len(nodes)} nodes"
-                )
-            if given.dtype.kind not in "iub":
-                raise ValueError(f"NormalizeScore gave {given.dtype}, not whole numbers")
-            scores = given.astype(np.int64, copy=False)
+            scores = _integers("normalize", step.normalize(state, pod, nodes, scores), len(nodes))
         except Exception as error:
-            raise AttemptError(
-                f'running Normalize on Score plugins: plugin "{step.name}" failed with: {describe(error)}',
-                step.name,
-                Point.SCORE,
-            ) from error
+            text = f'plugin "{step.name}" failed with: {describe(error, step.plugin)}'
+            text = f"running Normalize on Score plugins: {text}"
+            raise AttemptError(text, step.name, Point.SCORE) from error
     check_range(step, scores)
     return scores
 
@@ -210,11 +238,15 @@ def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
         found = None if step.domain_scores is None else step.domain_scores(state, pod, nodes)
         if found is None:
             return None
+        if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], np.ndarray):
+            raise wrong_result("scores_by_domain", found, "return (label key, array of integers), or None")
         key, table = found
+        if table.dtype.kind not in "iub":
+            raise wrong_result("scores_by_domain", table.dtype, "the array must have integers")
         present = nodes.domains(key)
         scores = table.take(nodes.label(key).ids if present is None else present)
     except Exception as error:
-        raise score_error(step.name, describe(error)) from error
+        raise score_error(step.name, describe(error, step.plugin)) from error
     seen = scores.tolist()
     lowest, highest = min(seen, default=0), max(seen, default=0)
     if lowest < 0 or highest > MAX_SCORE:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.framework.failures import describe, wrong_result
 from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, Rejections
 from bayplan.framework.plugin_api import AddRemovePodPlugin
 from bayplan.framework.points import Point
@@ -244,9 +245,11 @@ class Filtering:
     ) -> None:
         try:
             answer = timed(self._caller.timer, step.name, ADJUST + verb, method)(state, pod, other, node)
+            if answer is not None and not isinstance(answer, Status):
+                raise wrong_result(method.__name__, answer, "return None or failure(text)")
             problem = "" if answer is None or answer.is_success else answer.message
         except Exception as error:
-            raise _adjust_error(verb, step, calls.describe(error)) from error
+            raise _adjust_error(verb, step, describe(error, step.plugin)) from error
         if problem:
             raise _adjust_error(verb, step, problem)
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.framework.failures import describe
 from bayplan.framework.node_statuses import Reasons
 from bayplan.framework.plugin_api import Dependencies, NodeNames, Plugin, PreScorePlugin
 from bayplan.framework.state import CycleState
@@ -128,9 +129,12 @@ class PluginColumn:
             for row in rows:
                 try:
                     found = shortcut(row)
+                    if found is not True:
+                        cell[row] = found
+                        continue
                 except Exception as error:
-                    raise self._error(results.name, calls.describe(error)) from error
-                cell[row] = found if found is not True else self._compute_one(OneNode(results.cluster, row))
+                    raise self._error(results.name, describe(error, results.plugin)) from error
+                cell[row] = self._compute_one(OneNode(results.cluster, row))
         elif count <= FEW_ROWS and results.is_elementwise:
             for row in rows:
                 cell[row] = self._compute_one(OneNode(results.cluster, row))
@@ -147,6 +151,7 @@ class PluginResults:
     ) -> None:
         self.depends_on = depends_on
         self.caller = caller
+        self.plugin = plugin
         self.name: str = plugin.name
         self.state = CycleState()
         self.reasons = Reasons(plugin.name)
@@ -292,7 +297,7 @@ class ResultCache:
         try:
             return self._signers[index](pod)
         except Exception as error:
-            raise calls.dependency_error(self._plugins[index][0].name, error) from error
+            raise calls.dependency_error(self._plugins[index][0], error) from error
 
     def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:
         """The results for the pod, by plugin."""

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
+from bayplan.framework.failures import describe, wrong_result
 from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.queue.queued import QueuedPod
-from bayplan.runtime.calls import AttemptError, describe
-from bayplan.runtime.profile import PointStep, Profile
+from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.profile import METHODS, PointStep, Profile
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import AttemptTimer
 from bayplan.scheduler.observing import PRE_FLIGHT, ExtensionPointMetrics
@@ -82,24 +83,26 @@ class NoBinderError(AttemptError):
         super().__init__("", point=Point.BIND)
 
 
-def check(plugin: str, point: Point, answer: object) -> None:
+def check(step: PointStep[Any], point: Point, answer: object) -> None:
     """Raises if the answer ends the attempt."""
     if answer is None:
         return
     if not isinstance(answer, Status):
-        raise plugin_error(plugin, point, f"{point} gave {answer!r}")
+        method, more = METHODS[point], " or Wait(seconds)" if point is Point.PERMIT else ""
+        expected = f'return None, unschedulable("reason"), failure("text"){more}'
+        raise plugin_error(step, point, wrong_result(method, answer, expected))
     if answer.is_success:
         return
     if answer.is_rejection:
-        raise RejectedError(answer.by(plugin), point)
-    raise plugin_error(plugin, point, answer.message or f"{point} gave {answer.code.label}")
+        raise RejectedError(answer.by(step.name), point)
+    raise plugin_error(step, point, answer.message or f"{point} gave {answer.code.label}")
 
 
-def plugin_error(plugin: str, point: str, problem: str | Exception) -> AttemptError:
+def plugin_error(step: PointStep[Any], point: str, problem: str | Exception) -> AttemptError:
     """The attempt failed because of a plugin."""
-    text = describe(problem) if isinstance(problem, Exception) else problem
+    text = describe(problem, step.plugin) if isinstance(problem, Exception) else problem
     kind = "" if point == PRE_FLIGHT else "plugin "
-    return AttemptError(f'running {point} {kind}"{plugin}": {text}', plugin, point)
+    return AttemptError(f'running {point} {kind}"{step.name}": {text}', step.name, point)
 
 
 def code_of(error: RejectedError | AttemptError) -> Code:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from bayplan.api.pod import Pod
 from bayplan.cache.cache import CacheError
 from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
+from bayplan.framework.failures import describe, traceback_of, wrong_result
 from bayplan.framework.outcome import Nomination, fit_error
 from bayplan.framework.plugin_api import Wait
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.queue.object_events import ASSIGNED_POD_DELETE
-from bayplan.runtime.calls import AttemptError, describe
+from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.failure_log import log_plugin_error
+from bayplan.runtime.profile import PointStep
 from bayplan.runtime.timing import timed, timed_wait
 from bayplan.scheduler.attempt import (
     Attempt,
@@ -117,9 +120,9 @@ class Bindings:
                     call = timed(timer, step.name, Point.RESERVE, call)
                 answer = call(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
-                raise plugin_error(step.name, Point.RESERVE, error) from error
+                raise plugin_error(step, Point.RESERVE, error) from error
             if answer is not None:
-                check(step.name, Point.RESERVE, answer)
+                check(step, Point.RESERVE, answer)
 
     def _permit(self, attempt: Attempt) -> dict[str, float]:
         seconds: dict[str, float] = {}
@@ -128,11 +131,15 @@ class Bindings:
             try:
                 answer = call(attempt.search.state, attempt.pod, attempt.node_name)
             except Exception as error:
-                raise plugin_error(step.name, Point.PERMIT, error) from error
+                raise plugin_error(step, Point.PERMIT, error) from error
             if isinstance(answer, Wait):
+                given: object = answer.seconds
+                if not isinstance(given, int | float):
+                    wrong = wrong_result("permit", answer, "the seconds of Wait must be a number")
+                    raise plugin_error(step, Point.PERMIT, wrong)
                 seconds[step.name] = min(answer.seconds, MAX_WAIT_SECONDS)
             else:
-                check(step.name, Point.PERMIT, answer)
+                check(step, Point.PERMIT, answer)
         return seconds
 
     def _activate(self, attempt: Attempt) -> None:
@@ -150,8 +157,8 @@ class Bindings:
             try:
                 call = timed(attempt.timer, step.name, UNRESERVE, step.plugin.unreserve)
                 call(attempt.search.state, attempt.pod, attempt.node_name)
-            except Exception:
-                _log.exception("plugin %s: Unreserve of pod %s failed", step.name, attempt.pod.key)
+            except Exception as error:
+                self._log_failure(step, "Unreserve", attempt, error)
         if points is not None:
             points.observe(UNRESERVE, Code.SUCCESS, points.clock() - since)
         try:
@@ -270,15 +277,15 @@ class Bindings:
             try:
                 answer = await call(attempt.search.state, pod, node_name)
             except (UnknownOutcomeError, ServerError) as error:
-                await self._read_back(attempt, plugin_error(step.name, Point.BIND, error))
+                await self._read_back(attempt, plugin_error(step, Point.BIND, error))
                 return
             except Exception as error:
-                raise plugin_error(step.name, Point.BIND, error) from error
+                raise plugin_error(step, Point.BIND, error) from error
             if answer is None:
                 return
             if isinstance(answer, Status) and answer.code is Code.SKIP:
                 continue
-            check(step.name, _BIND, answer)
+            check(step, _BIND, answer)
             return
         raise NoBinderError
 
@@ -334,8 +341,8 @@ class Bindings:
             call = timed(timer, step.name, Point.POST_BIND, step.plugin.post_bind)
             try:
                 call(attempt.search.state, attempt.pod, attempt.node_name)
-            except Exception:
-                _log.exception("plugin %s: PostBind of pod %s failed", step.name, attempt.pod.key)
+            except Exception as error:
+                self._log_failure(step, Point.POST_BIND, attempt, error)
         if timer is not None:
             timer.passed(_POST_BIND)
 
@@ -356,9 +363,16 @@ class Bindings:
             )
         context.wake()
 
+    def _log_failure(self, step: PointStep[Any], point: str, attempt: Attempt, error: Exception) -> None:
+        """An exception that fails nothing else."""
+        text = f'running {point} plugin "{step.name}" for pod {attempt.pod.key}'
+        log_plugin_error(_log, f"{text}: {describe(error, step.plugin)}", traceback_of(error))
+
     def _rejected_or_errored(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         self._report_failure(attempt, error)
         if not isinstance(error, RejectedError):
+            if error.traceback:
+                log_plugin_error(_log, f"pod {attempt.pod.key}: {error}", error.traceback)
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
         elif error.late:
             self._fail(attempt, error.status, error.status.message)

@@ -16,13 +16,13 @@ from bayplan.api.pod import Pod
 from bayplan.cluster_api import ClusterAPI
 from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
 from bayplan.errors import ConfigError
+from bayplan.framework.failures import describe
 from bayplan.framework.handle import Handle, WaitingPodView
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import SUCCESS, Status, failure
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.releases import DEFAULT_RELEASE, Release
-from bayplan.runtime.calls import describe
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import SearchStart

@@ -13,12 +13,15 @@ from typing import Final
 import msgspec
 
 from bayplan.api.pod import Pod
+from bayplan.framework.failures import WrongResultError, describe, traceback_of, wrong_result
 from bayplan.framework.outcome import Diagnosis, FilterOutcome, Nomination, PostFilterResult, fit_error
+from bayplan.framework.plugin_api import PostFilterPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.extender_requests import Steps, run_through
 from bayplan.runtime.framework import Framework
+from bayplan.runtime.profile import PointStep
 from bayplan.runtime.search import Found, NotFound
 from bayplan.runtime.timing import timed
 
@@ -40,6 +43,8 @@ class Decision(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
     nomination: Nomination | None = None
+    traceback: str = ""
+    """Of the exception that a plugin raised, if that ended the attempt."""
 
     @property
     def fits(self) -> bool:
@@ -76,16 +81,17 @@ def _no_nodes(pod: Pod) -> Decision:
     return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
 
 
-def error_decision(pod: Pod, text: str, plugin: str = "") -> Decision:
+def error_decision(pod: Pod, text: str, plugin: str = "", traceback: str = "") -> Decision:
     """The attempt failed because of an error, not because of the pod."""
-    return Decision(pod, Status(Code.ERROR, (text,), plugin), text, nomination=Nomination(""))
+    status = Status(Code.ERROR, (text,), plugin)
+    return Decision(pod, status, text, nomination=Nomination(""), traceback=traceback)
 
 
 def _plugin_error(framework: Framework, pod: Pod, error: calls.AttemptError) -> Decision:
     """The error of a plugin or an extender ended the search."""
     if error.point:
         framework.caller.passed(error.point, Code.ERROR)
-    return error_decision(pod, str(error), error.plugin)
+    return error_decision(pod, str(error), error.plugin, error.traceback)
 
 
 def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decision:
@@ -99,7 +105,15 @@ def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decisio
         text = answer.status.message
     message = diagnosis_message(diagnosis, text)
     status = Status(Code.UNSCHEDULABLE, (message,))
-    return Decision(pod, status, message, diagnosis=diagnosis, post_filter=answer, nomination=nomination)
+    return Decision(
+        pod,
+        status,
+        message,
+        diagnosis=diagnosis,
+        post_filter=answer,
+        nomination=nomination,
+        traceback="" if answer is None else answer.traceback,
+    )
 
 
 def diagnosis_message(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
@@ -139,6 +153,14 @@ def post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     return answer
 
 
+def _post_filter_text(step: PointStep[PostFilterPlugin], error: Exception) -> str:
+    """Names plugin and point, unless the error is a deliberate one with kube-scheduler's text."""
+    text = describe(error, step.plugin)
+    if isinstance(error, WrongResultError) or traceback_of(error):
+        return f'running PostFilter plugin "{step.name}": {text}'
+    return text
+
+
 def _post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     observer, timer = framework.observer, framework.caller.timer
     outcome = filter_outcome(framework, result)
@@ -152,11 +174,11 @@ def _post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
         try:
             answer: object = call(result.search.state, result.search.pod, outcome)
         except Exception as error:
-            status = Status(Code.ERROR, (calls.describe(error),), step.name)
-            return PostFilterResult(status)
-        if not isinstance(answer, PostFilterResult):
-            text = f'PostFilter plugin "{step.name}" gave {answer!r}'
-            return PostFilterResult(Status(Code.ERROR, (text,), step.name))
+            status = Status(Code.ERROR, (_post_filter_text(step, error),), step.name)
+            return PostFilterResult(status, traceback=traceback_of(error))
+        if not isinstance(answer, PostFilterResult) or not isinstance(answer.status, Status):
+            wrong = wrong_result("post_filter", answer, "return a PostFilterResult with a Status")
+            return PostFilterResult(Status(Code.ERROR, (_post_filter_text(step, wrong),), step.name))
         code = answer.status.code
         if code is Code.SUCCESS:
             return dataclasses.replace(answer, status=answer.status.by(step.name), earlier=tuple(reasons))

@@ -26,6 +26,7 @@ from bayplan.cache.cache import Cache
 from bayplan.client.informer import Handler, Informer
 from bayplan.cluster_api import ClusterAPI, EventSink
 from bayplan.config import KubeSchedulerConfiguration, default_config
+from bayplan.framework.failures import describe
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.metrics import NULL_METRICS, Metrics
@@ -34,7 +35,7 @@ from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
 from bayplan.releases import DEFAULT_RELEASE, Release
-from bayplan.runtime.calls import describe
+from bayplan.runtime.failure_log import forget_plugin_errors, log_plugin_error
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings
@@ -137,6 +138,7 @@ class Scheduler:
         lister: PodLister | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
+        forget_plugin_errors()
         self.config = config = default_config(release=release) if config is None else config
         now = wall_clock(loop)
         if core is None:
@@ -431,6 +433,8 @@ class Scheduler:
             _log.exception("the attempt to schedule pod %s broke", pod.key)
             decision = error_decision(pod, describe(error))
         self.watchdog.pod = None
+        if decision.traceback:
+            log_plugin_error(_log, f"pod {pod.key}: {decision.message}", decision.traceback)
         if context.metrics.enabled:
             context.metrics.algorithm(context.loop.time() - started)
         if self._on_decision is not None:

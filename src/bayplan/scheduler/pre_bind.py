@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from bayplan.framework.failures import wrong_result
 from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
@@ -35,17 +36,18 @@ def pre_flight(attempt: Attempt) -> bool:
                 call = timed(attempt.timer, step.name, PRE_FLIGHT, call)
             answer: object = call(attempt.search.state, attempt.pod, attempt.node_name)
         except Exception as error:
-            raise plugin_error(step.name, PRE_FLIGHT, error) from error
+            raise plugin_error(step, PRE_FLIGHT, error) from error
         if answer is None:
             works.append(step)
         elif not isinstance(answer, Status):
-            raise plugin_error(step.name, PRE_FLIGHT, f"{PRE_FLIGHT} gave {answer!r}")
+            wrong = wrong_result("pre_bind_pre_flight", answer, "return None, SKIP or failure(text)")
+            raise plugin_error(step, PRE_FLIGHT, wrong)
         elif answer.code is _SKIP:
             continue
         elif answer.is_success:
             works.append(step)
         elif answer.code is Code.ERROR:
-            raise plugin_error(step.name, PRE_FLIGHT, answer.message)
+            raise plugin_error(step, PRE_FLIGHT, answer.message)
         else:
             raise AttemptError(
                 f'{PRE_FLIGHT} {step.name} returned "{answer.code.label}", which is unsupported. '
@@ -114,7 +116,7 @@ async def _call(step: PreBindStep, attempt: Attempt) -> None:
     except asyncio.CancelledError:
         if attempt.pre_binding is None or not attempt.pre_binding.cause:
             raise
-        raise plugin_error(step.name, Point.PRE_BIND, attempt.pre_binding.cause) from None
+        raise plugin_error(step, Point.PRE_BIND, attempt.pre_binding.cause) from None
     except Exception as error:
-        raise plugin_error(step.name, Point.PRE_BIND, error) from error
-    check(step.name, Point.PRE_BIND, answer)
+        raise plugin_error(step, Point.PRE_BIND, error) from error
+    check(step, Point.PRE_BIND, answer)

@@ -99,7 +99,11 @@ class NodeColumns:
 
     def of(self, column: Column) -> NDArray[Any]:
         """A column of the table over these rows."""
-        return column.read if self._rows is None else column.array.take(self._rows)
+        if self._rows is None:
+            return column.read
+        taken = column.array.take(self._rows)
+        taken.flags.writeable = False
+        return taken
 
     def gather(self, by_row: NDArray[Any]) -> NDArray[Any]:
         """An array with an entry for each row of the table, over these rows."""

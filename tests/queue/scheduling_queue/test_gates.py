@@ -45,7 +45,9 @@ def test_a_plugin_that_raises_keeps_the_pod_out(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.ERROR):
         assert not PreEnqueue([make_profile(Broken())]).run(info)
     assert info.gating_plugin == "Broken"
-    assert "PreEnqueue plugin Broken failed for pod default/p" in caplog.text
+    assert (
+        'pod default/p stays gated: running PreEnqueue plugin "Broken": RuntimeError: no idea' in caplog.text
+    )
 
 
 def test_a_profile_without_gates_admits_all() -> None:

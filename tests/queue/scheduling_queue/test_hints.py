@@ -372,7 +372,7 @@ def test_an_observer_is_reported_each_hint_and_a_broken_one_is_logged(
         ("F", "NodeAdd", "Error"),
         ("F", "NodeUpdateNodeTaint", "Queue"),
     ]
-    assert "hint of plugin F failed on NodeAdd for pod default/p" in caplog.text
+    assert 'running the queueing hint of plugin "F" on NodeAdd for pod default/p: ' in caplog.text
 
 
 def test_a_malformed_selector_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -441,7 +441,7 @@ async def test_a_postbind_that_breaks_changes_nothing(caplog: pytest.LogCaptureF
     async with running(make_node("n"), make_pod("p"), plugins=[plugin("X", post_bind=broken)]) as world:
         assert world.node_of("p") == "n"
         assert world.events("p") == [("Scheduled", "Successfully assigned default/p to n")]
-    assert "plugin X: PostBind of pod default/p failed" in caplog.text
+    assert 'running PostBind plugin "X" for pod default/p: RuntimeError: no ink' in caplog.text
 
 
 def activates(point: str, slow: bool) -> list[type[Plugin]]:

@@ -11,6 +11,7 @@ from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.status import failure, unschedulable
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.testing.builders import make_node, make_pod
+from tests.locations import without_location
 
 from .running import plugin, running, virtual
 
@@ -19,7 +20,8 @@ Short = tuple[BindingStep, str, tuple[str, ...], str]
 
 def short(progress: BindingProgress) -> Short:
     assert (progress.pod.name, progress.node_name) == ("p", "n")
-    return progress.step, progress.point, progress.plugins, progress.reason
+    reason = without_location(progress.reason) if "ValueError" in progress.reason else progress.reason
+    return progress.step, progress.point, progress.plugins, reason
 
 
 async def _stops(*_: Any) -> Any:
@@ -67,7 +69,7 @@ WAITING: Short = (BindingStep.WAITING, "Permit", ("A",), "")
         ),
         pytest.param(
             [plugin("A", pre_bind_pre_flight=lambda *_: None, pre_bind=_fails)],
-            [(BindingStep.FAILED, "PreBind", (), 'running PreBind plugin "A": no disk')],
+            [(BindingStep.FAILED, "PreBind", (), 'running PreBind plugin "A": ValueError: no disk')],
             id="an error at PreBind",
         ),
     ],

@@ -72,23 +72,55 @@ async def test_bindings_under_way_are_left_where_they_are_when_it_ends() -> None
         assert world.condition("p") is None
 
 
-def unsortable(pod: Any, timestamp: float) -> float:
-    raise ArithmeticError("pods cannot be compared")
-
-
 @virtual
-async def test_it_ends_with_an_error_where_it_cannot_take_in_a_change() -> None:
+async def test_it_ends_with_an_error_where_it_cannot_take_in_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Better than to go on and never hear of a pod again."""
-    config = "profiles: [{plugins: {queueSort: {enabled: [{name: X}], disabled: [{name: '*'}]}}}]"
-    x = plugin("X", sort_key=unsortable)
+
+    def unsortable(*_: Any) -> None:
+        raise ArithmeticError("pods cannot be compared")
 
     async def live() -> None:
-        async with running(make_node("n"), plugins=[x], config=config) as world:
+        async with running(make_node("n")) as world:
+            monkeypatch.setattr(world.scheduler.context.queue, "add", unsortable)
             await world.create(make_pod("p"))
             await world.after(3600)
 
     with pytest.raises(ArithmeticError, match="pods cannot be compared"):
         await live()
+
+
+@pytest.mark.parametrize(
+    ("sort_key", "text"),
+    [
+        pytest.param(
+            lambda pod, timestamp: 1 / 0 if pod.name == "a" else pod.name,
+            "ZeroDivisionError: division by zero (test_life.py",
+            id="an exception",
+        ),
+        pytest.param(
+            lambda pod, timestamp: None if pod.name == "a" else pod.name,
+            "sort_key returned None; return a number, a string, or a tuple of these",
+            id="nothing",
+        ),
+        pytest.param(
+            lambda pod, timestamp: 7 if pod.name == "a" else pod.name,
+            "TypeError: '<' not supported between instances of 'int' and 'str'",
+            id="what cannot be compared",
+        ),
+    ],
+)
+@virtual
+async def test_a_pod_without_a_usable_sort_key_is_scheduled_last(
+    sort_key: Any, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = "profiles: [{plugins: {queueSort: {enabled: [{name: X}], disabled: [{name: '*'}]}}}]"
+    x = plugin("X", sort_key=sort_key)
+    async with running(make_node("n"), plugins=[x], config=config) as world:
+        await world.create(make_pod("c"), make_pod("a"), make_pod("b"))
+        assert world.order() == ["b", "c", "a"]
+    assert f'pod default/a is queued last: running QueueSort plugin "X": {text}' in caplog.text
 
 
 @virtual

@@ -152,7 +152,7 @@ async def test_an_unreserve_that_breaks_does_not_keep_the_others_from_theirs(
     async with running(make_node("n"), make_pod("p"), plugins=[*log.plugins, last]) as world:
         assert log.lines == ["+A", *UNDONE]
         assert world.counted("p") == ""
-    assert "plugin D: Unreserve of pod default/p failed" in caplog.text
+    assert 'running Unreserve plugin "D" for pod default/p: RuntimeError: lost the key' in caplog.text
 
 
 # Permit

@@ -1,0 +1,52 @@
+"""Sort keys of a QueueSort plugin that may fail.
+
+A key that cannot be computed or compared must not stop the queue. Keys of plugins that are not built in are
+therefore wrapped: pods whose key is unusable come last, in the order in which they entered the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from bayplan.api.pod import Pod
+from bayplan.framework.failures import describe, traceback_of, wrong_result
+from bayplan.framework.plugin_api import QueueSortPlugin, SortKey
+from bayplan.runtime.failure_log import log_plugin_error
+from bayplan.runtime.profile import PointStep
+
+_log = logging.getLogger(__name__)
+
+_BUILT_IN: Final = "bayplan.plugins."
+
+
+def sort_key_of(step: PointStep[QueueSortPlugin]) -> Callable[[Pod, float], SortKey]:
+    """The function that orders the active queue: the plugin's own, if it is built in."""
+    if type(step.plugin).__module__.startswith(_BUILT_IN):
+        return step.plugin.sort_key
+    return _CheckedKeys(step)
+
+
+class _CheckedKeys:
+    """Keys as tuples: (0, key), or (1, timestamp) if the key is unusable."""
+
+    def __init__(self, step: PointStep[QueueSortPlugin]) -> None:
+        self._step = step
+        self._usable: SortKey | None = None
+        """The last usable key: others must be comparable with it."""
+
+    def __call__(self, pod: Pod, timestamp: float) -> SortKey:
+        step = self._step
+        try:
+            key: SortKey | None = step.plugin.sort_key(pod, timestamp)
+            if key is None:
+                raise wrong_result("sort_key", key, "return a number, a string, or a tuple of these")
+            other = key if self._usable is None else self._usable
+            _ = (key < other, other < key)
+        except Exception as error:
+            text = f'running QueueSort plugin "{step.name}": {describe(error, step.plugin)}'
+            log_plugin_error(_log, f"pod {pod.key} is queued last: {text}", traceback_of(error))
+            return (1, timestamp)
+        self._usable = key
+        return (0, key)

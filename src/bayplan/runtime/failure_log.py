@@ -1,0 +1,60 @@
+"""Logs the tracebacks of failing plugins: each distinct one at most once a minute.
+
+A plugin that fails for one pod usually fails for all of them, thousands of times. What is suppressed is
+counted, and the number is in the next line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+MIN_SECONDS: Final = 60.0
+MAX_TRACEBACKS: Final = 1000
+"""Distinct tracebacks that are remembered; beyond, all are forgotten."""
+
+
+class FailureLog:
+    """Which tracebacks were logged, and when."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, tuple[float, int]] = {}
+
+    def log(self, log: logging.Logger, message: str, traceback: str, now: float) -> None:
+        """Logs the message with its traceback, unless the same traceback was logged within a minute."""
+        key = traceback or message
+        logged_at, suppressed = self._logged.get(key, (-MIN_SECONDS, 0))
+        # A loop with virtual time may have started again at 0.
+        if logged_at <= now < logged_at + MIN_SECONDS:
+            self._logged[key] = (logged_at, suppressed + 1)
+            return
+        if len(self._logged) >= MAX_TRACEBACKS:
+            self._logged.clear()
+        self._logged[key] = (now, 0)
+        again = f" ({suppressed} times more since it was last logged)" if suppressed else ""
+        log.error("%s%s%s", message, again, f"\n{traceback}" if traceback else "", stacklevel=3)
+
+    def clear(self) -> None:
+        """Forgets what was logged."""
+        self._logged.clear()
+
+
+_failures: Final = FailureLog()
+forget_plugin_errors: Final = _failures.clear
+"""Called when a scheduler starts: its log is complete."""
+
+
+def log_plugin_error(log: logging.Logger, message: str, traceback: str) -> None:
+    """Logs what a plugin did wrong. The time is that of the running loop, so it may be virtual."""
+    _failures.log(log, message, traceback, _now())
+
+
+def _now() -> float:
+    try:
+        clock: Callable[[], float] = asyncio.get_running_loop().time
+    except RuntimeError:
+        clock = time.monotonic
+    return clock()

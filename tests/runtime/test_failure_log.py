@@ -1,0 +1,52 @@
+"""The same traceback is logged once a minute."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from bayplan.runtime.failure_log import FailureLog
+
+LOG = logging.getLogger(__name__)
+
+
+def test_each_traceback_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog()
+    for pod, traceback, now in (
+        ("a", "Traceback 1", 0),
+        ("b", "Traceback 1", 10),
+        ("c", "Traceback 2", 20),
+        ("d", "Traceback 1", 59),
+        ("e", "Traceback 1", 60),
+        ("f", "Traceback 1", 121),
+    ):
+        failures.log(LOG, f"pod {pod}", traceback, now)
+    assert caplog.messages == [
+        "pod a\nTraceback 1",
+        "pod c\nTraceback 2",
+        "pod e (2 times more since it was last logged)\nTraceback 1",
+        "pod f\nTraceback 1",
+    ]
+
+
+def test_without_a_traceback_the_message_counts(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog()
+    for message in ("one", "two", "one"):
+        failures.log(LOG, message, "", 5)
+    assert caplog.messages == ["one", "two"]
+
+
+def test_what_is_remembered_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog()
+    for number in range(1001):
+        failures.log(LOG, f"{number}", "", 0)
+    failures.log(LOG, "0", "", 1)
+    assert caplog.messages.count("0") == 2
+
+
+def test_a_clock_that_starts_again(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog()
+    failures.log(LOG, "one", "", 1000)
+    failures.log(LOG, "one", "", 0)
+    assert len(caplog.messages) == 2
