@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bayplan.cli.replay import first_difference
 from bayplan.simulator.replay import replay
+from bayplan.sources.scenario import VERSION
 from conformance.differential.drawing import Raw
 from conformance.differential.playing import record
 from conformance.differential.scenarios import Scenario
@@ -60,7 +61,8 @@ async def recorded(plane: ControlPlane, scenario: Raw) -> Raw:
         with Process("kube-scheduler", command, plane.directory / "kube-scheduler.log"):
             await asyncio.sleep(2.0)
             try:
-                return await record(admin, scenario)
+                run = await record(admin, scenario)
+                return {**run, VERSION: plane.programs.release}
             finally:
                 await admin.clear(*KINDS)
 
