@@ -53,3 +53,13 @@ def test_failures_are_tried_again_ever_more_rarely_until_one_succeeds() -> None:
     assert delays[:3] == [FIRST_RETRY_SECONDS, 2 * FIRST_RETRY_SECONDS, 4 * FIRST_RETRY_SECONDS]
     assert delays[-1] == MAX_RETRY_SECONDS
     assert queue.retry("a", 0.0) == FIRST_RETRY_SECONDS
+
+
+def test_what_is_ready_is_known() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    assert not queue.has_ready(0.0)
+    queue.add_at("later", 5.0)
+    assert not queue.has_ready(4.0)
+    assert queue.has_ready(5.0)
+    assert queue.pop(5.0) == "later"
+    assert not queue.has_ready(5.0)

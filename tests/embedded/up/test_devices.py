@@ -166,3 +166,15 @@ def test_a_pod_is_bound_when_its_device_is_ready(tmp_path: Path) -> None:
         assert [(each["type"], each["status"]) for each in device["conditions"]] == [("ready", "True")]
 
     with_devices(path, test)
+
+
+def test_a_cluster_is_not_idle_before_its_devices_are_published(tmp_path: Path) -> None:
+    path = tmp_path / "devices.yaml"
+    path.write_text(GPUS % "")
+
+    async def test(devices: Devices) -> None:
+        # In the first moment nothing has been written, and nothing been looked at.
+        await devices.cluster.idle()
+        assert len(devices.api.list(RESOURCE_SLICES)) == 50
+
+    with_devices(path, test, nodes=50)

@@ -61,6 +61,11 @@ class Loop:
         self._add(Work(controller, key))
         self._wake.set()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something to do now; what is due later does not count."""
+        return self._wake.is_set() or self._queue.has_ready(asyncio.get_running_loop().time())
+
     def _add(self, work: Work) -> None:
         if work.controller.settles_for:
             now = asyncio.get_running_loop().time()

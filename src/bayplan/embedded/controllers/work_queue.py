@@ -60,6 +60,11 @@ class WorkQueue(Generic[ItemT]):
         self._due.pop(item, None)
         return item
 
+    def has_ready(self, now: float) -> bool:
+        """Whether something is ready at this time."""
+        self._ripen(now)
+        return bool(self._ready)
+
     def next_due(self) -> float | None:
         """When to ask again; None if nothing waits for a time. What is ready now is not meant."""
         heap, due = self._heap, self._due

@@ -33,6 +33,11 @@ class DeviceDrivers:
         """Publishes devices until cancelled."""
         await self._loop.run()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether devices are still to be published."""
+        return self._loop.is_busy
+
     def replace(self, devices: DeviceFile) -> None:
         """The file says something else now."""
         self._binding.devices = devices

@@ -93,6 +93,7 @@ class LocalCluster:
             settings.data_dir, port=settings.port, salvages=settings.salvages, release=settings.release
         )
         self.scheduler: Scheduler | None = None
+        self._drivers: DeviceDrivers | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -121,7 +122,7 @@ class LocalCluster:
     def _start_drivers(self) -> None:
         watched = self._settings.devices
         if watched is not None:
-            drivers = DeviceDrivers(self.server.api, watched.devices)
+            self._drivers = drivers = DeviceDrivers(self.server.api, watched.devices)
             self._start(drivers.run(), "device drivers")
             self._start(watched.watch(drivers), "device file")
 
@@ -238,6 +239,8 @@ class LocalCluster:
 
     def _is_busy(self, census: Census) -> bool:
         if census.terminating or census.starting:
+            return True
+        if self._drivers is not None and self._drivers.is_busy:
             return True
         if self.scheduler is None:
             return False
