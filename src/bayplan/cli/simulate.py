@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from bayplan.cli.simulate_openb import openb
 from bayplan.cli.simulate_run import run
 
 
@@ -16,3 +17,4 @@ def simulate() -> None:
 
 
 simulate.add_command(run)
+simulate.add_command(openb)

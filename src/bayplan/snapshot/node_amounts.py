@@ -160,10 +160,10 @@ class NodeAmounts(Generic[RequestT]):
             assert pod is not None
             uid = pod.metadata.uid
             known = before.get(uid)
-            self._by_slot[slot] = 0
             if known is None or known.pod is not pod:
                 request = self.request(pod)
                 if request is None:
+                    self._by_slot[slot] = 0
                     continue
                 if known is None or known.request != request:
                     new.append((slot, pod, request))
@@ -171,7 +171,8 @@ class NodeAmounts(Generic[RequestT]):
                 known = known._replace(pod=pod)
             now[uid] = known
             self._by_slot[slot] = known.amounts
-            free -= known.amounts
+        if now:
+            free -= np.add.reduce([known.amounts for known in now.values()], axis=0)
         for slot, pod, request in new:
             line = self._line(self.place(request, free))
             now[pod.metadata.uid] = _Taken(pod, request, line)

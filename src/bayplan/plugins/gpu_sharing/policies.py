@@ -6,6 +6,7 @@ the node does not have). Scores are integers from 0 to 100 and meaningful only f
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -145,9 +146,14 @@ def _fall_scores(
 def _distinct_choices(free: IntArray, milli: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Nodes and devices that are worth trying: of devices with equally much free only the first."""
     equal = free[:, :, None] == free[:, None, :]
-    earlier = np.tri(free.shape[1], k=-1, dtype=np.bool_)
-    at, device = ((free >= milli) & ~(equal & earlier).any(axis=2)).nonzero()
+    at, device = ((free >= milli) & ~(equal & _earlier(free.shape[1])).any(axis=2)).nonzero()
     return at, device
+
+
+@lru_cache(maxsize=8)
+def _earlier(width: int) -> BoolArray:
+    """For each device those before it."""
+    return np.tri(width, k=-1, dtype=np.bool_)
 
 
 def _without_whole(free: IntArray, count: int) -> IntArray:

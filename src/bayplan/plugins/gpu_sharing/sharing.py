@@ -115,11 +115,15 @@ class GpuSharing(Plugin, PreFilterPlugin, FilterPlugin, ReservePlugin):
         request: GpuRequest = state.read(REQUEST)
         table = GpuDevices.of(nodes)
         has_devices = table.count(nodes) >= request.count
-        yield Reject(~has_devices, TOO_FEW, unresolvable=True)
+        # A mask without a row costs as much as any other, and most are.
+        if not has_devices.all():
+            yield Reject(~has_devices, TOO_FEW, unresolvable=True)
         if request.models:
             other = has_devices & ~nodes.label(GPU_MODEL).isin(request.models)
             yield Reject(other, OTHER_MODEL, unresolvable=True)
-        yield Reject(has_devices & ~enough_devices(table.free_milli(nodes), request), NOT_FREE)
+        occupied = has_devices & ~enough_devices(table.free(nodes), request)
+        if occupied.any():
+            yield Reject(occupied, NOT_FREE)
 
     # Devices
 
