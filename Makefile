@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-all check bench faults fuzz soak conformance e2e race steady differential changelog release install lock audit clean
+.PHONY: run test test-all test-browser check bench faults fuzz soak conformance e2e race steady differential changelog release install lock audit clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
@@ -38,6 +38,10 @@ test-all:
 	    echo "== Python $$version: SKIPPED, there is no python$$version on the PATH"; \
 	  fi; \
 	done
+
+# The HTML report in a real Chromium; skipped with a message where there is none.
+test-browser: $(STAMP)
+	BAYPLAN_BROWSER=1 $(BIN)/python -m pytest -rs tests/browser
 
 check: $(STAMP)
 	$(BIN)/ruff check src tests conformance tools

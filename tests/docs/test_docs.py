@@ -40,14 +40,17 @@ def test_commands_are_found() -> None:
 
 
 @pytest.mark.parametrize("command", [c for page in PAGES for c in commands(page)], ids=str)
-def test_commands_print_what_is_shown(command: Command) -> None:
-    """As on a terminal: tables, unless the command says otherwise."""
+def test_commands_print_what_is_shown(command: Command, tmp_path: Path) -> None:
+    """As on a terminal: tables, unless the command says otherwise. Files are written beside the clone."""
+    for folder in ROOT.iterdir():
+        if folder.is_dir() and not folder.name.startswith("."):
+            (tmp_path / folder.name).symlink_to(folder)
     arguments = list(command.arguments)
     if arguments[0] == "decide" and "--output" not in arguments:
         arguments += ["--output", "table"]
     ended = subprocess.run(
         [sys.executable, "-m", "bayplan.cli.main", *arguments],
-        cwd=ROOT,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,

@@ -18,6 +18,7 @@ from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.source_options import source_options
 from bayplan.simulator.scenarios.csv_files import write_csv
 from bayplan.simulator.scenarios.figures import Figures
+from bayplan.simulator.scenarios.html.page import make_page
 from bayplan.simulator.scenarios.reading import read_scenario
 from bayplan.simulator.scenarios.result import make_result
 from bayplan.simulator.scenarios.run import simulate
@@ -68,6 +69,12 @@ class _DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only 
     metavar="DIR|FILE.csv",
     help="Write the samples to FILE.csv, or samples, pods, workloads and reasons to a directory.",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.html",
+    help="Write a report with charts: one HTML file that needs no network.",
+)
 @source_options
 def run(
     scenario: Path,
@@ -76,6 +83,7 @@ def run(
     until: float | None,
     output: str,
     csv_target: Path | None,
+    report: Path | None,
 ) -> None:
     """Run SCENARIO in virtual time and report utilisation, queues, waiting times and preemptions.
 
@@ -101,6 +109,8 @@ def run(
     result = make_result(finished)
     if csv_target is not None:
         write_csv(csv_target, finished, result)
+    if report is not None:
+        report.write_bytes(make_page(result).encode("utf-8", "replace"))
     if output == "json":
         echo_utf8(msgspec.json.encode(result))
         return

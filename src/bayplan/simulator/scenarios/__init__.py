@@ -2,12 +2,12 @@
 
     schema.py, reading.py     the scenario file: its fields, and reading it with errors that name the field
     times.py                  durations, distributions of run times, times of arrival
-    traces.py, scheduler_perf.py   arrivals from other programs' files
+    traces.py                 arrivals from CSV files
     nodes.py, workloads.py    what the file describes as API objects
     pods.py, owners.py, world.py   the life of pods and nodes in virtual time
     figures.py, fragmentation.py   what is measured
     run.py                    one simulation from scenario to result
-    result.py, csv_files.py, tables.py, report.py   the result, and how it is displayed
+    result.py, csv_files.py, tables.py, html/   the result, and how it is displayed
 
 The scheduler is the one of `bayplan run`; only the API server is the one in memory (`bayplan.memory_api`).
 """

@@ -1,0 +1,165 @@
+"""A headless Chromium, driven through its DevTools protocol over a WebSocket; needs nothing but aiohttp.
+
+https://chromedevtools.github.io/devtools-protocol/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+START_SECONDS: Final = 60
+REPLY_SECONDS: Final = 30
+
+_FLAGS: Final = (
+    *("--headless=new", "--disable-gpu", "--no-first-run", "--disable-extensions", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--disable-dev-shm-usage",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--remote-debugging-port=0",
+)  # fmt: skip
+
+
+def find_browser() -> str | None:
+    """The path of a Chromium on this machine."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class Page:
+    """One tab, and everything that it requested and complained about since it was opened."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._session = ""
+        self._loaded = asyncio.Event()
+        self._reading = asyncio.ensure_future(self._read())
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        """Console messages, log entries and uncaught exceptions."""
+
+    async def attach(self) -> None:
+        target = await self.call("Target.createTarget", url="about:blank")
+        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            await self.call(f"{domain}.enable")
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Sends a command and waits for its reply."""
+        number = next(self._numbers)
+        replied = self._replies[number] = asyncio.get_running_loop().create_future()
+        message = {"id": number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        await self._socket.send_json(message)
+        reply = await asyncio.wait_for(replied, REPLY_SECONDS)
+        if "error" in reply:
+            raise RuntimeError(f"{method}: {reply['error']}")
+        result: dict[str, Any] = reply["result"]
+        return result
+
+    async def open(self, file: Path, *, width: int, height: int = 900, dark: bool = False) -> None:
+        """Opens a file at this width and waits until it is loaded."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        self._loaded.clear()
+        await self.call("Page.navigate", url=file.as_uri())
+        await asyncio.wait_for(self._loaded.wait(), REPLY_SECONDS)
+
+    async def evaluate(self, script: str) -> Any:
+        """The value of a JavaScript expression."""
+        reply = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        if "exceptionDetails" in reply:
+            raise RuntimeError(reply["exceptionDetails"]["exception"]["description"])
+        return reply["result"].get("value")
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self) -> None:
+        async for message in self._socket:
+            content = message.json()
+            if "id" in content:
+                self._replies.pop(content["id"]).set_result(content)
+            else:
+                self._happened(content["method"], content["params"])
+
+    def _happened(self, method: str, params: dict[str, Any]) -> None:
+        match method:
+            case "Page.loadEventFired":
+                self._loaded.set()
+            case "Network.requestWillBeSent":
+                self.requests.append(params["request"]["url"])
+            case "Runtime.consoleAPICalled":
+                self.complaints.append(f"console.{params['type']}: {params['args']}")
+            case "Runtime.exceptionThrown":
+                self.complaints.append(f"exception: {params['exceptionDetails']}")
+            case "Log.entryAdded":
+                self.complaints.append(f"log: {params['entry']['text']}")
+
+
+@asynccontextmanager
+async def opened(program: str, directory: Path) -> AsyncIterator[Page]:
+    """A new browser with one tab; `directory` is for its profile."""
+    flags = [*_FLAGS, f"--user-data-dir={directory / 'profile'}"]
+    if os.geteuid() == 0:
+        flags.append("--no-sandbox")  # Chromium does not start as root with its sandbox
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *flags,
+        "about:blank",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        address = await asyncio.wait_for(_address(process), START_SECONDS)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(address, max_msg_size=0) as socket,
+        ):
+            page = Page(socket)
+            try:
+                await page.attach()
+                yield page
+                await page.call("Browser.close")
+            finally:
+                await page.close()
+    finally:
+        if process.returncode is None:
+            try:
+                await asyncio.wait_for(process.wait(), 10)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    """The address that the browser prints when it is ready."""
+    assert process.stderr is not None
+    lines = []
+    async for raw in process.stderr:
+        line = raw.decode(errors="replace").strip()
+        lines.append(line)
+        if line.startswith("DevTools listening on "):
+            return line.removeprefix("DevTools listening on ")
+    raise RuntimeError(f"the browser has ended: {lines[-5:]}")
