@@ -15,6 +15,7 @@ from typing import Any
 
 from bayplan.api.pod import Pod
 from bayplan.explain.scenario import decide_scenario
+from bayplan.releases import parse_release
 from conformance.harness import objects
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.control_plane import ControlPlane
@@ -130,7 +131,8 @@ async def _schedule(plane: ControlPlane, admin: Admin, pod: Raw) -> Outcome:
     there = [item for kind in SEEN_BY_SCORES for item in await _listed(admin, kind)]
     before = {item["metadata"]["name"] for item in there if item["kind"] == "Pod"}
     created = await admin.create(pod)
-    outcome = Outcome(name, expected_scores=_scores_of(there, {**created, "kind": "Pod"}))
+    scores = _scores_of(there, {**created, "kind": "Pod"}, plane.programs.release)
+    outcome = Outcome(name, expected_scores=scores)
     while True:
         found = await admin.get("Pod", name, namespace)
         outcome.node = found["spec"].get("nodeName", "")
@@ -170,9 +172,9 @@ async def _events(admin: Admin, name: str, outcome: Outcome) -> list[Raw]:
     ]
 
 
-def _scores_of(there: list[Raw], pod: Raw) -> Scores:
+def _scores_of(there: list[Raw], pod: Raw, release: str) -> Scores:
     scenario = {"name": pod["metadata"]["name"], "objects": there, "pods": [pod]}
-    results = decide_scenario(scenario)["results"]
+    results = decide_scenario(scenario, release=parse_release(release))["results"]
     held_back = pod["spec"].get("schedulingGates")
     if held_back or results[0].get("fitError") or len(results[0]["feasible"]) < 2:
         # The scheduler does not score where there is nothing to choose, or not yet.

@@ -27,11 +27,12 @@ SECONDS: Final = 60.0
 
 
 @contextmanager
-def cluster(directory: Path, *flags: str) -> Iterator[Path]:
-    """`bayplan up` with devices; gives its kubeconfig."""
+def cluster(programs: Programs, directory: Path, *flags: str) -> Iterator[Path]:
+    """`bayplan up` with devices, as the release of the programs; gives its kubeconfig."""
     kubeconfig = directory / "kubeconfig"
     command: list[str | Path] = [
-        sys.executable, "-m", "bayplan.cli.main", "up", "--kubeconfig", kubeconfig, *flags,
+        sys.executable, "-m", "bayplan.cli.main", "up", "--kubeconfig", kubeconfig,
+        "--emulated-version", programs.release, *flags,
     ]  # fmt: skip
     with Process("bayplan up", command, directory / "up.log") as process:
 
@@ -80,13 +81,13 @@ def results_of(claim: Raw) -> list[Raw]:
 
 def test_kube_scheduler_schedules_the_examples(programs: Programs, tmp_path: Path) -> None:
     flags = ("--no-scheduler", "--nodes", "3", "--devices", str(DEVICES), "-f", str(PODS))
-    with cluster(tmp_path, *flags) as kubeconfig, kube_scheduler(programs, kubeconfig):
+    with cluster(programs, tmp_path, *flags) as kubeconfig, kube_scheduler(programs, kubeconfig):
         asyncio.run(_schedules_the_examples(kubeconfig))
 
 
-def test_bayplan_schedules_the_examples(tmp_path: Path) -> None:
+def test_bayplan_schedules_the_examples(programs: Programs, tmp_path: Path) -> None:
     flags = ("--nodes", "3", "--devices", str(DEVICES), "-f", str(PODS))
-    with cluster(tmp_path, *flags) as kubeconfig:
+    with cluster(programs, tmp_path, *flags) as kubeconfig:
         asyncio.run(_schedules_the_examples(kubeconfig))
 
 
@@ -143,11 +144,11 @@ def test_both_allocate_the_same_devices(programs: Programs, tmp_path: Path) -> N
         directory = tmp_path / name
         directory.mkdir()
         if name == "bayplan":
-            with cluster(directory, *flags) as kubeconfig:
+            with cluster(programs, directory, *flags) as kubeconfig:
                 found[name] = asyncio.run(_one_by_one(kubeconfig))
         else:
             with (
-                cluster(directory, *flags, "--no-scheduler") as kubeconfig,
+                cluster(programs, directory, *flags, "--no-scheduler") as kubeconfig,
                 kube_scheduler(programs, kubeconfig),
             ):
                 found[name] = asyncio.run(_one_by_one(kubeconfig))

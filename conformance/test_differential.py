@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.cli.replay import first_difference
 from bayplan.simulator.replay import replay
-from conformance.differential.__main__ import OPTIONS, recorded
+from conformance.differential.__main__ import OPTIONS, new_kinds, recorded
 from conformance.differential.scenarios import Scenario
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.programs import Programs
@@ -29,6 +29,7 @@ def test_both_schedulers_do_the_same(plane: ControlPlane, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(1, 4), ids="seed {}".format)
 def test_both_schedulers_allocate_the_same_devices(plane: ControlPlane, seed: int) -> None:
-    run = asyncio.run(recorded(plane, Scenario(seed, steps=80, devices=True).make()))
+    scenario = Scenario(seed, steps=80, devices=True, new_kinds=new_kinds(plane))
+    run = asyncio.run(recorded(plane, scenario.make()))
     assert any("allocations" in step for step in run["steps"])
     assert first_difference(run, replay(run)) is None

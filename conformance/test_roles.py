@@ -21,7 +21,7 @@ from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import ADMIN, KUBE_SCHEDULER, ControlPlane, token_of
 from conformance.harness.objects import condition, node, pod
 from conformance.harness.process import free_ports
-from conformance.harness.programs import Programs
+from conformance.harness.programs import DEFAULT_RELEASE, RELEASES, Programs
 from conformance.harness.schedulers import configuration, serving_flags, start_bayplan, wait_until_synced
 
 MANIFESTS = Path(__file__).parents[1] / "deploy" / "second-scheduler"
@@ -121,6 +121,18 @@ def test_nothing_is_rejected(plane: ControlPlane, user: str, config: Raw, schedu
         process.check()
     assert plane.refused(user) == []
     assert asked_for(plane, user) >= NEEDED
+
+
+def test_a_newer_release_starts_on_an_older_server(plane: ControlPlane) -> None:
+    """A kind that is not served is forbidden, too: no role names it. Discovery tells the two apart."""
+    if plane.programs.release != DEFAULT_RELEASE:
+        pytest.skip("there is no newer release")
+    newest = RELEASES[-1]
+    config = configuration(plane, user=KUBE_SCHEDULER)
+    with start_bayplan(plane, config, flags=[f"--emulated-version={newest}"], name="newer") as process:
+        wait_until_synced(process)
+        process.check()
+        assert "there is no DeviceTaintRule here, going on without" in process.log.read_text()
 
 
 def asked_for(plane: ControlPlane, user: str) -> set[str]:

@@ -7,9 +7,11 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from bayplan.cli.replay import first_difference
+from bayplan.releases import parse_release
 from bayplan.simulator.replay import replay
 from bayplan.sources.scenario import VERSION
 from conformance.differential.drawing import Raw
@@ -44,7 +46,8 @@ async def recorded(plane: ControlPlane, scenario: Raw) -> Raw:
     path = plane.directory / "scheduler.json"
     path.write_text(json.dumps(config))
     async with Admin(plane.access()) as admin:
-        await admin.clear(*KINDS)
+        kinds = (*new_kinds(plane), *KINDS)
+        await admin.clear(*kinds)
         for name, labels in scenario["namespaces"].items():
             item = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
             if await admin.find("Namespace", name) is None:
@@ -64,7 +67,12 @@ async def recorded(plane: ControlPlane, scenario: Raw) -> Raw:
                 run = await record(admin, scenario)
                 return {**run, VERSION: plane.programs.release}
             finally:
-                await admin.clear(*KINDS)
+                await admin.clear(*kinds)
+
+
+def new_kinds(plane: ControlPlane) -> Collection[str]:
+    """Kinds that the API server has and older ones have not."""
+    return parse_release(plane.programs.release).new_kinds
 
 
 def main() -> int:
@@ -89,7 +97,9 @@ def main() -> int:
         ControlPlane(programs, Path(directory), options=OPTIONS) as plane,
     ):
         for seed in range(options.first_seed, options.first_seed + options.scenarios):
-            scenario = Scenario(seed, steps=options.steps, devices=options.devices)
+            scenario = Scenario(
+                seed, steps=options.steps, devices=options.devices, new_kinds=new_kinds(plane)
+            )
             run = asyncio.run(recorded(plane, scenario.make()))
             pods += sum(step["op"] == "schedule" for step in run["steps"])
             difference = first_difference(run, replay(run))

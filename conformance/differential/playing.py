@@ -126,7 +126,7 @@ async def _update(admin: Admin, item: Raw) -> Raw:
     current = await admin.get(item["kind"], meta["name"], meta.get("namespace", ""))
     version = {"resourceVersion": current["metadata"]["resourceVersion"]}
     stored = await admin.send("PUT", path_of(item), {**item, "metadata": {**meta, **version}})
-    if stored.get("status") != item.get("status"):
+    if "status" in item and stored.get("status") != item["status"]:
         stored["status"] = item["status"]
         stored = await admin.send("PUT", f"{path_of(item)}/status", stored)
     return stored

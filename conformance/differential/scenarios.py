@@ -8,20 +8,33 @@ left out.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from conformance.differential.configurations import make_configuration
 from conformance.differential.devices import Devices, everywhere
 from conformance.differential.drawing import APPS, NAMESPACES, Draw, Raw, Theme
 from conformance.differential.nodes import Nodes
 from conformance.differential.pods import Pods
 from conformance.differential.storage import make_storage
+from conformance.differential.taint_rules import TaintRules
 from conformance.differential.workloads import budget, replica_set, service
 
 
 class Scenario:
     """Makes one scenario."""
 
-    def __init__(self, seed: int, *, steps: int = 90, devices: bool | None = None) -> None:
-        """Where `devices` is None, three scenarios in ten have devices."""
+    def __init__(
+        self,
+        seed: int,
+        *,
+        steps: int = 90,
+        devices: bool | None = None,
+        new_kinds: Collection[str] = frozenset(),
+    ) -> None:
+        """Where `devices` is None, three scenarios in ten have devices.
+
+        `new_kinds` are kinds of later releases that occur. What else happens does not depend on them.
+        """
         self.seed = seed
         self._steps = steps
         self._draw = Draw(seed)
@@ -34,6 +47,7 @@ class Scenario:
         self._device_draw = draw
         self._devices = Devices(draw) if devices else None
         self._claims: list[Raw] = []
+        self._rules = TaintRules(Draw(f"rules {seed}")) if "DeviceTaintRule" in new_kinds else None
 
     def make(self) -> Raw:
         """The whole scenario."""
@@ -93,7 +107,7 @@ class Scenario:
             found.append(step)
         if draw.maybe(0.15):
             found.append({"op": "free-some-claim", "choice": draw.random()})
-        return found
+        return found if self._rules is None else [*found, *self._rules.steps()]
 
     def _one_step(self) -> list[Raw]:
         draw, what = self._draw, self._draw.random()

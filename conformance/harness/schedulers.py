@@ -41,6 +41,9 @@ def start_kube_scheduler(
 def start_bayplan(
     plane: ControlPlane, config: Config, *, flags: Sequence[str] = (), name: str = "bayplan"
 ) -> Process:
+    """As the release of the control plane, unless the flags say otherwise."""
+    if not any(flag.startswith("--emulated-version") for flag in flags):
+        flags = [*flags, f"--emulated-version={plane.programs.release}"]
     return _start(plane, name, [sys.executable, "-m", "bayplan.cli.main", "run"], config, flags)
 
 
