@@ -15,9 +15,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="u
 
 
 def test_every_metric_is_listed_with_its_type_and_labels() -> None:
-    rows = re.findall(
-        r"^\| ((?:scheduler|bayplan)_\w+) \| (counter|gauge|histogram) \| ([\w, ]*)\|", PAGE, re.MULTILINE
-    )
+    name = r"((?:scheduler|bayplan|dynamic_resource_allocation)_\w+)"
+    rows = re.findall(rf"^\| {name} \| (counter|gauge|histogram) \| ([\w, ]*)\|", PAGE, re.MULTILINE)
     listed = {name: (kind, tuple(filter(None, labels.strip().split(", ")))) for name, kind, labels in rows}
     assert listed == {spec.name: (spec.kind.value, spec.labels) for spec in SCHEDULER_SPECS}
 

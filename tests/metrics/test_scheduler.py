@@ -141,7 +141,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="and tasks under way",
         ),
         pytest.param(
-            lambda m: m.claim_created("failure"),
+            lambda m: m.claim_created("failure", by_owner=False),
             "resourceclaim_creates_total",
             {("failure",): 1},
             id="claims for extended resources",

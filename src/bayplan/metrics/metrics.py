@@ -122,7 +122,7 @@ class Metrics:
 
     # Devices and volumes
 
-    def claim_created(self, status: str) -> None:
+    def claim_created(self, status: str, *, by_owner: bool) -> None:
         """Creating a ResourceClaim for extended resources ended with `success` or `failure`."""
 
     def binding_conditions(

@@ -164,8 +164,11 @@ class SchedulerMetrics(Metrics):
 
     # Devices and volumes
 
-    def claim_created(self, status: str) -> None:
-        self.families[scheduler.CLAIM_CREATES][(status,)].inc()
+    def claim_created(self, status: str, *, by_owner: bool) -> None:
+        if by_owner:
+            self.families[scheduler.CLAIM_CREATES_BY_OWNER][status, "false", "", "Pod"].inc()
+        else:
+            self.families[scheduler.CLAIM_CREATES][(status,)].inc()
 
     def binding_conditions(
         self, profile: str, driver: str, status: str, seconds: float, *, has_conditions: bool = True

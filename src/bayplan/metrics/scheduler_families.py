@@ -224,8 +224,17 @@ STORE_RESULTS_SECONDS: Final = histogram(
 CLAIM_CREATES: Final = counter(
     "scheduler_resourceclaim_creates_total",
     ALPHA,
-    "ResourceClaims created for extended resources.",
+    "ResourceClaims created for extended resources. Up to v1.36.",
     "status",
+)
+CLAIM_CREATES_BY_OWNER: Final = counter(
+    "dynamic_resource_allocation_resourceclaim_creates_total",
+    ALPHA,
+    "ResourceClaims created for extended resources, by the owner of the claim. From v1.37 on.",
+    "status",
+    "admin_access",
+    "owner_api_group",
+    "owner_api_kind",
 )
 BINDING_CONDITIONS: Final = counter(
     "scheduler_dra_bindingconditions_allocations_total",

@@ -20,7 +20,8 @@ from bayplan.api.resource_claims import (
 )
 from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
 from bayplan.metrics import SchedulerMetrics
-from bayplan.metrics.scheduler_families import BINDING_CONDITIONS, CLAIM_CREATES
+from bayplan.metrics.scheduler_families import BINDING_CONDITIONS, CLAIM_CREATES, CLAIM_CREATES_BY_OWNER
+from bayplan.releases import V1_36, V1_37, Release
 from bayplan.snapshot.claims_in_flight import ClaimInFlight
 from bayplan.testing.builders import (
     make_allocated_device,
@@ -319,6 +320,27 @@ def set_condition(world: World, name: str, condition: str) -> None:
     world.store.update_claim_status(replace(stored, status=replace(stored.status, devices=(device,))))
 
 
+@pytest.mark.parametrize(("release", "expected"), [(V1_36, 0), (V1_37, 1)], ids=["1.36", "1.37"])
+def test_how_long_an_allocation_is_in_flight(release: Release, expected: int) -> None:
+    """Until it is written, in v1.37 until PreBind has succeeded."""
+
+    @virtual
+    async def scenario() -> None:
+        async with running(
+            make_node("n"), CLASS, gpus("n", conditions=CONDITIONS), kind_of_cluster=Devices, release=release
+        ) as world:
+            await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"))
+            await world.after(1)
+            assert held(world, "c") == ["n/gpu-0"]
+            assert in_flight(world) == expected
+            set_condition(world, "c", "Ready")
+            await world.after(10)
+            assert world.node_of("p") == "n"
+            assert in_flight(world) == 0
+
+    scenario()
+
+
 @virtual
 async def test_the_pod_is_bound_when_its_device_is_ready() -> None:
     metrics = SchedulerMetrics()
@@ -382,27 +404,50 @@ def own_claims(world: World) -> list[ResourceClaim]:
     ]
 
 
-@virtual
-async def test_an_extended_resource_is_served_by_devices() -> None:
+@pytest.mark.parametrize(
+    ("release", "family", "labels"),
+    [
+        pytest.param(V1_36, CLAIM_CREATES, ("success",), id="1.36"),
+        pytest.param(V1_37, CLAIM_CREATES_BY_OWNER, ("success", "false", "", "Pod"), id="1.37"),
+    ],
+)
+def test_an_extended_resource_is_served_by_devices(
+    release: Release, family: Any, labels: tuple[str, ...]
+) -> None:
     """The scheduler creates the claim, and shows it in the pod's status."""
-    metrics = SchedulerMetrics()
-    async with running(
-        make_node("n"), SERVED, gpus("n", 3), kind_of_cluster=Devices, metrics=metrics
-    ) as world:
-        await world.create(make_pod("p", requests={"example.com/gpu": 2}))
-        await world.after(3)
-        (made,) = own_claims(world)
-        assert world.node_of("p") == "n"
-        assert made.name.startswith("p-extended-resources-")
-        assert held(world, made.name) == ["n/gpu-0", "n/gpu-1"]
-        assert devices_of(world).requests() == ["patch", "create", "update", "update status", "patch", "bind"]
-        shown = world.pod("p").status.extended_resource_claim_status
-        assert shown is not None
-        assert shown.resource_claim_name == made.name
-        (mapping,) = shown.request_mappings
-        assert (mapping.resource_name, mapping.request_name) == ("example.com/gpu", "container-0-request-0")
-        assert metrics.families[CLAIM_CREATES][("success",)].value == 1
-        assert in_flight(world) == 0
+
+    @virtual
+    async def scenario() -> None:
+        metrics = SchedulerMetrics()
+        async with running(
+            make_node("n"), SERVED, gpus("n", 3), kind_of_cluster=Devices, metrics=metrics, release=release
+        ) as world:
+            await world.create(make_pod("p", requests={"example.com/gpu": 2}))
+            await world.after(3)
+            (made,) = own_claims(world)
+            assert world.node_of("p") == "n"
+            assert made.name.startswith("p-extended-resources-")
+            assert held(world, made.name) == ["n/gpu-0", "n/gpu-1"]
+            assert devices_of(world).requests() == [
+                "patch",
+                "create",
+                "update",
+                "update status",
+                "patch",
+                "bind",
+            ]
+            shown = world.pod("p").status.extended_resource_claim_status
+            assert shown is not None
+            assert shown.resource_claim_name == made.name
+            (mapping,) = shown.request_mappings
+            assert (mapping.resource_name, mapping.request_name) == (
+                "example.com/gpu",
+                "container-0-request-0",
+            )
+            assert metrics.families[family][labels].value == 1
+            assert in_flight(world) == 0
+
+    scenario()
 
 
 @virtual
