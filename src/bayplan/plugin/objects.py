@@ -11,6 +11,7 @@ from bayplan.api.pod_group import (
 )
 from bayplan.api.workloads import (
     PodDisruptionBudget,
+    PriorityClass,
     ReplicaSet,
     ReplicationController,
     Service,
@@ -28,6 +29,7 @@ __all__ = [
     "OwnerReference",
     "PodDisruptionBudget",
     "PodGroup",
+    "PriorityClass",
     "ReplicaSet",
     "ReplicationController",
     "Service",

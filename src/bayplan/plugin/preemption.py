@@ -15,6 +15,7 @@ from bayplan.preemption.evaluation import (
     evaluate,
     eviction_on,
     preemption_errors,
+    preemption_result,
     why_not,
 )
 from bayplan.preemption.table import (
@@ -22,6 +23,7 @@ from bayplan.preemption.table import (
 )
 from bayplan.preemption.victims import (
     DryRun,
+    MayEvict,
 )
 from bayplan.snapshot.what_if import (
     Hypothesis,
@@ -34,12 +36,14 @@ __all__ = [
     "Evaluation",
     "Eviction",
     "Hypothesis",
+    "MayEvict",
     "Nomination",
     "Sampling",
     "evaluate",
     "eviction_on",
     "fit_error",
     "preemption_errors",
+    "preemption_result",
     "ranked",
     "why_not",
 ]

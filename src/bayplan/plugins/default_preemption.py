@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from bayplan.plugin import (
-    SUCCESS,
     Action,
     ClusterEventWithHint,
     CycleState,
@@ -26,14 +25,11 @@ from bayplan.plugin import (
     Resource,
     Status,
     event_with_hint,
-    failure,
     unresolvable,
-    unschedulable,
 )
 from bayplan.plugin.args import DefaultPreemptionArgs
-from bayplan.plugin.preemption import Nomination, Sampling, evaluate, preemption_errors, why_not
+from bayplan.plugin.preemption import Sampling, evaluate, preemption_result
 
-PREFIX: Final = "preemption: "
 UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
 
 
@@ -57,21 +53,7 @@ class DefaultPreemption(Plugin, PreEnqueuePlugin, PostFilterPlugin):
 
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
         evaluation = evaluate(pod, outcome, self._sampling())
-        if evaluation.ineligible:
-            return PostFilterResult(unschedulable(PREFIX + evaluation.ineligible))
-        eviction = evaluation.eviction(outcome.cluster)
-        if eviction is not None:
-            return PostFilterResult(
-                SUCCESS,
-                Nomination(eviction.node_name),
-                eviction,
-                alternatives=lambda: evaluation.all_evictions(outcome.cluster),
-            )
-        broken = preemption_errors(evaluation)
-        if broken:
-            text = broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]"
-            return PostFilterResult(failure(PREFIX + text), Nomination(""))
-        return PostFilterResult(unschedulable(PREFIX + why_not(evaluation, outcome)), Nomination(""))
+        return preemption_result(evaluation, outcome)
 
     def _sampling(self) -> Sampling | None:
         """None, and so all candidates, unless the configuration limits their number."""

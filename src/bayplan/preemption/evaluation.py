@@ -10,16 +10,17 @@ from typing import Final
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework.outcome import Eviction, FilterOutcome, fit_error
-from bayplan.framework.status import Code, Status
+from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult, fit_error
+from bayplan.framework.status import SUCCESS, Code, Status, failure, unschedulable
 from bayplan.preemption.cached import candidates
 from bayplan.preemption.choice import best
-from bayplan.preemption.table import Candidates
-from bayplan.preemption.victims import PRIORITY_OFFSET
+from bayplan.preemption.table import Candidates, VictimTable
+from bayplan.preemption.victims import PRIORITY_OFFSET, MayEvict, dry_run
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.pods import start_nanos
 
+PREFIX: Final = "preemption: "
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_HELPFUL: Final = Status(Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
@@ -73,8 +74,11 @@ def pick_eviction(evictions: Sequence[Eviction]) -> Eviction | None:
     return min(evictions, key=losses, default=None)
 
 
-def ineligible(pod: Pod, outcome: FilterOutcome) -> str:
-    """The reason why the pod may not preempt now; empty if it may."""
+def ineligible(pod: Pod, outcome: FilterOutcome, *, any_priority: bool = False) -> str:
+    """The reason why the pod may not preempt now; empty if it may.
+
+    `any_priority`: victims need not have a lower priority.
+    """
     if pod.spec.preemption_policy == "Never":
         return NEVER
     cluster, nominated = outcome.cluster, pod.status.nominated_node_name
@@ -85,7 +89,8 @@ def ineligible(pod: Pod, outcome: FilterOutcome) -> str:
     if status.code is Code.UNRESOLVABLE or row is None:
         return ""
     for other in cluster.pods_on(row):
-        if other.is_terminating and other.priority < pod.priority and _preempted(other):
+        lower = any_priority or other.priority < pod.priority
+        if other.is_terminating and lower and _preempted(other):
             # Victims are terminating there already; evicting elsewhere would cost pods for nothing.
             return TERMINATING
     return ""
@@ -110,13 +115,25 @@ class Sampling:
     """Where to begin, as a fraction of the list between 0 and 1."""
 
 
-def evaluate(pod: Pod, outcome: FilterOutcome, sampling: Sampling | None = None) -> Evaluation:
+def evaluate(
+    pod: Pod, outcome: FilterOutcome, sampling: Sampling | None = None, may_evict: MayEvict | None = None
+) -> Evaluation:
     """Evaluates the nodes where evicting may help (without `sampling`: all of them), and chooses among
-    them."""
-    reason = ineligible(pod, outcome)
+    them.
+
+    `may_evict` replaces the rule that pods of lower priority may be evicted; nothing is cached then.
+    """
+    reason = ineligible(pod, outcome, any_priority=may_evict is not None)
     if reason:
         return Evaluation(ineligible=reason)
-    found = candidates(pod, outcome, outcome.diagnosis.rows_with(Code.UNSCHEDULABLE))
+    rows = outcome.diagnosis.rows_with(Code.UNSCHEDULABLE)
+    if may_evict is None:
+        found = candidates(pod, outcome, rows)
+    else:
+        table = VictimTable(outcome.cluster.nodes.high)
+        if len(rows):
+            table.put(dry_run(outcome.cluster, pod.priority, rows, outcome.filter_hypothesis, may_evict))
+        found = Candidates(rows, table)
     considered = found.helped if sampling is None else _sampled(found, sampling)
     return Evaluation(found=found, chosen=best(found.table, considered))
 
@@ -138,6 +155,25 @@ def _sampled(found: Candidates, sampling: Sampling) -> IdColumn:
         return turn[fits][:wanted]
     end = int(enough.argmax()) + 1
     return turn[:end][fits[:end]]
+
+
+def preemption_result(evaluation: Evaluation, outcome: FilterOutcome) -> PostFilterResult:
+    """The answer of a PostFilter plugin that preempts: victims and a nomination, or why there are none."""
+    if evaluation.ineligible:
+        return PostFilterResult(unschedulable(PREFIX + evaluation.ineligible))
+    eviction = evaluation.eviction(outcome.cluster)
+    if eviction is not None:
+        return PostFilterResult(
+            SUCCESS,
+            Nomination(eviction.node_name),
+            eviction,
+            alternatives=lambda: evaluation.all_evictions(outcome.cluster),
+        )
+    broken = preemption_errors(evaluation)
+    if broken:
+        text = broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]"
+        return PostFilterResult(failure(PREFIX + text), Nomination(""))
+    return PostFilterResult(unschedulable(PREFIX + why_not(evaluation, outcome)), Nomination(""))
 
 
 def why_not(evaluation: Evaluation, outcome: FilterOutcome) -> str:

@@ -7,13 +7,14 @@ fits is a victim. The loop is over ranks, not over nodes: each iteration adds ba
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import NodeStatuses
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.budgets import violating
@@ -27,6 +28,9 @@ PRIORITY_OFFSET: Final = 2**31
 """Added to each victim's priority when priorities are summed, so that more victims never look better."""
 
 FilterHypothesis = Callable[[Hypothesis], NodeStatuses]
+
+MayEvict = Callable[[int, Sequence[Pod]], Sequence[Pod]]
+"""Which of the pods of a row may be evicted. They are passed, and returned, least important first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,21 @@ class DryRun:
         return self.victims[self.starts[index] : self.starts[index + 1]]
 
 
-def dry_run(cluster: Cluster, priority: int, rows: IdColumn, filter_hypothesis: FilterHypothesis) -> DryRun:
-    """The victims on each of these rows for a pod of this priority."""
-    candidates = _lower_priority(cluster, priority, rows)
+def dry_run(
+    cluster: Cluster,
+    priority: int,
+    rows: IdColumn,
+    filter_hypothesis: FilterHypothesis,
+    may_evict: MayEvict | None = None,
+) -> DryRun:
+    """The victims on each of these rows for a pod of this priority.
+
+    `may_evict` replaces the rule that pods of lower priority may be evicted.
+    """
+    if may_evict is None:
+        candidates = _lower_priority(cluster, priority, rows)
+    else:
+        candidates = _chosen(cluster, may_evict, rows)
     lengths = candidates.starts[1:] - candidates.starts[:-1]
     statuses = [NO_VICTIMS]
     status_id = np.zeros(len(rows), dtype=np.int64)
@@ -212,10 +228,26 @@ def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothes
     return Hypothesis(cluster, rows, slots, starts, np.full(len(slots), -1, dtype=np.int64))
 
 
+def _chosen(cluster: Cluster, may_evict: MayEvict, rows: IdColumn) -> Hypothesis:
+    """The same for pods that a plugin chooses."""
+    pods = cluster.pods.pod
+    gone = []
+    for row in rows.tolist():
+        slots = _by_importance(cluster, cluster.row_pods[row])
+        here = [pod for slot in reversed(slots) if (pod := pods[slot]) is not None]
+        chosen = {pod.uid for pod in may_evict(row, here)}
+        gone.append([(slot, -1) for slot in slots if (pod := pods[slot]) is not None and pod.uid in chosen])
+    return Hypothesis.on_few_rows(cluster, rows.tolist(), gone)
+
+
 def _ordered_on(cluster: Cluster, priority: int, row: int) -> list[int]:
     """The same for one row."""
+    priorities = cluster.pods.priority.cell
+    return _by_importance(cluster, [slot for slot in cluster.row_pods[row] if priorities[slot] < priority])
+
+
+def _by_importance(cluster: Cluster, slots: Sequence[int]) -> list[int]:
+    """Most important first."""
     pods = cluster.pods
     priorities, start, position = pods.priority.cell, pods.start.cell, pods.position.cell
-    lower = [slot for slot in cluster.row_pods[row] if priorities[slot] < priority]
-    lower.sort(key=lambda slot: (-priorities[slot], start[slot], position[slot]))
-    return lower
+    return sorted(slots, key=lambda slot: (-priorities[slot], start[slot], position[slot]))

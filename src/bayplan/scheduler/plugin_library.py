@@ -14,9 +14,13 @@ from bayplan.plugins.gpu_sharing import (
     GpuRandom,
     GpuSharing,
 )
+from bayplan.plugins.preemption_toleration import PreemptionToleration
+from bayplan.plugins.qos_sort import QOSSort
 
 LIBRARY_PLUGINS: tuple[type[Plugin], ...] = (
     Coscheduling,
+    QOSSort,
+    PreemptionToleration,
     GpuSharing,
     FGD,
     GpuBestFit,
