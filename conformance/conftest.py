@@ -12,9 +12,16 @@ from conformance.harness.control_plane import ControlPlane
 from conformance.harness.programs import DEFAULT_RELEASE, RELEASES, MissingError, Programs, obtain
 
 OF_DEFAULT_RELEASE: Final = frozenset(
-    {"test_e2e.py", "test_fields.py", "test_kills.py", "test_live_runs.py", "test_race.py"}
+    {
+        "test_device_writes.py",
+        "test_e2e.py",
+        "test_fields.py",
+        "test_kills.py",
+        "test_live_runs.py",
+        "test_race.py",
+    }
 )
-"""Files that compare with records of the default release, or that no release changes."""
+"""Files that need programs or records of the default release, or that no release changes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,13 +1,12 @@
 """Devices on a real API server: kube-scheduler and bayplan allocate the same ones, and write the same.
 
-The examples of the repository, pod after pod on one node. The test is the drivers and the claim controller:
-there are no others.
+The examples of the repository, pod after pod on one node, with the real controller that creates claims from
+templates and frees those of pods that ended. The drivers are this test: there are no others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +15,16 @@ from bayplan.embedded.drivers.device_file import read_devices
 from bayplan.embedded.drivers.pools import pool_slices
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
+from conformance.harness.controllers import CLAIM_CONTROLLER, start_controllers
 from conformance.harness.programs import Programs
 from conformance.harness.schedulers import SCHEDULERS, configuration, wait_until_synced
 from conformance.test_devices import PODS, SECONDS, comparable_claims, larger_devices, pods_of
 
 NODE: Final = "n01"
+NAMESPACE: Final = "gpus"
+SHARED: Final = "shared-gpu"
+ENDED: Final = ("train-0", "notebook-1", "notebook-2")
+"""Pods that end: one with a generated claim, and both that share a claim."""
 
 
 def test_both_allocate_and_write_the_same_on_a_real_server(programs: Programs, tmp_path: Path) -> None:
@@ -29,13 +33,13 @@ def test_both_allocate_and_write_the_same_on_a_real_server(programs: Programs, t
         directory = tmp_path / name
         directory.mkdir()
         with ControlPlane(programs, directory, audit=True) as plane:
-            with start(plane, configuration(plane)) as scheduler:
+            with start_controllers(plane, CLAIM_CONTROLLER), start(plane, configuration(plane)) as scheduler:
                 wait_until_synced(scheduler)
                 claims = asyncio.run(_one_by_one(plane, larger_devices(directory)))
             found[name] = claims, _writes(plane)
             assert plane.refused(KUBE_SCHEDULER) == []
     assert found["bayplan"] == found["kube-scheduler"]
-    assert found["bayplan"][1]["update resourceclaims/status"] >= len(found["bayplan"][0])
+    assert found["bayplan"][1]["update resourceclaims/status"] > len(found["bayplan"][0]["before"])
 
 
 def _writes(plane: ControlPlane) -> dict[str, int]:
@@ -59,9 +63,40 @@ async def _one_by_one(plane: ControlPlane, devices: Path) -> dict[str, Any]:
             for item in pods_of(content) if content["kind"] == "Job" else [content]:
                 created = await admin.create(item)
                 if item["kind"] == "Pod":
-                    await _create_claims(admin, created)
                     await _bound(admin, created)
-        return await comparable_claims(admin)
+        before = await comparable_claims(admin)
+        for name in ENDED:
+            await _end(admin, name)
+        await _until_freed(admin)
+        last = await admin.get("Pod", ENDED[-1], NAMESPACE)
+        meta = {"name": "notebook-3", "namespace": NAMESPACE}
+        spec = {key: last["spec"][key] for key in ("containers", "resourceClaims")}
+        for name in ENDED:
+            # Otherwise the controller may reserve the claim for a pod that it does not know to have ended.
+            await admin.delete("Pod", name, NAMESPACE)
+        head = {"apiVersion": "v1", "kind": "Pod"}
+        await _bound(admin, await admin.create({**head, "metadata": meta, "spec": spec}))
+        return {"before": before, "after": await comparable_claims(admin)}
+
+
+async def _end(admin: Admin, name: str) -> None:
+    """A pod's containers end: the controller frees its claims."""
+    pod = {**await admin.get("Pod", name, NAMESPACE), "kind": "Pod", "status": {"phase": "Succeeded"}}
+    await admin.send("PUT", f"{path_of(pod)}/status", pod)
+
+
+async def _until_freed(admin: Admin) -> None:
+    """Waits until the claim that pods shared has no devices, and the generated claim of a pod is gone."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            claims = await admin.list("ResourceClaim", NAMESPACE)
+            shared = next(claim for claim in claims if claim["metadata"]["name"] == SHARED)
+            owners = {
+                owner["name"] for claim in claims for owner in claim["metadata"].get("ownerReferences", ())
+            }
+            if not (shared.get("status") or {}).get("allocation") and ENDED[0] not in owners:
+                return
+            await asyncio.sleep(0.1)
 
 
 def _node() -> Raw:
@@ -86,39 +121,6 @@ def _slices(devices: Path) -> list[Raw]:
                 }
             )
     return items
-
-
-async def _create_claims(admin: Admin, pod: Raw) -> None:
-    """What the claim controller does for a pod with a template."""
-    statuses = []
-    namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-    for claim in pod["spec"].get("resourceClaims") or ():
-        if "resourceClaimTemplateName" not in claim:
-            continue
-        template = await admin.get("ResourceClaimTemplate", claim["resourceClaimTemplateName"], namespace)
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
-        meta = {
-            "name": f"{name}-{claim['name']}",
-            "namespace": namespace,
-            "annotations": {"resource.kubernetes.io/pod-claim-name": claim["name"]},
-            "ownerReferences": [{**owner, "controller": True}],
-        }
-        head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
-        await admin.create({**head, "metadata": meta, "spec": template["spec"]["spec"]})
-        statuses.append({"name": claim["name"], "resourceClaimName": meta["name"]})
-    if statuses:
-        await _write_status(
-            admin, "Pod", name, namespace, lambda status: status.update(resourceClaimStatuses=statuses)
-        )
-
-
-async def _write_status(
-    admin: Admin, kind: str, name: str, namespace: str, change: Callable[[Raw], None]
-) -> None:
-    content = await admin.get(kind, name, namespace)
-    change(content.setdefault("status", {}))
-    content["metadata"].pop("resourceVersion")  # whoever writes meanwhile writes something else
-    await admin.send("PUT", f"{path_of({**content, 'kind': kind})}/status", content)
 
 
 async def _bound(admin: Admin, pod: Raw) -> None:

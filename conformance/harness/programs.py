@@ -1,8 +1,8 @@
 """The programs that bayplan is compared with: built from go.mod files of ours, kept outside the tree.
 
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
-        bin/            kube-apiserver, kube-scheduler, kubectl and e2e.test of the version that go.mod pins,
-                        and the etcd of etcd/go.mod
+        bin/            kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and e2e.test of the
+                        version that go.mod pins, and the etcd of etcd/go.mod
         bin/v1.37.1/    kube-apiserver, kube-scheduler and kubectl of the version that v1.37/go.mod pins
         etcd/           Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
@@ -62,10 +62,12 @@ class Programs:
     release: str
     """As `1.36`."""
     kube_apiserver: Path
+    kube_controller_manager: Path | None
+    """Only of the default release, because it takes long to build."""
     kube_scheduler: Path
     kubectl: Path
     e2e_test: Path | None
-    """Kubernetes' end-to-end tests; only of the default release, because they take long to build."""
+    """Kubernetes' end-to-end tests; only of the default release."""
     etcd: Path
     streaming_etcd: Path
     """A newer one, with which the API server offers lists as streams."""
@@ -103,6 +105,7 @@ def obtain(release: str = DEFAULT_RELEASE) -> Programs:
     return Programs(
         release,
         directory / "kube-apiserver",
+        directory / "kube-controller-manager" if is_default else None,
         directory / "kube-scheduler",
         directory / "kubectl",
         directory / "e2e.test" if is_default else None,
@@ -124,6 +127,7 @@ def _kubernetes(release: str) -> Module:
     names = ("kube-apiserver", "kube-scheduler", "kubectl")
     built = {name: f"k8s.io/kubernetes/cmd/{name}" for name in names}
     if release == DEFAULT_RELEASE:
+        built["kube-controller-manager"] = "k8s.io/kubernetes/cmd/kube-controller-manager"
         built["e2e.test"] = "k8s.io/kubernetes/test/e2e"
     return Module(module_directory(release), built, flags)
 

@@ -1,0 +1,26 @@
+"""The real kube-controller-manager with the few controllers that a test needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from conformance.harness.control_plane import ControlPlane
+from conformance.harness.process import Process
+
+CLAIM_CONTROLLER: Final = "resourceclaim-controller"
+"""Creates ResourceClaims from templates, and frees those of pods that ended."""
+
+
+def start_controllers(plane: ControlPlane, *names: str) -> Process:
+    """Starts just these controllers, with the rights of the administrator."""
+    kubeconfig, program = plane.kubeconfig(), plane.programs.kube_controller_manager
+    assert program is not None, "it is built for the default release only"
+    command: list[str | Path] = [
+        program,
+        f"--kubeconfig={kubeconfig}",
+        f"--controllers={','.join(names)}",
+        "--leader-elect=false",
+        "--secure-port=0",
+    ]
+    return Process("kube-controller-manager", command, plane.directory / "kube-controller-manager.log")
