@@ -109,6 +109,7 @@ class Scheduler:
         events: where events are written, if not through the cluster.
         collect_events: seconds between two batches of events; 0 to write each event at once.
         extenders: used in place of those of the configuration.
+        release: the release of Kubernetes to decide as, if no configuration is given: it has its own.
         core: its cluster and profiles are used, and its handle is connected to this scheduler.
         lister: finds pods in place of an informer. There are then no informers: the caller passes every
             change to `handlers`.
