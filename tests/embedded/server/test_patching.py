@@ -206,6 +206,23 @@ def test_what_was_there_before_belongs_to_somebody() -> None:
     assert applied(api, "one", a="1", b="2")["data"] == {"a": "1", "b": "2"}
 
 
+@pytest.mark.parametrize("fields", [None, {"f:metadata": {}}, {"f:metadata": {"f:name": {}}}])
+def test_nobody_owns_the_metadata_as_a_whole(fields: Content | None) -> None:
+    """Neither by applying empty metadata nor by claiming it in managedFields."""
+    api = make_api()
+    head = {"apiVersion": "v1", "kind": "ConfigMap"}
+    meta: Content = {"name": "c"}
+    if fields is not None:
+        entry = {"manager": "me", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+        meta["managedFields"] = [{**entry, "time": "2027-01-01T00:00:00Z", "fieldsV1": fields}]
+    api.create(CONFIG_MAPS, {"metadata": meta, "data": {"a": "1"}}, "default")
+    for metadata in ({}, {"name": "c"}, {"name": "c", "labels": {"a": "b"}}):
+        wanted = {**head, "metadata": metadata}
+        content, _ = apply_patch(api, CONFIG_MAPS, "c", "default", wanted, manager="me", force=True)
+    assert content["metadata"]["name"] == "c"
+    assert content["metadata"]["labels"] == {"a": "b"}
+
+
 # Limits
 
 

@@ -27,6 +27,7 @@ UPDATE: Final = "Update"
 
 _KEY_DEFAULTS: Final = {"protocol": "TCP"}
 """Fields that tell entries of a list apart, and may be left out."""
+_METADATA: Final[Path] = ("f:metadata",)
 _NOT_OWNED: Final = frozenset(
     {
         ("f:apiVersion",), ("f:kind",), ("f:metadata", "f:name"), ("f:metadata", "f:namespace"),
@@ -40,8 +41,16 @@ _NOT_OWNED: Final = frozenset(
 
 def paths_of(content: Content, of: Type) -> Paths:
     """The fields that an object sets."""
-    found = _paths(content, Field(of), ())
-    return frozenset(path for path in found if path[:2] not in _NOT_OWNED and path[:1] not in _NOT_OWNED)
+    return _owned(_paths(content, Field(of), ()))
+
+
+def _owned(paths: Iterable[Path]) -> Paths:
+    """Without what nobody owns: who owned all of `metadata` could remove the object's name."""
+    return frozenset(
+        path
+        for path in paths
+        if path != _METADATA and path[:2] not in _NOT_OWNED and path[:1] not in _NOT_OWNED
+    )
 
 
 def _paths(content: Any, field: Field, at: Path) -> Iterator[Path]:
@@ -223,7 +232,7 @@ def managers_of(content: Content) -> list[Content]:
 
 
 def entry_paths(entry: Content) -> Paths:
-    return frozenset(flattened(entry.get("fieldsV1")))
+    return _owned(flattened(entry.get("fieldsV1")))
 
 
 def make_entry(
