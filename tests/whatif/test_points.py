@@ -1,4 +1,4 @@
-"""What-if beyond filters and scores: groups at Permit, volumes, device claims, plugins of one's own."""
+"""What-if beyond filters and scores: groups at Permit, volumes, device claims, custom plugins."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_devices_are_given_once_and_come_back() -> None:
     assert int(cluster.capacity(wants("more"))) == 0
 
 
-# Plugins of one's own
+# Custom plugins
 
 
 class Writes(Plugin):

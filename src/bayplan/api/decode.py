@@ -143,6 +143,15 @@ def _where(document: Document, path: str) -> str:
     return document.source if line is None else f"{document.source}:{line}"
 
 
+def expand_lists(raw: Any, source: str = "", line: int | None = None) -> Iterator[Mapping[str, Any]]:
+    """The objects in a document: itself, or the items of a List.
+
+    Raises:
+        DecodeError: it is neither.
+    """
+    return (item for _, item in _expand(raw, source, line))
+
+
 def _expand(raw: Any, source: str, line: int | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each object in `raw` with its path: `raw` itself, or the items of a List."""
     if raw is None:

@@ -35,6 +35,9 @@ class LazyCommand:
 
 COMMANDS: Final = {
     "bench": LazyCommand("bayplan.cli.bench", "bench", "Measure the speed of scheduling decisions."),
+    "capacity": LazyCommand(
+        "bayplan.cli.capacity", "capacity", "Count how many more pods fit, and the nodes they need."
+    ),
     "config": LazyCommand("bayplan.cli.config", "config", "Check or show a scheduler configuration."),
     "decide": LazyCommand(
         "bayplan.cli.decide", "decide", "Explain which nodes pending pods would get, and why."
@@ -51,6 +54,9 @@ COMMANDS: Final = {
         "bayplan.cli.snapshot", "snapshot", "Save what scheduling reads of a cluster in a file."
     ),
     "up": LazyCommand("bayplan.cli.up", "up", "Start a cluster on this machine, with nothing installed."),
+    "whatif": LazyCommand(
+        "bayplan.cli.whatif", "whatif", "Show what would happen if nodes, pods or the configuration changed."
+    ),
 }
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.runtime.search import NotFound
@@ -19,7 +21,7 @@ from bayplan.scheduler.cycle import diagnosis_message
 from bayplan.whatif.outcomes import Capacity
 
 if TYPE_CHECKING:
-    from bayplan.whatif.cluster import Branch
+    from bayplan.whatif.cluster import Branch, Cluster
 
 PodMix = Sequence[tuple[Pod, int]]
 """Pods with their shares: after three of one comes one of the other."""
@@ -80,3 +82,45 @@ def _place(branch: Branch, pod: Pod, number: int) -> tuple[str, str]:
         return "", diagnosis_message(found.diagnosis)
     scheduling.state.columns.add_pod(copy, found.node_name, found.search.pod_info)
     return found.node_name, ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesNeeded:
+    """How many nodes of a template are needed for a number of pods."""
+
+    count: int | None
+    """None: pods do not fit, however many nodes there are."""
+    reason: str = ""
+    """Why."""
+
+    def as_json(self) -> dict[str, object]:
+        return {"needed": self.count, "reason": self.reason}
+
+
+def nodes_needed(cluster: Cluster, mix: PodMix, wanted: int, template: Node) -> NodesNeeded:
+    """The smallest number of nodes like the template with which `wanted` pods fit.
+
+    Found by doubling and bisection. More nodes never make fewer pods fit, except where spreading constraints
+    count the new nodes' domains; the result is checked by scheduling, so it is always enough.
+    """
+
+    def fits(count: int) -> Capacity:
+        with cluster.branch() as branch:
+            branch.add_nodes(count, template)
+            return branch.capacity(mix, at_most=wanted)
+
+    found = fits(0)
+    if found.count >= wanted:
+        return NodesNeeded(0)
+    before, enough = 0, 1
+    while (found := fits(enough)).count < wanted:
+        if enough > wanted:
+            return NodesNeeded(None, found.reason)
+        before, enough = enough, 2 * enough
+    while enough - before > 1:
+        middle = (before + enough) // 2
+        if fits(middle).count >= wanted:
+            enough = middle
+        else:
+            before = middle
+    return NodesNeeded(enough)

@@ -23,7 +23,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import StorageClass
-from bayplan.api.workloads import PriorityClass
+from bayplan.api.workloads import PodDisruptionBudget, PriorityClass, ReplicaSet
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
@@ -33,15 +33,16 @@ from bayplan.snapshot.cluster import Cluster as Columns
 from bayplan.sources.loaded import LoadedCluster
 from bayplan.sources.loading import load_cluster
 from bayplan.sources.options import SourceOptions
-from bayplan.sources.warnings import Warning
+from bayplan.sources.warnings import Reason, Warning
 from bayplan.whatif.capacity import PodMix, count_capacity
-from bayplan.whatif.controllers import is_recreated, without_node
+from bayplan.whatif.controllers import is_recreated, violated_budgets, without_node
 from bayplan.whatif.engine import Clock
 from bayplan.whatif.machines import like_node
 from bayplan.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
 from bayplan.whatif.profiles import Profiles
+from bayplan.whatif.scaling import new_pods, pods_of_workload, to_delete
 from bayplan.whatif.scheduling import Scheduling
-from bayplan.whatif.state import BranchStore, State
+from bayplan.whatif.state import BranchStore, ColumnHandler, State
 
 if TYPE_CHECKING:
     from bayplan.explain.explanation import Explanation
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
 _NO_NODE: Final = "there is no node {name!r}"
 _NO_POD: Final = "there is no pod {key}"
 _EXISTS: Final = "there is already a {kind} {key}"
+_BUDGET: Final = (
+    "draining {node} evicts {count} pods of PodDisruptionBudget {key}, which allows {allowed}: "
+    "kubectl drain waits until it allows more"
+)
 _NOT_OPEN: Final = "this branch was closed"
 _INNER: Final = "a branch of this cluster is open: use the branch, or leave its with block"
 
@@ -67,6 +72,8 @@ class Cluster:
         """The node that a pod lost, by the pod's key."""
         self._dropped: dict[str, Placement] = {}
         """Pods that lost their node and are not created again."""
+        self._blocked: dict[str, Warning] = {}
+        """Budgets that a drain violates, by key."""
 
     # Making one
 
@@ -242,6 +249,10 @@ class Cluster:
         with self.branch() as branch:
             return count_capacity(branch, mix, at_most)
 
+    def budget_warnings(self) -> tuple[Warning, ...]:
+        """Budgets that `drain` would violate: kubectl drain waits until they allow the evictions."""
+        return tuple(self._blocked.values())
+
     # Changes
 
     def add(self, *items: Object, replicas: int = 1) -> list[Pod]:
@@ -301,7 +312,13 @@ class Cluster:
         Returns the pods that controllers create again: they are pending.
         """
         self.cordon(name)
-        return self._displace(name, [pod for pod in self.pods_of(name) if not _stays_on_drain(pod)])
+        evicted = [pod for pod in self.pods_of(name) if not _stays_on_drain(pod)]
+        for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
+            text = _BUDGET.format(
+                key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
+            )
+            self._blocked[budget.key] = Warning(text, reason=Reason.NOT_RUN, object=budget.key)
+        return self._displace(name, evicted)
 
     def cordon(self, name: str) -> None:
         """Marks a node as unschedulable."""
@@ -351,6 +368,36 @@ class Cluster:
             self._state.deliver()
         return [self._store.get(Pod, pod.name, pod.namespace) for pod in again]
 
+    def scale(self, workload: str, replicas: int) -> list[Pod]:
+        """Scales a Deployment, ReplicaSet, StatefulSet or Job (`namespace/name`). Returns new pods.
+
+        New pods are copies of those that are there.
+
+        Raises:
+            InputError: it has no pods, so that there is nothing to copy.
+        """
+        self._check()
+        namespace, _, name = workload.rpartition("/")
+        key = f"{namespace or 'default'}/{name}"
+        sets = self._store.all(ReplicaSet)
+        there = pods_of_workload(namespace or "default", name, self.pods, sets)
+        if not there or replicas > len(there):
+            taken = {pod.name for pod in there}
+            return self.add(*new_pods(key, there, replicas - len(there), taken))
+        for pod in to_delete(there, len(there) - replicas):
+            self.delete(pod)
+        return []
+
+    def use_config(self, config: KubeSchedulerConfiguration, plugins: Sequence[type[Plugin]] = ()) -> None:
+        """Schedules with another configuration from now on. The release stays."""
+        self._check()
+        scheduling = self._scheduling
+        before = scheduling.profiles
+        if self._state.columns.undo.active:
+            self._state.columns.undo.record(lambda: setattr(scheduling, "profiles", before))
+        scheduling.profiles = before.with_config(config, plugins)
+        self._state.direct = ColumnHandler(self._state.columns, scheduling.profiles.core().frameworks.keys())
+
     # Branches
 
     def branch(self) -> Branch:
@@ -391,6 +438,7 @@ class Branch(Cluster):
     def __init__(self, scheduling: Scheduling, parent: Cluster) -> None:
         super().__init__(scheduling, parent)
         self._lost, self._dropped = dict(parent._lost), dict(parent._dropped)
+        self._blocked = dict(parent._blocked)
         self._store.mark()
         start = scheduling.profiles.core().search_start
         index, undo = start.index, scheduling.state.columns.undo
@@ -401,6 +449,7 @@ class Branch(Cluster):
         self._close()
         assert self._parent is not None
         self._parent._lost, self._parent._dropped = self._lost, self._dropped
+        self._parent._blocked = self._blocked
         self._state.columns.undo.keep()
 
     def revert(self) -> None:

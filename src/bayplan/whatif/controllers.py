@@ -13,6 +13,7 @@ allowedTopologies): what a real provisioner does depends on its storage system.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -62,6 +63,25 @@ def without_node(pod: Pod) -> Pod:
         pod.metadata, uid="", resource_version="", deletion_timestamp=None, creation_timestamp=None
     )
     return Pod(metadata=meta, spec=replace(pod.spec, node_name=""))
+
+
+def violated_budgets(
+    budgets: Iterable[PodDisruptionBudget], pods: Sequence[Pod]
+) -> Iterator[tuple[PodDisruptionBudget, int]]:
+    """The budgets that allow fewer evictions than these, with the number of their pods among them."""
+    for budget in budgets:
+        count = sum(_selects(budget, pod) for pod in pods)
+        if count > budget.status.disruptions_allowed:
+            yield budget, count
+
+
+def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    selector = budget.spec.selector
+    return (
+        selector is not None
+        and budget.namespace == pod.namespace
+        and compile_selector(selector).matches(pod.labels)
+    )
 
 
 class Controllers:
@@ -119,12 +139,7 @@ class Controllers:
         """Budgets that select the pod allow one eviction fewer."""
         for budget in list(self._store.all(PodDisruptionBudget)):
             allowed = budget.status.disruptions_allowed
-            if (
-                budget.namespace == pod.namespace
-                and allowed > 0
-                and budget.spec.selector is not None
-                and compile_selector(budget.spec.selector).matches(pod.labels)
-            ):
+            if allowed > 0 and _selects(budget, pod):
                 status = replace(budget.status, disruptions_allowed=allowed - 1)
                 self._store.update(replace(budget, status=status))
 

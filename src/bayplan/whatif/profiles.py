@@ -68,6 +68,10 @@ class Profiles:
         )
         """Whether plugins may remember earlier pods: every run then gets new ones. Built-in ones do not."""
 
+    def with_config(self, config: KubeSchedulerConfiguration, plugins: Sequence[type[Plugin]]) -> Profiles:
+        """The same cluster with another configuration."""
+        return Profiles(config, plugins, self._columns, self._api, self._now)
+
     def core(self, *, for_run: bool = False) -> SchedulingCore:
         """The core for single decisions, or for a run of the scheduler."""
         if for_run and self.keeps_state:

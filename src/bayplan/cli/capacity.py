@@ -1,0 +1,148 @@
+"""`bayplan capacity`: how many more pods fit, and how many nodes they need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import click
+from rich.console import Console
+
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.cli.output import (
+    TABLE,
+    make_console,
+    number,
+    output_option,
+    print_document,
+    print_table,
+    print_warnings,
+)
+from bayplan.cli.source_options import source_options
+from bayplan.cli.whatif import DOES_NOT_FIT, FITS
+from bayplan.errors import InputError
+from bayplan.sources.loading import load_cluster
+from bayplan.sources.options import SourceOptions
+from bayplan.whatif import Capacity, Cluster
+from bayplan.whatif.capacity import NodesNeeded, nodes_needed
+from bayplan.whatif.manifests import read_manifests
+from bayplan.whatif.nodes import read_node_template
+
+MAX_NODES: Final = 12
+
+
+@click.command()
+@click.argument("pods", nargs=-1, required=True, metavar="POD...")
+@click.option(
+    "--for",
+    "wanted",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many pods are wanted: whether they fit, and with --nodes how many nodes are needed for them.",
+)
+@click.option(
+    "--nodes",
+    "template",
+    metavar="LIKE",
+    help="Add nodes like a node of the cluster, a Node in a file, or a machine shape (cpu=8,memory=32Gi), "
+    "until the wanted pods fit. Needs --for.",
+)
+@click.option(
+    "--at-most",
+    type=click.IntRange(min=1),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Stop counting at this number of pods.",
+)
+@output_option
+@source_options
+def capacity(
+    pods: tuple[str, ...],
+    source: SourceOptions,
+    wanted: int | None,
+    template: str | None,
+    at_most: int,
+    output: str,
+) -> int:
+    """Count how many more pods fit on the cluster, without evictions.
+
+    POD is a manifest with one pod or workload, FILE[=SHARE], or a pod of the cluster, NAMESPACE/NAME[=SHARE].
+    Several of them are a mix in proportion to their shares. Copies are scheduled one by one until the next
+    does not fit. Exit status: 1 if --for N pods do not fit.
+    """
+    if template is not None and wanted is None:
+        raise click.UsageError("--nodes needs --for N")
+    loaded = load_cluster(source)
+    cluster = Cluster.from_loaded(loaded)
+    mix = [_share(text, cluster) for text in pods]
+    counted = cluster.capacity(mix, at_most=at_most if wanted is None else wanted)
+    needed = None
+    if template is not None and wanted is not None:
+        needed = nodes_needed(cluster, mix, wanted, read_node_template(template, cluster))
+    fits = wanted is None or counted.count >= wanted
+    enough = fits or (needed is not None and needed.count is not None)
+    if output != TABLE:
+        content = {"name": loaded.name, "wanted": wanted, **counted.as_json()}
+        if needed is not None:
+            content["nodes"] = {"like": template, **needed.as_json()}
+        print_document("Capacity", content, output)
+    else:
+        _print(make_console(), loaded.name, cluster, counted, wanted, template, needed)
+    return FITS if enough else DOES_NOT_FIT
+
+
+def _share(text: str, cluster: Cluster) -> tuple[Pod, int]:
+    name, sign, share = text.rpartition("=")
+    name, count = (name, int(share)) if sign and share.isdecimal() else (text, 1)
+    if any(pod.key == name for pod in cluster.pods):
+        return cluster.pod(name), count
+    found: list[Object] = read_manifests(name, 1)
+    models = [item for item in found if isinstance(item, Pod)]
+    if len(models) != 1:
+        raise InputError("it must have exactly one pod or workload", source=name)
+    cluster.add(*(item for item in found if item is not models[0]))
+    return models[0], count
+
+
+def _print(
+    console: Console,
+    name: str,
+    cluster: Cluster,
+    counted: Capacity,
+    wanted: int | None,
+    template: str | None,
+    needed: NodesNeeded | None,
+) -> None:
+    console.print(f"{name}: {number(len(cluster.nodes), 'node')}, {number(len(cluster.pods), 'pod')}")
+    console.print()
+    if wanted is not None:
+        verdict = "they fit" if counted.count >= wanted else f"only {counted.count:,} fit"
+        console.print(f"{number(wanted, 'more pod')} wanted: {verdict}")
+    elif counted.is_limit:
+        console.print(f"{number(counted.count, 'more pod')} {'fits' if counted.count == 1 else 'fit'}")
+    else:
+        console.print(f"at least {counted.count:,} more pods fit; counting stopped at --at-most")
+    if counted.is_limit and counted.reason:
+        console.print(f"  the next one ({counted.stopped_by}) does not: {counted.reason}", soft_wrap=True)
+    if counted.by_node:
+        console.print()
+        rows = Counter(counted.by_node).most_common()
+        print_table(
+            console,
+            ("node", "pods"),
+            [(node, f"{count:,}") for node, count in rows[:MAX_NODES]],
+            right=("pods",),
+        )
+        if len(rows) > MAX_NODES:
+            console.print(f"  … and {len(rows) - MAX_NODES:,} more nodes")
+    if needed is not None:
+        console.print()
+        if needed.count is None:
+            console.print(f"no number of nodes like {template} is enough: {needed.reason}", soft_wrap=True)
+        elif needed.count:
+            console.print(f"{number(needed.count, 'node')} like {template} would be enough")
+    if counted.warnings:
+        console.print()
+        print_warnings(console, counted.warnings)

@@ -1,0 +1,70 @@
+"""Output of commands that answer questions: tables, JSON or YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+import msgspec
+import yaml
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from bayplan.cli.encoding import echo_utf8
+from bayplan.sources.warnings import Warning
+
+PLAIN_WIDTH: Final = 120
+"""Columns of tables where output is not a terminal."""
+TABLE, JSON, YAML = "table", "json", "yaml"
+MAX_WARNINGS: Final = 8
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice([TABLE, JSON, YAML]),
+    default=TABLE,
+    show_default=True,
+    help="Tables for people; JSON or YAML with everything, for programs.",
+)
+
+
+def make_console() -> Console:
+    """A console as wide as the terminal; of fixed width where output is not a terminal."""
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False, markup=False)
+
+
+def print_document(kind: str, content: dict[str, Any], output: str) -> None:
+    """Prints a result as one JSON or YAML document with a version."""
+    document = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, **content}
+    if output == YAML:
+        plain = msgspec.json.decode(msgspec.json.encode(document))
+        echo_utf8(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), newline=False)
+    else:
+        echo_utf8(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+def print_table(
+    console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
+) -> None:
+    """A table without lines, indented by two spaces."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="none")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def print_warnings(console: Console, warnings: Sequence[Warning]) -> None:
+    """What the result rests on."""
+    for one in warnings[:MAX_WARNINGS]:
+        console.print(f"warning: {f'{one.pod}: ' if one.pod else ''}{one.message}", soft_wrap=True)
+    if len(warnings) > MAX_WARNINGS:
+        console.print(f"… and {len(warnings) - MAX_WARNINGS:,} more warnings; -o json has all of them")
+
+
+def number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

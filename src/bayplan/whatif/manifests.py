@@ -1,0 +1,172 @@
+"""Reads what a user would apply: pods, workloads (expanded into pods), and objects that they need.
+
+| kind | becomes |
+|---|---|
+| Pod | itself, or copies with numbers |
+| Deployment, ReplicaSet, ReplicationController | its pods, and a ReplicaSet, which default spreading reads |
+| StatefulSet | its pods, and claims from volumeClaimTemplates |
+| Job | its pods that run at once: `parallelism`, at most `completions` |
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from bayplan.api.decode import decode_object, expand_lists
+from bayplan.api.documents import Document, parse_documents, read_documents
+from bayplan.api.input_files import read_stream
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.errors import DecodeError, InputError
+from bayplan.sources.files import STDIN
+
+APPS: Final = "apps/v1"
+BATCH: Final = "batch/v1"
+WORKLOADS: Final = {
+    "Deployment": APPS,
+    "ReplicaSet": APPS,
+    "StatefulSet": APPS,
+    "ReplicationController": "v1",
+    "Job": BATCH,
+}
+
+_NOTHING: Final = "there is no pod and no workload in it"
+_DAEMON_SETS: Final = "a DaemonSet has a pod on every node; add one of its pods to ask about it"
+_NO_TEMPLATE: Final = "it has no pod template"
+_NOT_A_NUMBER: Final = "{field} is not a number of pods: {value!r}"
+
+
+def read_manifests(file: str, replicas: int | None = None) -> list[Object]:
+    """The objects of a file, with workloads expanded into pods.
+
+    Args:
+        replicas: how many pods of each pod or workload; None: one pod, and as many as workloads say.
+
+    Raises:
+        InputError: the file is missing or malformed, or has neither a pod nor a workload.
+    """
+    documents = _standard_input() if file == STDIN else read_documents(Path(file))
+    found: list[Object] = []
+    for document in documents:
+        for raw in expand_lists(document.content, document.source, document.line):
+            found += _objects(raw, document, replicas)
+    if not any(isinstance(item, Pod) for item in found) and replicas != 0:
+        raise InputError(_NOTHING, source=file)
+    return found
+
+
+def _standard_input() -> Iterator[Document]:
+    data = read_stream(sys.stdin.buffer, STDIN)
+    return parse_documents(data, STDIN, is_json=data.lstrip().startswith(b"{"))
+
+
+def _objects(raw: Mapping[str, Any], document: Document, replicas: int | None) -> Iterator[Object]:
+    kind, version = raw.get("kind"), raw.get("apiVersion")
+    try:
+        if isinstance(kind, str) and WORKLOADS.get(kind) == version:
+            yield from _expanded(raw, kind, replicas)
+            return
+        if kind == "DaemonSet" and version == APPS:
+            raise DecodeError(_DAEMON_SETS, object_key=_key(raw))
+        item = decode_object(raw)
+    except InputError as error:
+        raise error.at(source=document.source, line=document.line) from error.__cause__
+    if isinstance(item, Pod) and replicas is not None and replicas != 1:
+        for number in range(replicas):
+            yield _decoded(_named(raw, f"{item.name or item.metadata.generate_name}-{number}"))
+    elif item is not None:
+        yield item
+
+
+def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterator[Object]:
+    meta, spec = raw.get("metadata") or {}, raw.get("spec") or {}
+    template = spec.get("template")
+    name = meta.get("name") or meta.get("generateName")
+    if not isinstance(template, Mapping) or not name:
+        raise DecodeError(_NO_TEMPLATE, object_key=_key(raw))
+    namespace = meta.get("namespace") or "default"
+    count = _count(raw, kind, spec) if replicas is None else replicas
+    owner_kind = "ReplicaSet" if kind == "Deployment" else kind
+    owner = {"apiVersion": WORKLOADS[owner_kind], "kind": owner_kind, "name": name, "controller": True}
+    owner["uid"] = f"{owner_kind}-{namespace}-{name}"
+    if kind not in ("Job",):
+        selector = {"selector": spec.get("selector")} if spec.get("selector") else {}
+        yield _decoded(
+            {
+                "apiVersion": owner["apiVersion"],
+                "kind": owner_kind,
+                "metadata": {"name": name, "namespace": namespace, "uid": owner["uid"]},
+                "spec": selector,
+            }
+        )
+    described = template.get("metadata") or {}
+    for number in range(count):
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{number}",
+                "namespace": namespace,
+                "labels": described.get("labels") or {},
+                "annotations": described.get("annotations") or {},
+                "ownerReferences": [owner],
+            },
+            "spec": dict(template.get("spec") or {}),
+        }
+        if kind == "StatefulSet":
+            yield from _claims(spec, pod, f"{name}-{number}", namespace)
+        yield _decoded(pod)
+
+
+def _claims(spec: Mapping[str, Any], pod: dict[str, Any], pod_name: str, namespace: str) -> Iterator[Object]:
+    """The claims of one pod of a StatefulSet, which the pod mounts."""
+    volumes = list(pod["spec"].get("volumes") or ())
+    for template in spec.get("volumeClaimTemplates") or ():
+        volume = template["metadata"]["name"]
+        name = f"{volume}-{pod_name}"
+        yield _decoded(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {**template["metadata"], "name": name, "namespace": namespace},
+                "spec": template.get("spec") or {},
+            }
+        )
+        volumes = [one for one in volumes if one.get("name") != volume]
+        volumes.append({"name": volume, "persistentVolumeClaim": {"claimName": name}})
+    pod["spec"]["volumes"] = volumes
+
+
+def _count(raw: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> int:
+    if kind != "Job":
+        return _number(raw, spec, "replicas", 1)
+    parallel = _number(raw, spec, "parallelism", 1)
+    return min(parallel, _number(raw, spec, "completions", parallel))
+
+
+def _number(raw: Mapping[str, Any], spec: Mapping[str, Any], field: str, default: int) -> int:
+    value = spec.get(field)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        text = _NOT_A_NUMBER.format(field=field, value=value)
+        raise DecodeError(text, object_key=_key(raw), field=f"spec.{field}")
+    return value
+
+
+def _named(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {**raw, "metadata": {**(raw.get("metadata") or {}), "name": name, "uid": ""}}
+
+
+def _decoded(raw: Mapping[str, Any]) -> Object:
+    item = decode_object(raw)
+    assert item is not None, f"{raw['kind']} is a kind that scheduling reads"
+    return item
+
+
+def _key(raw: Mapping[str, Any]) -> str:
+    meta = raw.get("metadata") or {}
+    return f"{raw.get('kind')} {meta.get('namespace') or 'default'}/{meta.get('name', '')}"

@@ -1,0 +1,196 @@
+"""`bayplan whatif` and `bayplan capacity`: changes in order, results, exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bayplan.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+CLUSTER = str(ROOT / "examples/whatif/cluster.yaml")
+CHECKOUT = str(ROOT / "examples/whatif/checkout.yaml")
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    status = main([words[0], "-f", CLUSTER, *words[1:], "-o", "json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def nodes_of(answer: Any) -> dict[str, str]:
+    return {pod["pod"]: pod["node"] for pod in answer["pods"] if "node" in pod}
+
+
+def test_without_changes_the_pending_pods_are_scheduled(capsys: pytest.CaptureFixture[str]) -> None:
+    status, answer = asked(capsys, "whatif")
+    assert (status, list(nodes_of(answer)), answer["fits"]) == (0, ["shop/report"], True)
+
+
+def test_changes_are_made_in_the_given_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """Options of one name are not moved together."""
+    first = asked(capsys, "whatif", "--cordon", "n2", "--drain", "n1", "--cordon", "n3", "--add", CHECKOUT)
+    kinds = [change.split(":")[0] for change in first[1]["changes"]]
+    assert kinds == ["cordon n2", "drain n1", "cordon n3", f"add 3 pods of {CHECKOUT}"]
+
+
+def test_a_config_applies_from_where_it_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pack = str(ROOT / "examples/pack.yaml")
+    spread = nodes_of(asked(capsys, "whatif", "--add", f"{CHECKOUT}=3")[1])
+    packed = nodes_of(asked(capsys, "whatif", "--add", f"{CHECKOUT}=3", "--new-config", pack)[1])
+    assert spread != packed
+
+
+def test_what_does_not_fit_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    status, answer = asked(capsys, "whatif", "--add", f"{CHECKOUT}=6")
+    rejected = [pod for pod in answer["pods"] if pod["outcome"] == "Unschedulable"]
+    assert (status, len(rejected)) == (1, 3)
+    assert all("Insufficient cpu" in pod["reason"] for pod in rejected)
+
+
+def test_workloads_scale_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    up = nodes_of(asked(capsys, "whatif", "--scale", "shop/web=6")[1])
+    assert len([pod for pod in up if pod.startswith("shop/web-7d8f-new-")]) == 2
+    status, down = asked(
+        capsys, "whatif", "--scale", "shop/web=1", "--drain", "n1", "--drain", "n2", "--drain", "n3"
+    )
+    moved = [pod for pod in nodes_of(down) if pod.startswith("shop/web")]
+    assert len(moved) <= 1, "of two pods on n1 one is deleted first"
+    assert status == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--drain", "nope"], "no node 'nope'"),
+        (["--scale", "shop/web"], "write NAMESPACE/NAME=N"),
+        (["--scale", "shop/none=3"], "add its manifest instead"),
+        (["--add-nodes", "n1"], "write N=LIKE"),
+        (["--add-nodes", "2=none"], "neither a node of the cluster"),
+        (["--add-nodes", "2=cpu=x"], "not a machine shape"),
+        (["--add", "nowhere.yaml"], "nowhere.yaml"),
+        (["--new-config", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_bad_input_is_status_2(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", "-f", CLUSTER, *words]) == 2
+    assert problem in capsys.readouterr().err
+
+
+MANIFESTS = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: store, namespace: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: store}}
+  template:
+    metadata: {labels: {app: store}}
+    spec: {containers: [{name: c, resources: {requests: {cpu: 100m}}}]}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast}
+provisioner: example.com/disk
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: crunch, namespace: shop}
+spec:
+  parallelism: 3
+  completions: 2
+  template:
+    spec: {containers: [{name: c}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: alone, namespace: shop}
+spec: {priorityClassName: urgent, containers: [{name: c, resources: {requests: {cpu: "3"}}}]}
+"""
+
+
+def test_workloads_become_pods_with_claims_and_priorities(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(MANIFESTS)
+    status, answer = asked(capsys, "whatif", "--add", str(file))
+    placed = nodes_of(answer)
+    assert {"shop/store-0", "shop/store-1", "shop/crunch-0", "shop/crunch-1", "shop/alone"} <= set(placed)
+    assert "shop/crunch-2" not in placed
+    assert answer["evicted"], "its priority class lets it preempt"
+    assert status in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("kind: DaemonSet\napiVersion: apps/v1\nmetadata: {name: d}", "a pod on every node"),
+        ("kind: Deployment\napiVersion: apps/v1\nmetadata: {name: d}", "no pod template"),
+        (
+            "kind: ReplicaSet\napiVersion: apps/v1\nmetadata: {name: d}\nspec: {replicas: x, template: {}}",
+            "not a number of pods",
+        ),
+        ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}", "no pod and no workload"),
+    ],
+)
+def test_a_manifest_that_cannot_be_expanded(
+    text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(text)
+    assert main(["whatif", "-f", CLUSTER, "--add", str(file)]) == 2
+    printed = capsys.readouterr().err
+    assert problem in printed
+    assert "m.yaml" in printed
+
+
+def test_yaml_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _, answer = asked(capsys, "whatif", "--drain", "n1")
+    assert main(["whatif", "-f", CLUSTER, "--drain", "n1", "-o", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == answer
+
+
+def test_a_claim_that_is_missing_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(
+        "kind: Pod\napiVersion: v1\nmetadata: {name: p}\n"
+        "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}], containers: [{name: c}]}"
+    )
+    status, answer = asked(capsys, "whatif", "--add", str(file))
+    assert status == 1
+    [warning] = [one for one in answer["warnings"] if one.get("pod") == "default/p"]
+    assert warning["object"] == "PersistentVolumeClaim default/data"
+    assert nodes_of(answer) == nodes_of(asked(capsys, "whatif")[1])
+
+
+# Capacity
+
+
+def test_capacity_says_how_many_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    status, answer = asked(capsys, "capacity", CHECKOUT)
+    assert (status, answer["count"], answer["isLimit"]) == (0, 4, True)
+    assert answer["reason"] == "0/4 nodes are available: 4 Insufficient cpu."
+    assert sum(answer["byNode"].values()) == 4
+
+
+def test_capacity_for_a_number_of_pods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(capsys, "capacity", CHECKOUT, "--for", "4")[0] == 0
+    assert asked(capsys, "capacity", CHECKOUT, "--for", "5")[0] == 1
+    status, answer = asked(capsys, "capacity", CHECKOUT, "--for", "20", "--nodes", "cpu=8,memory=32Gi")
+    assert (status, answer["nodes"]["needed"]) == (0, 2)
+    status, answer = asked(capsys, "capacity", CHECKOUT, "--for", "20", "--nodes", "cpu=500m,memory=1Gi")
+    assert (status, answer["nodes"]["needed"]) == (1, None)
+    assert "Insufficient cpu" in answer["nodes"]["reason"]
+
+
+def test_nodes_need_a_number_of_pods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capacity", "-f", CLUSTER, CHECKOUT, "--nodes", "n1"]) == 2
+    assert "--nodes needs --for N" in capsys.readouterr().err
