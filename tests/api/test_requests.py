@@ -10,11 +10,9 @@ from msgspec.structs import replace
 from bayplan.api.meta import Condition, Quantity
 from bayplan.api.pod import Container, ContainerStatus, Pod, ResourceRequirements
 from bayplan.api.requests import (
-    assigned_requests,
-    balance_requests,
+    ContainerAccounting,
+    PodAccounting,
     fit_requests,
-    nonzero_requests,
-    pod_requests,
     scoring_requests,
 )
 from bayplan.testing.builders import make_container, make_pod
@@ -198,8 +196,54 @@ def test_fit_requests(pod: Pod, requests: dict[str, int]) -> None:
 )
 def test_placed_requests(pod: Pod, cpu: int) -> None:
     """A pod on a node counts with the most that its resize could mean."""
-    assert assigned_requests(pod) == {"cpu": cpu}
-    assert balance_requests(pod) == {"cpu": cpu}
+    assert ContainerAccounting().assigned_requests(pod) == {"cpu": cpu}
+    assert ContainerAccounting().balance_requests(pod) == {"cpu": cpu}
+
+
+def _both_resized() -> Pod:
+    """Container a shrinks from 3 to 1 cpu, b grows from 1 to 3."""
+    pod = make_pod(containers=[make_container("a", cpu="1"), make_container("b", cpu="3")])
+    statuses = tuple(
+        ContainerStatus(name=name, resources=ResourceRequirements(requests={"cpu": cpu}))
+        for name, cpu in (("a", "3"), ("b", "1"))
+    )
+    return replace(pod, status=replace(pod.status, container_statuses=statuses))
+
+
+BOTH_RESIZED = _both_resized()
+
+
+@pytest.mark.parametrize(
+    ("pod", "cpu_1_36", "cpu_1_37"),
+    [
+        pytest.param(make_pod(cpu="1"), 1000, 1000, id="no status"),
+        pytest.param(
+            BOTH_RESIZED,
+            6000,
+            4000,
+            id="one container shrinks while another grows: one after the other, not both at once",
+        ),
+        pytest.param(
+            reported(make_pod(cpu="1"), allocated="2"), 1000, 2000, id="allocated alone counts, too"
+        ),
+        pytest.param(
+            reported(make_pod(init_containers=[make_container("i", cpu="1")]), "i", cpu="3", init=True),
+            1000,
+            3000,
+            id="a plain init container's status counts, too",
+        ),
+        pytest.param(make_pod(cpu="4", conditions=[INFEASIBLE]), 4000, 0, id="infeasible, nothing reported"),
+        pytest.param(
+            pod_reported(make_pod(cpu="1"), cpu="2", allocated="3"),
+            1000,
+            3000,
+            id="the pod's status, and no pod-level request",
+        ),
+    ],
+)
+def test_releases_differ_in_resizes(pod: Pod, cpu_1_36: int, cpu_1_37: int) -> None:
+    assert ContainerAccounting().assigned_requests(pod).get("cpu", 0) == cpu_1_36
+    assert PodAccounting().assigned_requests(pod).get("cpu", 0) == cpu_1_37
 
 
 def test_an_incoming_pod_counts_as_it_is_written() -> None:
@@ -281,7 +325,7 @@ def test_scoring_requests(pod: Pod, requests: dict[str, int]) -> None:
 )
 def test_nonzero_requests(pod: Pod, cpu: int, memory: int) -> None:
     """Pods that do not say what they need count as something, so that they are spread."""
-    assert nonzero_requests(pod) == (cpu, memory)
+    assert ContainerAccounting().nonzero_requests(pod) == (cpu, memory)
 
 
 AMOUNTS = st.integers(0, 5000).map(lambda milli: f"{milli}m")
@@ -307,13 +351,3 @@ def test_the_total_is_the_highest_moment_in_the_life_of_the_pod(
             running += cpu
     highest = max(highest, running + sum(map(milli, regular)))
     assert fit_requests(pod).get("cpu", 0) == highest
-
-
-def test_the_general_form_takes_every_combination() -> None:
-    pod = reported(make_pod(cpu="1", resources=whole(cpu="5")), cpu="3")
-    answers = {
-        (status, pod_level): pod_requests(pod, status=status, pod_level=pod_level)["cpu"]
-        for status in (False, True)
-        for pod_level in (False, True)
-    }
-    assert answers == {(False, False): 1000, (False, True): 5000, (True, False): 3000, (True, True): 5000}

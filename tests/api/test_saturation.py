@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from bayplan.api.requests import assigned_requests, fit_requests, nonzero_requests, scoring_requests
+from bayplan.api.requests import ContainerAccounting, PodAccounting, fit_requests, scoring_requests
 from bayplan.api.saturation import (
     MAX_ALLOCATABLE,
     MAX_NANOS,
@@ -30,11 +30,22 @@ def test_a_request_beyond_the_limits_exceeds_every_node() -> None:
     assert saturated_request(2**80) > saturated_allocatable(2**80)
 
 
-@pytest.mark.parametrize("requests", [fit_requests, assigned_requests, scoring_requests])
+@pytest.mark.parametrize(
+    "requests",
+    [
+        fit_requests,
+        ContainerAccounting().assigned_requests,
+        PodAccounting().assigned_requests,
+        scoring_requests,
+    ],
+)
 def test_all_readings_of_a_request_saturate(requests: object) -> None:
     assert callable(requests)
     assert requests(make_pod("p", memory="7Ei", cpu="1e30"))["memory"] == MAX_REQUEST
-    assert nonzero_requests(make_pod("p", memory="7Ei", cpu="1e30")) == (MAX_REQUEST, MAX_REQUEST)
+    assert PodAccounting().nonzero_requests(make_pod("p", memory="7Ei", cpu="1e30")) == (
+        MAX_REQUEST,
+        MAX_REQUEST,
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.reading import read_object
-from bayplan.api.requests import assigned_requests
 from bayplan.api.saturation import MAX_REQUEST
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.client.informer import Informer
 from bayplan.cluster_api import Change, WatchEvent
 from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
+from bayplan.releases import V1_36
 from bayplan.testing.builders import make_pdb, make_pod
 
 CPU = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}
@@ -65,7 +65,7 @@ def test_the_last_version_that_could_be_read_stays(relist: bool) -> None:
         follower.replace([broken], "2")
     else:
         follower.apply([event(Change.MODIFIED, broken)])
-    assert assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
+    assert V1_36.accounting.assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
     assert copy.items["x/p"].spec.node_name == "n"
     assert list(follower.unreadable) == [("x", "p")]
 
@@ -75,7 +75,7 @@ def test_a_pod_that_is_bound_and_cannot_be_read_any_more_counts_on_its_node() ->
     follower.replace([item(1)], "1")
     follower.apply([event(Change.MODIFIED, item(2, {**BROKEN, "nodeName": "n"}))])
     assert copy.items["x/p"].spec.node_name == "n"
-    assert assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
+    assert V1_36.accounting.assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
 
 
 def test_an_unknown_pod_on_a_node_fills_it() -> None:
@@ -84,14 +84,14 @@ def test_an_unknown_pod_on_a_node_fills_it() -> None:
     pod = copy.items["x/p"]
     assert type(pod) is Pod
     assert (pod.spec.node_name, pod.uid, pod.priority) == ("n", "u", 2**31 - 1)
-    requests = assigned_requests(pod)
+    requests = V1_36.accounting.assigned_requests(pod)
     assert requests == dict.fromkeys(("cpu", "memory", "ephemeral-storage"), MAX_REQUEST)
 
 
 def test_a_pod_with_a_quantity_that_is_none_fills_its_node() -> None:
     follower, copy = informer()
     follower.replace([make_pod("p", cpu="1x", requests={"example.com/gpu": "1"}, node="n")], "1")
-    requests = assigned_requests(copy.items["default/p"])
+    requests = V1_36.accounting.assigned_requests(copy.items["default/p"])
     assert requests["cpu"] == requests["example.com/gpu"] == MAX_REQUEST
 
 
@@ -99,14 +99,14 @@ def test_a_pod_whose_spec_can_be_read_counts_as_it_says() -> None:
     follower, copy = informer()
     told = item(1, {**CPU, "nodeName": "n"}, status={"phase": "Running", "conditions": 7})
     follower.replace([told], "1")
-    assert assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
+    assert V1_36.accounting.assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
     assert copy.items["x/p"].status.phase == "Running"
 
 
 def test_an_object_of_which_only_a_time_cannot_be_read_is_used() -> None:
     follower, copy = informer()
     follower.replace([item(1, status={"startTime": "2025-02-29T00:00:00Z"})], "1")
-    assert assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
+    assert V1_36.accounting.assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
     assert len(follower.unreadable) == 1
 
 
@@ -129,7 +129,7 @@ def test_a_quantity_in_the_status_does_not_hide_one_in_the_spec() -> None:
     spec = {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}
     status = {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "more"}}]}
     follower.replace([item(1, spec, status=status)], "1")
-    assert assigned_requests(copy.items["x/p"])["cpu"] == MAX_REQUEST
+    assert V1_36.accounting.assigned_requests(copy.items["x/p"])["cpu"] == MAX_REQUEST
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_it_is_logged_once_and_when_it_is_over(caplog: pytest.LogCaptureFixture)
         "Expected `int | float | str`, got `array`; its node takes no other pods",
         "Pod x/p can be read again",
     ]
-    assert assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
+    assert V1_36.accounting.assigned_requests(copy.items["x/p"]) == {"cpu": 1000}
     assert follower.unreadable == {}
 
 
@@ -199,7 +199,9 @@ def test_a_pod_that_is_gone_is_taken_off_its_node(seen: bool) -> None:
     gone: list[Pod] = []
     copy.deleted = gone.append  # type: ignore[assignment,method-assign]  # to look at it
     follower.apply([event(Change.DELETED, item(3, {**BROKEN, "nodeName": 5}))])
-    assert [(pod.spec.node_name, assigned_requests(pod)) for pod in gone] == [("n", {"cpu": 1000})]
+    assert [(pod.spec.node_name, V1_36.accounting.assigned_requests(pod)) for pod in gone] == [
+        ("n", {"cpu": 1000})
+    ]
 
 
 def test_versions_of_thousands_of_digits_are_no_numbers() -> None:

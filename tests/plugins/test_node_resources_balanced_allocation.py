@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bayplan.plugin import SKIP, Cluster, Pod
 from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs, ResourceSpec
-from bayplan.plugin.resources import balance_requests
 from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from bayplan.releases import V1_36
 from bayplan.testing.builders import make_container, make_node, make_pod
 
 from .judging import GPU, Asked, make_cluster, points, requests, resource_clusters
@@ -88,7 +88,7 @@ def test_pods_that_ask_for_nothing_are_skipped(pod: Pod, skips: bool) -> None:
 
 def expected_score(cluster: Cluster, row: int, pod: Pod, resources: tuple[str, ...]) -> int:
     """The rule for one node, as the specification states it."""
-    asked = balance_requests(pod)
+    asked = V1_36.accounting.balance_requests(pod)
     room, before, after = [], [], []
     for resource in resources:
         amount = asked.get(resource, 0)
@@ -133,7 +133,7 @@ def test_columns_agree_with_a_plain_rule(
     pod = make_pod(requests=asks)
     found = Asked(balancing(*resources), pod, cluster)
     if found.pre_score is SKIP:
-        assert not any(balance_requests(pod).get(resource) for resource in resources)
+        assert not any(V1_36.accounting.balance_requests(pod).get(resource) for resource in resources)
         return
     expected = [expected_score(cluster, row, pod, resources) for row in range(len(found.nodes))]
     assert found.scores() == expected

@@ -24,7 +24,8 @@ from bayplan.plugin.args import (
     UtilizationShapePoint,
 )
 from bayplan.plugin.resources import fit_requests, scoring_requests
-from bayplan.plugins.node_resources_fit import NodeResourcesFit, broken_linear
+from bayplan.plugin_args.scoring import broken_linear
+from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.testing.builders import make_container, make_node, make_pod
 
 from .judging import (

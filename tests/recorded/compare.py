@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 
 Result = Mapping[str, Any]
 """What is said about one pod, recorded or ours: JSON, as `conformance/README.md` lists it."""
+
+_PLACEMENT = re.compile(r"(found a potential placement for pod on node )\S+(, preempting )")
 
 
 class Difference(NamedTuple):
@@ -46,8 +49,19 @@ def differences(want: Result, got: Result) -> Iterator[Difference]:
     yield from _plain("total", want.get("total") or {}, got.get("total") or {})
     yield from _unordered("best", want, got)
     for field in ("fitError", "fitErrorFull"):
-        yield from _plain(field, want.get(field), got.get(field))
-    yield from _preemption_differences(want.get("preemption"), got.get("preemption"))
+        yield from _plain(field, _named(want.get(field), want, got), got.get(field))
+    preemption = want.get("preemption")
+    if preemption:
+        preemption = {**preemption, "message": _named(preemption.get("message"), want, got)}
+    yield from _preemption_differences(preemption, got.get("preemption"))
+
+
+def _named(text: str | None, want: Result, got: Result) -> str | None:
+    """The recorded text with our node, if that is as good: v1.37 names the node that a preemption chose."""
+    chosen = (got.get("preemption") or {}).get("nominatedNode")
+    if not text or chosen not in ((want.get("preemption") or {}).get("chosenTies") or ()):
+        return text
+    return _PLACEMENT.sub(lambda found: f"{found[1]}{chosen}{found[2]}", text)
 
 
 def _filter_differences(want: Result, got: Result) -> Iterator[Difference]:

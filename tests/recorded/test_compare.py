@@ -14,7 +14,7 @@ import pytest
 from .compare import differences, read_lines
 
 ROOT = Path(__file__).parents[2]
-VECTORS = sorted((ROOT / "conformance/vectors").glob("*.jsonl.gz"))
+VECTORS = sorted((ROOT / "conformance/vectors").rglob("*.jsonl.gz"))
 
 RECORDED: dict[str, Any] = {
     "pod": "default/web",
@@ -138,7 +138,7 @@ def test_an_error_needs_an_error() -> None:
     assert [found.field for found in differences(want, decided())] == ["error"]
 
 
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: f"{path.parent.name}-{path.name.split('.')[0]}")
 def test_recorded_decisions_agree_with_themselves(path: Path) -> None:
     vectors = list(read_lines(path))
     assert len(vectors) >= 59

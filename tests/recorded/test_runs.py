@@ -1,4 +1,6 @@
-"""Every recorded run of kube-scheduler v1.36 comes out the same; `conformance/runs/README.md` has the format.
+"""Every recorded run of kube-scheduler comes out the same, as each release.
+
+`conformance/runs/README.md` has the format.
 
 Node after node, message after message, victims and the calls of extenders included.
 """
@@ -15,28 +17,41 @@ from typing import Any
 import pytest
 
 from bayplan.cli.replay import first_difference
+from bayplan.releases import V1_36, V1_37
 from bayplan.simulator.replay import replay
 
 RUNS = Path(__file__).parents[2] / "conformance/runs"
-KINDS = sorted(path.name.removesuffix(".jsonl.gz") for path in RUNS.glob("*.jsonl.gz"))
+FILES = {
+    f"{release}-{path.name.removesuffix('.jsonl.gz')}": (release, path)
+    for release, folder in ((V1_36, RUNS), (V1_37, RUNS / "v1.37"))
+    for path in sorted(folder.glob("*.jsonl.gz"))
+}
 
 
-def read_runs(kind: str) -> list[dict[str, Any]]:
-    with gzip.open(RUNS / f"{kind}.jsonl.gz", "rt") as lines:
+def read_runs(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt") as lines:
         return [json.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize("cache", [True, False], ids=["cached", "uncached"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_runs_come_out_the_same(kind: str, cache: bool) -> None:
-    found = {run["name"]: first_difference(run, replay(run, cache=cache)) for run in read_runs(kind)}
+@pytest.mark.parametrize("name", FILES)
+def test_runs_come_out_the_same(name: str, cache: bool) -> None:
+    release, path = FILES[name]
+    found = {
+        run["name"]: first_difference(run, replay(run, cache=cache, release=release))
+        for run in read_runs(path)
+    }
     assert {name: difference for name, difference in found.items() if difference} == {}
+
+
+def test_all_runs_are_there() -> None:
+    assert [sum(release is one for one, _ in FILES.values()) for release in (V1_36, V1_37)] == [11, 11]
 
 
 def test_a_difference_is_found() -> None:
     """The comparison itself can fail: a pod recorded on another node is told."""
-    run = read_runs("owners")[0]
-    played = replay(run)
+    run = read_runs(RUNS / "owners.jsonl.gz")[0]
+    played = replay(run, release=V1_36)
     step = next(step for step in run["steps"] if step["op"] == "schedule" and step.get("node"))
     step["node"] = "elsewhere"
     difference = first_difference(run, played)
@@ -46,11 +61,12 @@ def test_a_difference_is_found() -> None:
 
 def test_the_command_line_says_the_same() -> None:
     file = RUNS / "owners.jsonl.gz"
-    command = [sys.executable, "-m", "bayplan.cli.main", "replay", "--check", str(file)]
+    options = ["--check", "--emulated-version", "1.36"]
+    command = [sys.executable, "-m", "bayplan.cli.main", "replay", *options, str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (
         0,
-        f"{len(read_runs('owners'))} passed, 0 failed",
+        f"{len(read_runs(file))} passed, 0 failed",
     )
 
 

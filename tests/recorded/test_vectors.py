@@ -1,4 +1,5 @@
-"""Every decision equals the recorded one of kube-scheduler v1.36; `conformance/README.md` has the format.
+"""Every decision equals the recorded one of kube-scheduler, as each release; `conformance/README.md` has the
+format.
 
 Each file is judged twice in process, where a failure is easy to debug: with what is kept from one pod to the
 next, and with nothing cached. Its first scenarios go through the command line, as a user would run
@@ -18,22 +19,23 @@ from typing import Any
 import pytest
 
 from bayplan.explain.scenario import decide_scenario
+from bayplan.releases import V1_36, V1_37
 
 from .compare import Disagreement, compare, read_lines, summarise
 
 VECTORS = Path(__file__).parents[2] / "conformance/vectors"
 
-CATEGORIES = sorted(path.name.removesuffix(".jsonl.gz") for path in VECTORS.glob("*.jsonl.gz"))
+FILES = {
+    f"{release}-{path.name.removesuffix('.jsonl.gz')}": (release, path)
+    for release, folder in ((V1_36, VECTORS), (V1_37, VECTORS / "v1.37"))
+    for path in sorted(folder.glob("*.jsonl.gz"))
+}
 
-WHOLE_FILE = "nominated"
-"""The category whose file goes through the command line as it is."""
+WHOLE_FILE = "1.36-nominated"
+"""The file that goes through the command line as it is."""
 
 FIRST = 3
 """Scenarios of the other files that do."""
-
-
-def read_vectors(category: str) -> list[dict[str, Any]]:
-    return list(read_lines(VECTORS / f"{category}.jsonl.gz"))
 
 
 def check(vectors: list[dict[str, Any]], decisions: dict[str, dict[str, Any]]) -> None:
@@ -45,23 +47,25 @@ def check(vectors: list[dict[str, Any]], decisions: dict[str, dict[str, Any]]) -
 
 
 @pytest.mark.parametrize("cache", [True, False], ids=["cached", "uncached"])
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_decisions_agree(category: str, cache: bool) -> None:
-    vectors = read_vectors(category)
-    decided = [decide_scenario(vector["scenario"], cache=cache) for vector in vectors]
+@pytest.mark.parametrize("name", FILES)
+def test_decisions_agree(name: str, cache: bool) -> None:
+    release, path = FILES[name]
+    vectors = list(read_lines(path))
+    decided = [decide_scenario(vector["scenario"], cache=cache, release=release) for vector in vectors]
     check(vectors, {decision["name"]: decision for decision in decided})
 
 
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_the_command_line_agrees(category: str, tmp_path: Path) -> None:
-    vectors = read_vectors(category)
-    path = VECTORS / f"{category}.jsonl.gz"
-    if category != WHOLE_FILE:
+@pytest.mark.parametrize("name", FILES)
+def test_the_command_line_agrees(name: str, tmp_path: Path) -> None:
+    release, path = FILES[name]
+    vectors = list(read_lines(path))
+    if name != WHOLE_FILE:
         path = tmp_path / path.name
         vectors = list(islice(vectors, FIRST))
         path.write_bytes(gzip.compress("".join(f"{json.dumps(vector)}\n" for vector in vectors).encode()))
+    options = ["--emulated-version", release.version, "--output", "json"]
     ended = subprocess.run(
-        [sys.executable, "-m", "bayplan.cli.main", "decide", str(path), "--output", "json"],
+        [sys.executable, "-m", "bayplan.cli.main", "decide", str(path), *options],
         capture_output=True,
         text=True,
         check=False,
@@ -73,4 +77,4 @@ def test_the_command_line_agrees(category: str, tmp_path: Path) -> None:
 
 def test_all_categories_are_there() -> None:
     """A file that went missing would not fail by itself."""
-    assert len(CATEGORIES) == 15
+    assert [sum(release is one for one, _ in FILES.values()) for release in (V1_36, V1_37)] == [15, 24]

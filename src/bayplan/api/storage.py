@@ -164,6 +164,8 @@ class CSINode(Object, frozen=True):
 
 class CSIDriverSpec(Record, frozen=True):
     storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
+    """Whether pods with volumes of the driver may only run on nodes where it is installed (v1.37)."""
 
 
 class CSIDriver(Object, frozen=True):

@@ -36,6 +36,7 @@ from bayplan.config.model import (
 )
 from bayplan.config.own_settings import decode_own, is_own
 from bayplan.errors import DecodeError, InputError
+from bayplan.framework.points import Point
 from bayplan.plugin_args.args import BUILTIN_ARGS
 from bayplan.plugin_args.base import Gates, PluginArgs
 from bayplan.plugin_args.field_errors import at
@@ -116,6 +117,8 @@ def parse_config(
     _require_kind(document, source)
     decoder = Decoder()
     file = decoder.decode(document, FileConfiguration)
+    if not release.has_pod_group_post_filter:
+        _refuse_set(document, Point.POD_GROUP_POST_FILTER, decoder)
     decoder.raise_problems(source)
     assert file is not None
     arguments = tuple(
@@ -124,6 +127,24 @@ def parse_config(
     )
     decoder.raise_problems(source)
     return replace(complete(file, arguments, catalog, release), bayplan=settings)
+
+
+def _refuse_set(document: Value, point: Point, decoder: Decoder) -> None:
+    """Reports the plugin sets of an extension point that the release does not have."""
+    for i, profile in enumerate(_children(document, "profiles")):
+        for key, value in _fields_of(profile, "plugins").items():
+            if key == point.config_key:
+                decoder.report(value, at("profiles", i, "plugins", key), "unknown field")
+
+
+def _children(value: Value, key: str) -> list[Value]:
+    found = value.content.get(key) if isinstance(value.content, dict) else None
+    return found.content if found is not None and isinstance(found.content, list) else []
+
+
+def _fields_of(value: Value, key: str) -> dict[str, Value]:
+    found = value.content.get(key) if isinstance(value.content, dict) else None
+    return found.content if found is not None and isinstance(found.content, dict) else {}
 
 
 def _documents(text: str, source: str) -> tuple[Value | None, BayplanConfiguration]:

@@ -125,6 +125,8 @@ class Plugins(ConfigRecord, frozen=True):
     multi_point: PluginSet = PluginSet()
     placement_generate: PluginSet = PluginSet()
     placement_score: PluginSet = PluginSet()
+    pod_group_post_filter: PluginSet = PluginSet()
+    """Not in all releases (`Release.has_pod_group_post_filter`)."""
 
     def at(self, point: Point) -> PluginSet:
         """The set of one extension point."""

@@ -27,9 +27,11 @@ from bayplan.config.model import (
     PluginSet,
     Profile,
 )
+from bayplan.framework.points import Point
 from bayplan.plugin_args.args import BUILTIN_ARGS
 from bayplan.plugin_args.base import PluginArgs
 from bayplan.plugin_args.duration import Duration
+from bayplan.releases import Release
 
 Wire = dict[str, object]
 
@@ -59,7 +61,7 @@ def completed(
         "podMaxBackoffSeconds": config.pod_max_backoff_seconds,
         "enableProfiling": config.enable_profiling,
         "enableContentionProfiling": config.enable_contention_profiling,
-        "profiles": [_profile(profile, catalog) for profile in config.profiles],
+        "profiles": [_profile(profile, catalog, config.release) for profile in config.profiles],
     }
     if config.extenders:
         wire["extenders"] = [_extender(extender) for extender in config.extenders]
@@ -112,8 +114,8 @@ def _text(value: str | bool | bytes) -> str | bool:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def _profile(profile: Profile, catalog: PluginCatalog) -> Wire:
-    wire: Wire = {"schedulerName": profile.scheduler_name, "plugins": _plugins(profile.plugins)}
+def _profile(profile: Profile, catalog: PluginCatalog, release: Release) -> Wire:
+    wire: Wire = {"schedulerName": profile.scheduler_name, "plugins": _plugins(profile.plugins, release)}
     if profile.percentage_of_nodes_to_score is not None:
         wire["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
     used = needed_plugins(profile).intersection(catalog.names)
@@ -125,9 +127,12 @@ def _profile(profile: Profile, catalog: PluginCatalog) -> Wire:
     return wire
 
 
-def _plugins(plugins: Plugins) -> Wire:
+def _plugins(plugins: Plugins, release: Release) -> Wire:
     names = zip(plugins.__struct_encode_fields__, plugins.__struct_fields__, strict=True)
-    return {key: _plugin_set(getattr(plugins, name)) for key, name in names}
+    wire: Wire = {key: _plugin_set(getattr(plugins, name)) for key, name in names}
+    if not release.has_pod_group_post_filter:
+        del wire[Point.POD_GROUP_POST_FILTER.config_key]
+    return wire
 
 
 def _plugin_set(plugin_set: PluginSet) -> Wire:

@@ -15,7 +15,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Nomination, PostFilterResult
 from bayplan.framework.status import Code, Status
 from bayplan.framework.tie_break import TieBreak
-from bayplan.preemption.evaluation import pick_eviction
+from bayplan.preemption.evaluation import pick_eviction, success_status
 from bayplan.runtime import calls
 from bayplan.runtime.extender_requests import (
     EXTENDER,
@@ -77,7 +77,8 @@ class CycleExtenders:
         if eviction is None:
             # The reasons of earlier plugins come first, as if preemption had been rejected.
             return PostFilterResult(Status(Code.UNSCHEDULABLE, (*answer.earlier, NO_CANDIDATE)))
-        return PostFilterResult(answer.status, Nomination(eviction.node_name), eviction)
+        status = success_status(eviction, self._framework.cluster.release).by(answer.status.plugin)
+        return PostFilterResult(status, Nomination(eviction.node_name), eviction)
 
     def _filter(self, pod: Pod, filtered: Filtered) -> Steps[tuple[NodeColumns, FilterResponse]]:
         """The rows that the extenders accept, in the order of their answer."""

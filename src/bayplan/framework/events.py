@@ -2,8 +2,8 @@
 
 A plugin that rejects pods registers the events after which they are worth another attempt: a list of
 `ClusterEventWithHint`, each an event and an optional hint function that looks at the object itself. Without a
-hint every such event requeues the pod. The bits are upstream's, because "does this event match that
-registration" is decided on them.
+hint every such event requeues the pod. The bits are those of v1.37, because "does this event match that
+registration" is decided on them; earlier releases have fewer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ class Resource(StrEnum):
     ASSIGNED_POD = "AssignedPod"
     """A pod with a node. Registrations for POD match it too."""
     UNSCHEDULABLE_POD = "UnschedulablePod"
-    """A pod without a node. Registrations for POD match it too."""
+    """A pod without a node, until v1.36. Registrations for POD match it too."""
+    UNSCHEDULED_POD = "UnscheduledPod"
+    """A pod without a node, from v1.37 on. Registrations for POD match it too."""
+    TARGET_POD = "TargetPod"
+    """The waiting pod itself, from v1.37 on. Registrations for POD match it too."""
     ANY = "*"
 
 
@@ -46,13 +50,15 @@ class Action(IntFlag):
     UPDATE_NODE_CONDITION = 32
     UPDATE_NODE_ANNOTATION = 64
     UPDATE_NODE_DECLARED_FEATURE = 128
-    UPDATE_POD_LABEL = 256
-    UPDATE_POD_SCALE_DOWN = 512
-    UPDATE_POD_TOLERATION = 1024
-    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 2048
-    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 4096
-    UPDATE = 8188
-    ALL = 8191
+    UPDATE_NODE_PREEMPTION_POLICY = 256
+    UPDATE_POD_LABEL = 512
+    UPDATE_POD_SCALE_DOWN = 1024
+    UPDATE_POD_SCALE_UP = 2048
+    UPDATE_POD_TOLERATION = 4096
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 8192
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = 16384
+    UPDATE = 32764
+    ALL = 32767
 
 
 _ACTION_LABELS: Final = {
@@ -64,14 +70,24 @@ _ACTION_LABELS: Final = {
     Action.UPDATE_NODE_CONDITION: "UpdateNodeCondition",
     Action.UPDATE_NODE_ANNOTATION: "UpdateNodeAnnotation",
     Action.UPDATE_NODE_DECLARED_FEATURE: "UpdateNodeDeclaredFeature",
+    Action.UPDATE_NODE_PREEMPTION_POLICY: "UpdateNodePreemptionPolicy",
     Action.UPDATE_POD_LABEL: "UpdatePodLabel",
     Action.UPDATE_POD_SCALE_DOWN: "UpdatePodScaleDown",
+    Action.UPDATE_POD_SCALE_UP: "UpdatePodScaleUp",
     Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
     Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
     Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
     Action.UPDATE: "Update",
     Action.ALL: "All",
 }
+
+
+_POD_RESOURCES: Final = (
+    Resource.ASSIGNED_POD,
+    Resource.UNSCHEDULABLE_POD,
+    Resource.UNSCHEDULED_POD,
+    Resource.TARGET_POD,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +113,7 @@ class ClusterEvent:
         if self.is_wildcard:
             return True
         same = self.resource in (Resource.ANY, incoming.resource) or (
-            self.resource == Resource.POD
-            and incoming.resource in (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD)
+            self.resource == Resource.POD and incoming.resource in _POD_RESOURCES
         )
         return same and bool(self.action & incoming.action) and incoming.action <= self.action
 

@@ -23,6 +23,7 @@ from bayplan.framework.events import ClusterEventWithHint
 from bayplan.framework.failures import wrong_result
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.view import BoolColumn, IntColumn, NodeColumns
 
@@ -124,6 +125,8 @@ class Plugin:
     def __init__(self, args: Any = None, handle: Handle | None = None) -> None:
         self.args = args
         self.handle = handle
+        self.release: Release = DEFAULT_RELEASE if handle is None else handle.release
+        """The release of Kubernetes that the scheduler decides as."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

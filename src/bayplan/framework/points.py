@@ -28,6 +28,7 @@ class Point(StrEnum):
     POST_BIND = "PostBind"
     PLACEMENT_GENERATE = "PlacementGenerate"
     PLACEMENT_SCORE = "PlacementScore"
+    POD_GROUP_POST_FILTER = "PodGroupPostFilter"
 
     @property
     def config_key(self) -> str:
@@ -60,5 +61,6 @@ BUILD_ORDER = (
     Point.QUEUE_SORT,
     Point.PLACEMENT_GENERATE,
     Point.PLACEMENT_SCORE,
+    Point.POD_GROUP_POST_FILTER,
 )
 """The order in which the plugin lists of a profile are built, and so the order of their errors."""

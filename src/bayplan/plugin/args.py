@@ -35,6 +35,7 @@ from bayplan.plugin_args.scoring import (
     ResourceSpec,
     ScoringStrategy,
     UtilizationShapePoint,
+    shape_scores,
 )
 
 __all__ = [
@@ -63,5 +64,6 @@ __all__ = [
     "forbidden",
     "invalid",
     "required",
+    "shape_scores",
     "unsupported",
 ]

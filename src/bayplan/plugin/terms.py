@@ -3,6 +3,9 @@
 from bayplan.api.pod import (
     PodAffinityTerm,
 )
+from bayplan.api.selectors import (
+    NOTHING,
+)
 from bayplan.snapshot.terms import (
     AffinityTerm,
     CarriedTerm,
@@ -14,6 +17,7 @@ from bayplan.snapshot.terms import (
 )
 
 __all__ = [
+    "NOTHING",
     "AffinityTerm",
     "CarriedTerm",
     "MatchingTerms",

@@ -90,3 +90,22 @@ def shape_problems(shape: Sequence[UtilizationShapePoint], path: str) -> Iterato
             yield invalid(at(path, i, "utilization"), point.utilization, "not in valid range [0, 100]")
         if not 0 <= point.score <= MAX_SHAPE_SCORE:
             yield invalid(at(path, i, "score"), point.score, "not in valid range [0, 10]")
+
+
+def shape_scores(shape: Sequence[UtilizationShapePoint]) -> tuple[int, ...]:
+    """The score (0 to 100) for each utilization from 0 to 100 percent."""
+    points = [(point.utilization, point.score * (100 // MAX_SHAPE_SCORE)) for point in shape]
+    return tuple(broken_linear(points, percent) for percent in range(101))
+
+
+def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
+    """The value at `at` of the straight lines through the points, cut towards zero as Go divides."""
+    x0, y0 = points[0]
+    if at <= x0:
+        return y0
+    for x1, y1 in points[1:]:
+        if at <= x1:
+            rise = abs(y1 - y0) * (at - x0) // (x1 - x0)
+            return y0 + rise if y1 >= y0 else y0 - rise
+        x0, y0 = x1, y1
+    return y0

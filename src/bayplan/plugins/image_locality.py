@@ -40,9 +40,10 @@ class ImageLocality(Plugin, ScorePlugin):
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         here = np.zeros(len(nodes), dtype=np.int64)
         cluster = nodes.cluster
-        # Image volumes count below, but do not raise the limit.
-        most = MAX_BYTES * (len(pod.spec.init_containers) + len(pod.spec.containers))
-        for name in pod_images(pod):
+        images = pod_images(pod)
+        counted = len(pod.spec.init_containers) + len(pod.spec.containers)
+        most = MAX_BYTES * (len(images) if self.release.image_volumes_raise_limit else counted)
+        for name in images:
             image = cluster.nodes.images.get(name)
             if image is not None:
                 share = len(image.rows) / cluster.node_count

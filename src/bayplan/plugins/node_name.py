@@ -18,8 +18,10 @@ from bayplan.plugin import (
     Dependencies,
     FilterPlugin,
     NodeColumns,
+    NodeNames,
     Plugin,
     Pod,
+    PreFilterPlugin,
     Reject,
     Resource,
     event_with_hint,
@@ -28,7 +30,7 @@ from bayplan.plugin import (
 REASON: Final = "node(s) didn't match the requested node name"
 
 
-class NodeName(Plugin, FilterPlugin):
+class NodeName(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects all nodes but the one that the pod names."""
 
     name: ClassVar = "NodeName"
@@ -36,6 +38,10 @@ class NodeName(Plugin, FilterPlugin):
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [event_with_hint(Resource.NODE, Action.ADD)]
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> NodeNames | None:
+        """An extension point of this plugin from v1.37 on."""
+        return NodeNames(frozenset({pod.spec.node_name})) if pod.spec.node_name else None
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         if pod.spec.node_name:

@@ -32,7 +32,7 @@ from bayplan.plugin import (
 from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs
 from bayplan.plugin.columns import derived
 from bayplan.plugin.devices import DEVICE_KINDS, ExtendedResources, is_device_resource, with_devices
-from bayplan.plugin.resources import balance_requests, is_scalar_resource, is_tracked_resource
+from bayplan.plugin.resources import is_scalar_resource, is_tracked_resource
 
 HALF: Final = MAX_SCORE // 2
 
@@ -62,7 +62,7 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin, RowSc
         super().__init__(args or NodeResourcesBalancedAllocationArgs(), handle)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
-        requests = balance_requests(pod)
+        requests = self.release.accounting.balance_requests(pod)
         asked = [(spec.name, requests.get(spec.name, 0)) for spec in self.args.resources]
         if not any(amount for _, amount in asked):
             return SKIP

@@ -50,10 +50,10 @@ from bayplan.plugin import (
 )
 from bayplan.plugin.args import (
     LEAST_ALLOCATED,
-    MAX_SHAPE_SCORE,
     MOST_ALLOCATED,
     NodeResourcesFitArgs,
     UtilizationShapePoint,
+    shape_scores,
 )
 from bayplan.plugin.columns import Interner, Lookup, derived
 from bayplan.plugin.devices import (
@@ -65,7 +65,6 @@ from bayplan.plugin.devices import (
     with_devices,
 )
 from bayplan.plugin.resources import (
-    assigned_requests,
     fit_requests,
     is_extended_resource,
     is_scalar_resource,
@@ -146,6 +145,7 @@ class NodeResourcesFit(
             return True
         if not new.spec.node_name:
             return False
+        assigned_requests = self.release.accounting.assigned_requests
         before, after = assigned_requests(old), assigned_requests(new)
         return any(
             amount and before.get(resource, 0) > after.get(resource, 0)
@@ -349,11 +349,11 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
     There are only 101 such shares, so the curve is a table. A resource that scores 0 does not count, not even
     with its weight, and the average is rounded half up.
     """
-    points = [(point.utilization, point.score * (MAX_SCORE // MAX_SHAPE_SCORE)) for point in shape]
+    scores = shape_scores(shape)
     percents: Interner[int] = Interner()
     for percent in range(101):
         percents.intern(percent)
-    curve = Lookup(percents, lambda percent: broken_linear(points, percent))
+    curve = Lookup(percents, lambda percent: scores[percent])
 
     def score(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
         total: Any = 0
@@ -368,19 +368,6 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
         return (2 * total + weights) // nodes.maximum(2 * weights, 1)
 
     return score
-
-
-def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
-    """The value at `at` of the straight lines through the points, cut towards zero as Go divides."""
-    x0, y0 = points[0]
-    if at <= x0:
-        return y0
-    for x1, y1 in points[1:]:
-        if at <= x1:
-            rise = abs(y1 - y0) * (at - x0) // (x1 - x0)
-            return y0 + rise if y1 >= y0 else y0 - rise
-        x0, y0 = x1, y1
-    return y0
 
 
 def _counted(nodes: NodeColumns, weight: int, allocatable: Any) -> Any:

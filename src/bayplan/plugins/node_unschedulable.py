@@ -21,6 +21,7 @@ from bayplan.plugin import (
     NodeColumns,
     Plugin,
     Pod,
+    PreFilterPlugin,
     Reject,
     Resource,
     Taint,
@@ -32,7 +33,7 @@ REASON: Final = "node(s) were unschedulable"
 CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-class NodeUnschedulable(Plugin, FilterPlugin):
+class NodeUnschedulable(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects cordoned nodes."""
 
     name: ClassVar = "NodeUnschedulable"
@@ -50,6 +51,9 @@ class NodeUnschedulable(Plugin, FilterPlugin):
 
     def toleration_helps(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
         return new.uid == pod.uid and any_tolerates(new.spec.tolerations, CORDON)
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
+        """An extension point of this plugin from v1.37 on, for pods that are being resized in place."""
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         if not any_tolerates(pod.spec.tolerations, CORDON):

@@ -4,6 +4,8 @@ The node's CSINode has the limit for each driver. A volume counts once however m
 as it is attached even if no pod uses it any more. A volume to be provisioned for a claim counts as well, and
 so do in-tree volumes, as their CSI drivers' (`snapshot/volumes.py`).
 
+A CSIDriver may also require that it is installed on the node (gate VolumeLimitScaling).
+
 https://kubernetes.io/docs/concepts/storage/storage-limits/
 """
 
@@ -36,6 +38,7 @@ from bayplan.plugin.columns import derived
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugin.storage import (
     NO_LIMIT,
+    CSIDriver,
     CSINode,
     CSINodes,
     InlineVolume,
@@ -53,6 +56,8 @@ from bayplan.plugin.storage import (
 )
 
 REASON: Final = "node(s) exceed max volume count"
+NOT_INSTALLED: Final = "{driver} CSI driver is not installed on the node"
+GATE: Final = "VolumeLimitScaling"
 
 Wanted = frozenset[VolumeId] | VolumeProblem
 
@@ -72,7 +77,7 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
     depends_on: ClassVar = Dependencies.of(
         "volumes",
         usage=True,
-        kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass, CSINode, VolumeAttachment),
+        kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass, CSIDriver, CSINode, VolumeAttachment),
     )
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -130,10 +135,36 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
             yield _broken(~has_csi_node, wants.without_csi_node)
         if isinstance(wants.with_csi_node, VolumeProblem):
             yield _broken(has_csi_node, wants.with_csi_node)
-        elif wants.with_csi_node:
-            yield from self._full(wants.with_csi_node, csi_nodes, nodes)
+        is_open = np.ones(len(nodes), dtype=np.bool_)
+        if GATE in self.release.gates:
+            for driver, missing in self._missing_drivers(wants, csi_nodes, nodes):
+                yield Reject(is_open & missing, NOT_INSTALLED.format(driver=driver))
+                is_open &= ~missing
+        if isinstance(wants.with_csi_node, frozenset) and wants.with_csi_node:
+            yield from self._full(wants.with_csi_node, csi_nodes, nodes, is_open)
 
-    def _full(self, wanted: frozenset[VolumeId], csi_nodes: CSINodes, nodes: NodeColumns) -> Iterator[Reject]:
+    def _missing_drivers(
+        self, wants: PodWants, csi_nodes: CSINodes, nodes: NodeColumns
+    ) -> Iterator[tuple[str, BoolColumn]]:
+        """The drivers that have to be installed, each with the rows where it is not.
+
+        On nodes with a CSINode the pod's volumes may be of more drivers, because in-tree volumes are.
+        """
+        drivers = nodes.cluster.objects.of(CSIDriver)
+        has_csi_node = nodes.of(csi_nodes.present)
+        for wanted, rows in ((wants.with_csi_node, has_csi_node), (wants.without_csi_node, ~has_csi_node)):
+            if isinstance(wanted, VolumeProblem):
+                continue
+            for name in sorted({volume.driver for volume in wanted}):
+                driver = drivers.get(name)
+                if driver is not None and driver.spec.prevent_pod_scheduling_if_missing:
+                    installed = csi_nodes.installed(name)
+                    yield name, rows if installed is None else rows & ~nodes.of(installed)
+
+    def _full(
+        self, wanted: frozenset[VolumeId], csi_nodes: CSINodes, nodes: NodeColumns, is_open: BoolColumn
+    ) -> Iterator[Reject]:
+        """Rows among the open ones that can take no more volumes of some driver."""
         uses = derived(nodes.cluster, VolumeUses)
         full = np.zeros(len(nodes), dtype=np.bool_)
         by_driver = _by_driver(wanted)
@@ -160,10 +191,10 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
                     for driver, volumes in by_driver.items()
                 )
                 problems[position] = there.problem
-        yield Reject(full, REASON)
+        yield Reject(full & is_open, REASON)
         is_limited = nodes.of(csi_nodes.is_limited)
         for position, text in problems.items():
-            if text and is_limited[position]:
+            if text and is_limited[position] and is_open[position]:
                 yield _broken(np.arange(len(nodes)) == position, VolumeProblem(text))
 
 

@@ -24,6 +24,7 @@ from bayplan.plugin import (
     NormalizePlugin,
     Plugin,
     Pod,
+    PreFilterPlugin,
     PreScorePlugin,
     Reject,
     Resource,
@@ -41,7 +42,7 @@ KEEPS_AWAY: Final = ("TaintToleration", "keeps away")
 UNLIKED: Final = ("TaintToleration", "unliked")
 
 
-class TaintToleration(Plugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
+class TaintToleration(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
     """Rejects nodes with taints that the pod does not tolerate, and prefers those without."""
 
     name: ClassVar = "TaintToleration"
@@ -62,6 +63,9 @@ class TaintToleration(Plugin, FilterPlugin, PreScorePlugin, ScorePlugin, Normali
 
     def is_itself(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
         return new.uid == pod.uid
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
+        """An extension point of this plugin from v1.37 on, for pods that are being resized in place."""
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         def keeps_away(taints: tuple[Taint, ...]) -> bool:

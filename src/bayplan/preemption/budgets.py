@@ -2,6 +2,9 @@
 
 Pods are processed in order of importance; every pod that a budget protects uses one of its allowed
 disruptions, and those for which none is left violate it. Each node is evaluated on its own.
+
+Where several budgets protect a pod, releases differ in whether one that it violates keeps it from using
+disruptions of the next (`Release.budget_walk_stops`).
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ def violating(evicted: Hypothesis) -> NDArray[np.bool_]:
                 pod = cluster.pods.pod[evicted.slots[index]]
                 if pod is not None and pod.name in budget.status.disrupted_pods:
                     protected[index] = False
+        if cluster.release.budget_walk_stops:
+            protected &= ~result
         running = np.cumsum(protected)
         before = np.concatenate(([0], running))
         used: NDArray[np.int64] = running - before.take(first)

@@ -11,11 +11,12 @@ import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult, fit_error
-from bayplan.framework.status import SUCCESS, Code, Status, failure, unschedulable
+from bayplan.framework.status import Code, Status, failure, unschedulable
 from bayplan.preemption.cached import candidates
 from bayplan.preemption.choice import best
 from bayplan.preemption.table import Candidates, VictimTable
 from bayplan.preemption.victims import PRIORITY_OFFSET, MayEvict, dry_run
+from bayplan.releases import Release
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.pods import start_nanos
@@ -54,6 +55,12 @@ def eviction_on(cluster: Cluster, found: Candidates, row: int) -> Eviction:
         assert pod is not None
         victims.append(pod)
     return Eviction(cluster.nodes.name[row], tuple(victims), int(found.table.violations[row]))
+
+
+def success_status(eviction: Eviction, release: Release) -> Status:
+    """The status of a preemption that found victims; from v1.37 on it has a text."""
+    text = release.preemption_success.format(node=eviction.node_name, victims=len(eviction.victims))
+    return Status(Code.SUCCESS, (text,) if text else ())
 
 
 def pick_eviction(evictions: Sequence[Eviction]) -> Eviction | None:
@@ -164,7 +171,7 @@ def preemption_result(evaluation: Evaluation, outcome: FilterOutcome) -> PostFil
     eviction = evaluation.eviction(outcome.cluster)
     if eviction is not None:
         return PostFilterResult(
-            SUCCESS,
+            success_status(eviction, outcome.cluster.release),
             Nomination(eviction.node_name),
             eviction,
             alternatives=lambda: evaluation.all_evictions(outcome.cluster),

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
@@ -33,6 +34,7 @@ from bayplan.queue.in_flight import Recorded
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.unschedulable import Filing, Rejector
+from bayplan.releases import DEFAULT_RELEASE, QueueRules
 from bayplan.runtime.failure_log import log_plugin_error
 from bayplan.runtime.profile import Profile, points_of
 
@@ -116,8 +118,10 @@ class QueueingHints:
         *,
         extenders: bool = False,
         observer: QueueObserver | None = None,
+        rules: QueueRules = DEFAULT_RELEASE.queue,
     ) -> None:
         self._observer = observer
+        self._shares_own_updates = rules.shares_own_updates
         self._listeners: dict[ClusterEvent, Listeners | None] = {}
         self._registered: dict[str, dict[str, tuple[ClusterEventWithHint, ...]]] = {}
         self._keyed: dict[Rejector, WaitingKeysPlugin] = {}
@@ -126,7 +130,7 @@ class QueueingHints:
                 if isinstance(plugin, WaitingKeysPlugin):
                     self._keyed[profile.scheduler_name, plugin.name] = plugin
             found = {
-                plugin.name: registrations(plugin)
+                plugin.name: registrations(plugin, rules)
                 for plugin in profile.all_plugins()
                 if points_of(type(plugin)) & CONTRIBUTING_POINTS
             }
@@ -207,6 +211,8 @@ class QueueingHints:
         """The same for all events since the pod was popped."""
         strategy = _SKIP
         for event, old, new in missed:
+            if event.resource == Resource.TARGET_POD and self._shares_own_updates:
+                new = _as_own_update(info.pod, new)
             answer = self.worth_requeuing(info, event, old, new)
             if answer is _IMMEDIATELY:
                 return answer
@@ -251,11 +257,19 @@ def _narrowed(rejector: Rejector, keys: EventKeys, old: Any, new: Any) -> Collec
         return None
 
 
-def registrations(plugin: Plugin) -> tuple[ClusterEventWithHint, ...]:
-    """The registrations of a plugin: its own or the default, and taint updates wherever it registers new
-    nodes."""
+def registrations(plugin: Plugin, rules: QueueRules) -> tuple[ClusterEventWithHint, ...]:
+    """The registrations of a plugin: its own or the default, and in some releases taint updates wherever it
+    registers new nodes."""
     registered_events = plugin.events_to_register()
-    return _with_node_taints(ANYTHING if registered_events is None else registered_events)
+    found = ANYTHING if registered_events is None else registered_events
+    return _with_node_taints(found) if rules.node_add_implies_taints else tuple(found)
+
+
+def _as_own_update(pod: Pod, new: Pod) -> Pod:
+    """An own update of some pod in flight as an update of this pod (`QueueRules.shares_own_updates`)."""
+    if new.uid == pod.uid:
+        return new
+    return replace(new, metadata=replace(new.metadata, uid=pod.uid))
 
 
 def _with_node_taints(registered_events: Sequence[ClusterEventWithHint]) -> tuple[ClusterEventWithHint, ...]:

@@ -12,15 +12,13 @@ from bayplan.api.meta import ResourceList
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import parse_quantity
-from bayplan.api.requests import assigned_requests
+from bayplan.api.requests import resize_is_infeasible
 from bayplan.framework.events import Action, ClusterEvent, Resource
+from bayplan.releases import Release
 
 ASSIGNED_POD_ADD: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_UPDATE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE)
 ASSIGNED_POD_DELETE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-UNSCHEDULABLE_POD_ADD: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.ADD)
-UNSCHEDULABLE_POD_UPDATE: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.UPDATE)
-UNSCHEDULABLE_POD_DELETE: Final = ClusterEvent(Resource.UNSCHEDULABLE_POD, Action.DELETE)
 NODE_ADD: Final = ClusterEvent(Resource.NODE, Action.ADD)
 NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
 
@@ -35,28 +33,54 @@ SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
 """Reasons for entering a sub-queue other than cluster events; they are only labels."""
 
 _UPDATES: Final = {
-    resource: {action: ClusterEvent(resource, action) for action in Action}
-    for resource in (Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD, Resource.NODE)
+    resource: {action: ClusterEvent(resource, action) for action in Action.__members__.values()}
+    for resource in (
+        Resource.ASSIGNED_POD,
+        Resource.UNSCHEDULABLE_POD,
+        Resource.UNSCHEDULED_POD,
+        Resource.TARGET_POD,
+        Resource.NODE,
+    )
 }
 
 
-def pod_update_events(old: Pod, new: Pod) -> tuple[ClusterEvent, ...]:
-    """The events of a pod update, in the order in which they are evaluated."""
-    resource = Resource.ASSIGNED_POD if new.spec.node_name else Resource.UNSCHEDULABLE_POD
-    events = _UPDATES[resource]
-    changes = []
-    if old.labels != new.labels:
-        changes.append(events[Action.UPDATE_POD_LABEL])
-    if _scaled_down(old, new):
-        changes.append(events[Action.UPDATE_POD_SCALE_DOWN])
-    if old.spec.scheduling_gates and not new.spec.scheduling_gates:
-        changes.append(events[Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED])
-    if len(old.spec.tolerations) != len(new.spec.tolerations):
-        # Tolerations can only be added.
-        changes.append(events[Action.UPDATE_POD_TOLERATION])
-    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
-        changes.append(events[Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM])
-    return tuple(changes) or (ASSIGNED_POD_UPDATE if new.spec.node_name else UNSCHEDULABLE_POD_UPDATE,)
+class PodEvents:
+    """The events of pods as a release names and tells them apart."""
+
+    def __init__(self, release: Release) -> None:
+        self._has_scale_up = release.queue.has_scale_up
+        self._accounting = release.accounting
+        self._pending = _UPDATES[Resource(release.queue.pending_pod)]
+        self._own = _UPDATES[Resource(release.queue.own_update)]
+        self.add = self._pending[Action.ADD]
+        """A pending pod was added."""
+        self.update = self._pending[Action.UPDATE]
+        self.delete = self._pending[Action.DELETE]
+
+    def updates(self, old: Pod, new: Pod) -> tuple[ClusterEvent, ...]:
+        """The events of a pod update, in the order in which they are evaluated."""
+        events = _UPDATES[Resource.ASSIGNED_POD] if new.spec.node_name else self._own
+        changes = []
+        if old.labels != new.labels:
+            changes.append(events[Action.UPDATE_POD_LABEL])
+        if not _asks_the_same(old, new):
+            before, now = self._accounting.assigned_requests(old), self._accounting.assigned_requests(new)
+            if _is_more(before, now):
+                changes.append(events[Action.UPDATE_POD_SCALE_DOWN])
+            if self._has_scale_up and _is_more(now, before):
+                changes.append(events[Action.UPDATE_POD_SCALE_UP])
+        if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+            changes.append(events[Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED])
+        if len(old.spec.tolerations) != len(new.spec.tolerations):
+            # Tolerations can only be added.
+            changes.append(events[Action.UPDATE_POD_TOLERATION])
+        if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+            changes.append(events[Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM])
+        return tuple(changes) or (events[Action.UPDATE],)
+
+    def handled_label(self, event: ClusterEvent) -> str:
+        """The name of a pending pod's update in event_handling_duration_seconds."""
+        return self._pending[event.action].label
 
 
 def node_update_events(old: Node, new: Node) -> tuple[ClusterEvent, ...]:
@@ -80,12 +104,9 @@ def node_update_events(old: Node, new: Node) -> tuple[ClusterEvent, ...]:
     return tuple(changes)
 
 
-def _scaled_down(old: Pod, new: Pod) -> bool:
-    """Whether the pod requests less of something than before, including what the kubelet reports."""
-    if _asks_the_same(old, new):
-        return False
-    now = assigned_requests(new)
-    return any(name not in now or amount > now[name] for name, amount in assigned_requests(old).items())
+def _is_more(some: dict[str, int], others: dict[str, int]) -> bool:
+    """Whether there is more of some resource than in the others."""
+    return any(name not in others or amount > others[name] for name, amount in some.items())
 
 
 def _asks_the_same(old: Pod, new: Pod) -> bool:
@@ -100,10 +121,7 @@ def _asks_the_same(old: Pod, new: Pod) -> bool:
         and status.init_container_statuses == new.status.init_container_statuses
         and status.resources == new.status.resources
         and status.allocated_resources == new.status.allocated_resources
-        # Conditions show whether a resize is possible, which matters only if resources are reported.
-        and (
-            not (status.container_statuses or status.resources) or status.conditions == new.status.conditions
-        )
+        and resize_is_infeasible(old) == resize_is_infeasible(new)
     )
 
 

@@ -32,10 +32,8 @@ from bayplan.queue.object_events import (
     BACKOFF_COMPLETE,
     FORCE_ACTIVATE,
     SCHEDULE_ATTEMPT_FAILURE,
-    UNSCHEDULABLE_POD_ADD,
-    UNSCHEDULABLE_POD_UPDATE,
     UNSCHEDULABLE_TIMEOUT,
-    pod_update_events,
+    PodEvents,
 )
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.pre_enqueue import PreEnqueue
@@ -43,12 +41,11 @@ from bayplan.queue.queued import QueuedPod
 from bayplan.queue.sort_keys import sort_key_of
 from bayplan.queue.sub_queues import PendingPods, SubQueues
 from bayplan.queue.timing import LEFTOVER_PERIOD, WINDOW, QueueSettings, Ticker
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.profile import Profile
 
 _log = logging.getLogger(__name__)
 
-_ADDED: Final = UNSCHEDULABLE_POD_ADD.label
-_UPDATED: Final = UNSCHEDULABLE_POD_UPDATE.label
 _ACTIVATED: Final = FORCE_ACTIVATE.label
 
 _IN_FLIGHT_ALREADY: Final = "the same pod is tracked in multiple places in the scheduler: %s"
@@ -64,6 +61,7 @@ class SchedulingQueue:
         columns: nominations are passed on to them.
         pod_lister: returns the latest known version of the pod with this namespace and name, or None.
         extenders: whether there are any, so that they can reject pods.
+        release: the release of Kubernetes whose rules apply.
     """
 
     def __init__(
@@ -76,12 +74,16 @@ class SchedulingQueue:
         extenders: bool = False,
         settings: QueueSettings | None = None,
         observer: QueueObserver | None = None,
+        release: Release = DEFAULT_RELEASE,
     ) -> None:
+        self.events = PodEvents(release)
+        """The events of pods."""
+        self._rules = rules = release.queue
         settings = QueueSettings() if settings is None else settings
         profiles = tuple(profiles)
         early = settings.pop_from_backoff
         self.nominations = Nominations(columns, pod_lister, self)
-        self.hints = QueueingHints(profiles, extenders=extenders, observer=observer)
+        self.hints = QueueingHints(profiles, extenders=extenders, observer=observer, rules=rules)
         self.scheduling_cycle = 0
         """How many pods have been popped."""
         self._sub_queues = SubQueues(
@@ -93,6 +95,9 @@ class SchedulingQueue:
             pre_enqueue_before_backoff=early,
             observer=observer,
             keys_of=self.hints.keys_of,
+            nominating=frozenset()
+            if rules.nominates_gated_pods
+            else frozenset({self.events.add.label, self.events.update.label}),
         )
         self._in_flight = InFlight()
         self._now = now
@@ -107,25 +112,30 @@ class SchedulingQueue:
     def add(self, pod: Pod) -> None:
         """A new pod."""
         queues = self._sub_queues
-        queues.to_active(queues.new(pod), _ADDED)
+        if self._rules.nominates_gated_pods and (self.nominations or pod.status.nominated_node_name):
+            self.nominations.add(pod, None)
+        queues.to_active(queues.new(pod), self.events.add.label)
 
     def update(self, old: Pod, new: Pod) -> None:
         """A pod has changed, whichever sub-queue it is in."""
         if new.uid in self._in_flight:
             # Evaluated when it comes back, with its then latest version.
-            for event in pod_update_events(old, new):
+            for event in self.events.updates(old, new):
                 self._in_flight.record(event, old, new)
             return
         queues = self._sub_queues
         info = queues.pods.get(new.key)
+        if self._rules.unknown_update_adds and (info is None or info.pod.uid != new.uid):
+            self.add(new)
+            return
         if info is None:
-            queues.to_active(queues.new(new), _UPDATED)
+            queues.to_active(queues.new(new), self.events.update.label)
             return
         queues.set_pod(info, new)
         self.nominations.pod_updated(info, old, new)
         if info.sub_queue is not queues.unschedulable:
             return
-        for event in pod_update_events(old, new):
+        for event in self.events.updates(old, new):
             strategy = self.hints.worth_requeuing(info, event, old, new)
             if strategy is not Strategy.SKIP and queues.requeue(info, strategy, event.label):
                 return
@@ -136,7 +146,7 @@ class SchedulingQueue:
         info = self._sub_queues.pods.get(pod.key)
         if info is None:
             return
-        if info.sub_queue is self._sub_queues.unschedulable:
+        if info.sub_queue is self._sub_queues.unschedulable or self._rules.counts_every_deletion:
             self._count_rejections(info, -1)
         self._sub_queues.take_out(info)
 
@@ -345,7 +355,7 @@ class SchedulingQueue:
         """The number of pods in each sub-queue, in one line for a log."""
         counts = self.counts()
         unschedulable = counts.unschedulable + counts.gated
-        return f"activeQ:{counts.active}; backoffQ:{counts.backoff}; unschedulablePods:{unschedulable}"
+        return f"activeQ:{counts.active}; backoffQ:{counts.backoff}; {self._rules.dump_label}:{unschedulable}"
 
     def _count_rejections(self, info: QueuedPod, change: int) -> None:
         if self._observer is not None:

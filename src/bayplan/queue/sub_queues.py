@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
@@ -28,18 +27,11 @@ from bayplan.queue.backoff import BackoffQueue
 from bayplan.queue.heap import PodHeap
 from bayplan.queue.hints import Strategy
 from bayplan.queue.nominations import Nominations
-from bayplan.queue.object_events import (
-    POP_FROM_BACKOFF,
-    UNSCHEDULABLE_POD_ADD,
-    UNSCHEDULABLE_POD_UPDATE,
-)
+from bayplan.queue.object_events import POP_FROM_BACKOFF
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.pre_enqueue import PreEnqueue
 from bayplan.queue.queued import NEVER, QueuedPod
 from bayplan.queue.unschedulable import KeysOf, UnschedulablePods
-
-NOMINATING: Final = frozenset({UNSCHEDULABLE_POD_ADD.label, UNSCHEDULABLE_POD_UPDATE.label})
-"""Events at which a pod that becomes active is nominated to the node in its status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +50,8 @@ class SubQueues:
     Args:
         pre_enqueue_before_backoff: whether PreEnqueue runs when a pod enters the backoff queue, and not again
             when it becomes active from there; otherwise it runs only when it becomes active.
+        nominating: labels of events at which a pod that becomes active is nominated to the node in its
+            status.
     """
 
     def __init__(
@@ -71,7 +65,9 @@ class SubQueues:
         pre_enqueue_before_backoff: bool = True,
         observer: QueueObserver | None = None,
         keys_of: KeysOf | None = None,
+        nominating: frozenset[str] = frozenset(),
     ) -> None:
+        self._nominating = nominating
         self.active = PodHeap("active")
         self.backoff = backoff
         self.unschedulable = UnschedulablePods() if keys_of is None else UnschedulablePods(keys_of)
@@ -190,7 +186,7 @@ class SubQueues:
         self.active.push(info, info.sort_key)
         if self._observer is not None:
             self._observer.incoming("active", label)
-        if label in NOMINATING and (self.nominations or info.pod.status.nominated_node_name):
+        if label in self._nominating and (self.nominations or info.pod.status.nominated_node_name):
             self.nominations.add(info.pod, None)
         return True
 

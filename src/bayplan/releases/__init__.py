@@ -8,6 +8,7 @@ from typing import Final
 from bayplan.errors import ConfigError
 from bayplan.releases.devices import DeviceRules
 from bayplan.releases.features import Feature, Stage
+from bayplan.releases.queueing import QueueRules
 from bayplan.releases.release import GatedPlugin, Release
 from bayplan.releases.v1_36 import V1_36
 from bayplan.releases.v1_37 import V1_37
@@ -20,6 +21,7 @@ __all__ = [
     "DeviceRules",
     "Feature",
     "GatedPlugin",
+    "QueueRules",
     "Release",
     "Stage",
     "nearest_release",

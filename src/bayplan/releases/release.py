@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
+from bayplan.api.requests import RequestAccounting
 from bayplan.releases.devices import DeviceRules
 from bayplan.releases.features import Feature
+from bayplan.releases.queueing import QueueRules
 
 
 class GatedPlugin(NamedTuple):
@@ -43,6 +45,26 @@ class Release:
     registry: Mapping[str, frozenset[str]]
     """All plugins that kube-scheduler has, in the order in which they are built, with their extension
     points."""
+    has_pod_group_post_filter: bool = False
+    """Whether a profile has the plugin set podGroupPostFilter."""
+    preemption_success: str = ""
+    """What PostFilter says if preemption found a node: `{node}`, `{victims}` (their number)."""
+    accounting: RequestAccounting
+    """What pods use on their nodes while they are resized."""
+    budget_walk_stops: bool = False
+    """Whether a pod whose eviction violates a PodDisruptionBudget uses no disruptions of further budgets. In
+    v1.36 it uses one of every budget that protects it."""
+    image_volumes_raise_limit: bool = False
+    """Whether ImageLocality counts image volumes like containers when it limits the size of images. In v1.36
+    their bytes count, but they do not raise the limit."""
+    namespace_selectors_by_name: bool = False
+    """Whether namespaceSelectors of an incoming pod select exactly the namespaces that they match. In v1.36
+    selectors that match an empty set of labels (NotIn, DoesNotExist) select all namespaces."""
+    anti_affinity_hint_any_term: bool = False
+    """Whether a pod that any anti-affinity term selects requeues a pod when it is deleted or relabelled. In
+    v1.36 all terms have to select it."""
+    queue: QueueRules
+    """Rules of the scheduling queue."""
     devices: DeviceRules
     """Rules of device allocation."""
     new_kinds: frozenset[str] = frozenset()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from bayplan.api.requests import ContainerAccounting
 from bayplan.releases.devices import DeviceRules
 from bayplan.releases.features import Feature, Stage, default_gates, off, on
+from bayplan.releases.queueing import QueueRules
 from bayplan.releases.release import GatedPlugin, Release
 
 _FILTERING: Final = frozenset({"PreFilter", "Filter"})
@@ -118,5 +120,7 @@ V1_36: Final = Release(
         "TopologyPlacementGenerator": frozenset({"PlacementGenerate"}),
         "PodGroupPodsCount": frozenset({"PlacementScore"}),
     },
+    accounting=ContainerAccounting(),
+    queue=QueueRules(),
     devices=DeviceRules(),
 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from bayplan.api.requests import PodAccounting
 from bayplan.releases.devices import DeviceRules
 from bayplan.releases.features import Feature, Stage, default_gates, off, on
+from bayplan.releases.queueing import QueueRules
 from bayplan.releases.release import GatedPlugin
 from bayplan.releases.v1_36 import V1_36
 
@@ -56,6 +58,44 @@ V1_37: Final = replace(
         GatedPlugin("PodGroupPodsCount", 1, "TopologyAwareWorkloadScheduling"),
     ),
     new_kinds=frozenset({"DeviceTaintRule"}),
+    default_plugins=(
+        ("SchedulingGates", 0),
+        ("PrioritySort", 0),
+        ("NodeName", 0),
+        ("NodeUnschedulable", 0),
+        *V1_36.default_plugins[4:],
+    ),
+    registry={
+        **V1_36.registry,
+        "NodeUnschedulable": V1_36.registry["NodeUnschedulable"] | {"PreFilter"},
+        "NodeName": V1_36.registry["NodeName"] | {"PreFilter"},
+        "TaintToleration": V1_36.registry["TaintToleration"] | {"PreFilter"},
+        "DynamicResources": V1_36.registry["DynamicResources"] | {"PodGroupPostFilter"},
+        "DefaultPreemption": V1_36.registry["DefaultPreemption"] | {"PodGroupPostFilter"},
+        # Does nothing while InPlacePodVerticalScalingSchedulerPreemption is off.
+        "DeferredPodScheduling": frozenset({"PreFilter", "Filter", "Permit"}),
+    },
+    has_pod_group_post_filter=True,
+    preemption_success=(
+        "preemption: found a potential placement for pod on node {node}, preempting {victims} victims"
+    ),
+    accounting=PodAccounting(),
+    budget_walk_stops=True,
+    image_volumes_raise_limit=True,
+    namespace_selectors_by_name=True,
+    anti_affinity_hint_any_term=True,
+    queue=QueueRules(
+        pending_pod="UnscheduledPod",
+        own_update="TargetPod",
+        has_scale_up=True,
+        node_add_implies_taints=False,
+        shares_own_updates=True,
+        nominates_gated_pods=True,
+        unknown_update_adds=True,
+        counts_every_deletion=True,
+        counts_flushed_pods=True,
+        dump_label="unschedulableEntities",
+    ),
     devices=DeviceRules(
         distinct_over_all_devices=True,
         all_includes_exhausted_devices=True,

@@ -189,4 +189,5 @@ class SchedulingCore:
                 self.cluster.nominate(pod, pod.status.nominated_node_name)
 
     def _waits_here(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name in self.frameworks and not pod.spec.scheduling_gates
+        is_nominated = self.release.queue.nominates_gated_pods or not pod.spec.scheduling_gates
+        return is_nominated and pod.spec.scheduler_name in self.frameworks

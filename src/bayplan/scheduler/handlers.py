@@ -23,20 +23,13 @@ from bayplan.queue.object_events import (
     ASSIGNED_POD_UPDATE,
     NODE_ADD,
     NODE_DELETE,
-    UNSCHEDULABLE_POD_ADD,
-    UNSCHEDULABLE_POD_DELETE,
-    UNSCHEDULABLE_POD_UPDATE,
     node_update_events,
-    pod_update_events,
 )
 from bayplan.scheduler.context import Context
 
 _ASSIGNED_ADDED: Final = ASSIGNED_POD_ADD.label
 _ASSIGNED_CHANGED: Final = ASSIGNED_POD_UPDATE.label
 _ASSIGNED_GONE: Final = ASSIGNED_POD_DELETE.label
-_WAITING_ADDED: Final = UNSCHEDULABLE_POD_ADD.label
-_WAITING_CHANGED: Final = UNSCHEDULABLE_POD_UPDATE.label
-_WAITING_GONE: Final = UNSCHEDULABLE_POD_DELETE.label
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +43,7 @@ class PodHandler:
         self._changed = changed
         self._stopwatch = context.stopwatch
         self._handled = context.metrics.event_handled
+        self._events = context.queue.events
 
     def added(self, pod: Pod) -> None:
         if pod.spec.node_name:
@@ -57,7 +51,7 @@ class PodHandler:
         elif self._is_ours(pod):
             started = self._stopwatch()
             self._context.queue.add(pod)
-            self._handled(_WAITING_ADDED, self._stopwatch() - started)
+            self._handled(self._events.add.label, self._stopwatch() - started)
         self._changed()
 
     def updated(self, old: Pod, new: Pod) -> None:
@@ -70,7 +64,7 @@ class PodHandler:
             if self._is_ours(old):
                 started = self._stopwatch()
                 self._context.queue.delete(old)
-                self._handled(_WAITING_GONE, self._stopwatch() - started)
+                self._handled(self._events.delete.label, self._stopwatch() - started)
         elif self._is_ours(new):
             self._waiting_changed(old, new)
         self._changed()
@@ -101,7 +95,7 @@ class PodHandler:
             self._assumed_goes(pod)
         elif pod.status.nominated_node_name:
             self._nomination_gone(pod)
-        self._handled(_WAITING_GONE, self._stopwatch() - started)
+        self._handled(self._events.delete.label, self._stopwatch() - started)
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name in self._ours
@@ -125,8 +119,8 @@ class PodHandler:
             # Another client has bound it to another node: the resources it had here are free.
             queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, assumed, None)
         # While it was assumed, changes made no events. They may make other pods schedulable.
-        for event in pod_update_events(assumed, pod):
-            if event is not ASSIGNED_POD_UPDATE:
+        for event in self._events.updates(assumed, pod):
+            if event.action is not Action.UPDATE:
                 queue.move_to_active_or_backoff(event, assumed, pod)
 
     def _assumed(self, uid: str) -> Pod | None:
@@ -145,7 +139,7 @@ class PodHandler:
             self._context.cache.update(new)
         except CacheError as error:
             _log.warning("%s", error)
-        for event in pod_update_events(old, new):
+        for event in self._events.updates(old, new):
             began = self._stopwatch()
             self._context.queue.move_to_active_or_backoff(event, old, new)
             self._handled(event.label, self._stopwatch() - began)
@@ -164,10 +158,10 @@ class PodHandler:
         if not context.metrics.enabled:
             return
         seconds = self._stopwatch() - started
-        self._handled(_WAITING_CHANGED, seconds)
-        for event in pod_update_events(old, new):
-            if event is not UNSCHEDULABLE_POD_UPDATE:
-                self._handled(event.label, seconds)
+        self._handled(self._events.update.label, seconds)
+        for event in self._events.updates(old, new):
+            if event.action is not Action.UPDATE:
+                self._handled(self._events.handled_label(event), seconds)
 
     def _assumed_goes(self, pod: Pod) -> None:
         """A pod with a binding in progress is deleted: its resources are free again."""

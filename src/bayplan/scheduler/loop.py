@@ -179,6 +179,7 @@ class Scheduler:
                 pop_from_backoff="SchedulerPopFromBackoffQ" in config.gates,
             ),
             observer=MeasuredQueue(metrics, time.perf_counter) if metrics.enabled else None,
+            release=config.release,
         )
         self.context = Context(
             api=api,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup
-from bayplan.api.requests import assigned_requests
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.releases import DEFAULT_RELEASE
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.fault_cluster import room_of, sum_of
@@ -59,7 +59,7 @@ def misplaced(scheduler: Scheduler, pod: Pod, node_name: str) -> Iterator[str]:
         return
     here = [*cluster.pods_on(row), pod]
     room, used = room_of(node), sum_of(here)
-    for name in ("pods", *assigned_requests(pod)):
+    for name in ("pods", *DEFAULT_RELEASE.accounting.assigned_requests(pod)):
         if used[name] > room.get(name, 0):
             names = " ".join(other.name for other in here)
             yield f"pod {pod.key} gets {node_name}: {name} {used[name]} of {room.get(name, 0)} by {names}"

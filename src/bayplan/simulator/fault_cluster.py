@@ -21,12 +21,12 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import milli_value
-from bayplan.api.requests import assigned_requests
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import NotFoundError, ServerError
 from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.memory_api.store import MemoryStore
+from bayplan.releases import DEFAULT_RELEASE
 from bayplan.simulator.fault_devices import devices_given_twice
 from bayplan.simulator.spoiled import Spoiled
 
@@ -108,7 +108,7 @@ def sum_of(pods: Iterable[Pod]) -> Counter[str]:
     total: Counter[str] = Counter()
     for pod in pods:
         total[POD_COUNT] += 1000
-        for name, amount in assigned_requests(pod).items():
+        for name, amount in DEFAULT_RELEASE.accounting.assigned_requests(pod).items():
             total[name] += amount if name == "cpu" else 1000 * amount
     return total
 

@@ -53,7 +53,7 @@ class Cluster:
         self.pods = PodTable()
         self.label_sets = LabelSets()
         self.term_sets = TermSets()
-        self.pod_infos = PodInfos(self.label_sets, self.term_sets, self._request_columns)
+        self.pod_infos = PodInfos(self.label_sets, self.term_sets, self._request_columns, release.accounting)
         self.counts = PodCounts(self.nodes, self.pods, self.label_sets, self.changes)
         self.terms = CarriedTerms(self.nodes, self.changes)
         self.objects = Objects(self.changes, self.undo)

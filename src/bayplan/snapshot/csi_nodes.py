@@ -26,6 +26,7 @@ class CSINodes:
     |---|---|---|
     | present | bool | the node has a CSINode |
     | is_limited | bool | some driver takes a limited number of volumes there |
+    | installed(driver) | bool | the driver is installed there |
     | limit(driver) | int64 | that number, or NO_LIMIT |
     | migrated | id | which in-tree plugins have moved to CSI, of `plugin_sets` |
     """
@@ -35,6 +36,7 @@ class CSINodes:
         self._freshness = cluster.changes.freshness(logs=(cluster.changes.nodes,))
         self._objects: ObjectReader[CSINode] = ObjectReader()
         self._limits: dict[str, Column] = {}
+        self._installed: dict[str, Column] = {}
         self.plugin_sets: Interner[frozenset[str]] = Interner()
         self.present = cluster.nodes.column(np.bool_, False)
         self.is_limited = cluster.nodes.column(np.bool_, False)
@@ -43,6 +45,10 @@ class CSINodes:
     def limit(self, driver: str) -> Column | None:
         """The maximum number of volumes of a driver on each node; None if no node ever limited it."""
         return self._limits.get(driver)
+
+    def installed(self, driver: str) -> Column | None:
+        """Whether each node has the driver; None if no node ever had it."""
+        return self._installed.get(driver)
 
     def limits_of(self, row: int) -> dict[str, int]:
         """The limits of one row, by driver."""
@@ -60,16 +66,25 @@ class CSINodes:
     def _write(self, row: int, csi_node: CSINode | None) -> None:
         for column in self._limits.values():
             column.cell[row] = NO_LIMIT
+        for column in self._installed.values():
+            column.cell[row] = False
         self.present.cell[row] = csi_node is not None
         self.migrated.cell[row] = ABSENT
         is_limited = False
         if csi_node is not None:
             self.migrated.cell[row] = self.plugin_sets.intern(migrated_plugins(csi_node))
             for driver in csi_node.spec.drivers:
+                self._installed_column(driver.name).cell[row] = True
                 if driver.allocatable is not None and driver.allocatable.count is not None:
                     is_limited = True
                     self._limit_column(driver.name).cell[row] = driver.allocatable.count
         self.is_limited.cell[row] = is_limited
+
+    def _installed_column(self, driver: str) -> Column:
+        column = self._installed.get(driver)
+        if column is None:
+            column = self._installed[driver] = self._nodes.column(np.bool_, False)
+        return column
 
     def _limit_column(self, driver: str) -> Column:
         column = self._limits.get(driver)

@@ -15,7 +15,7 @@ import msgspec
 
 from bayplan.api.host_ports import HostPort, host_ports
 from bayplan.api.pod import Pod, Volume
-from bayplan.api.requests import assigned_requests, nonzero_requests
+from bayplan.api.requests import RESIZE_PENDING, RequestAccounting
 from bayplan.api.saturation import LARGE_REQUEST
 from bayplan.snapshot.label_sets import LabelSet, LabelSets
 from bayplan.snapshot.table import Column
@@ -80,8 +80,13 @@ def pod_signature(pod: Pod) -> bytes:
         controller = meta.controller()
         if controller is not None:
             parts.append((controller.api_version, controller.kind, controller.name))
-    if status.container_statuses or status.init_container_statuses or status.resources is not None:
-        resize = [condition for condition in status.conditions if condition.type == "PodResizePending"]
+    if (
+        status.container_statuses
+        or status.init_container_statuses
+        or status.resources is not None
+        or _is_resize_pending(pod)
+    ):
+        resize = [condition for condition in status.conditions if condition.type == RESIZE_PENDING]
         parts.append(
             (
                 [(c.name, c.resources, c.allocated_resources) for c in status.container_statuses],
@@ -94,6 +99,10 @@ def pod_signature(pod: Pod) -> bytes:
     if _names_itself(pod):
         parts.append((meta.name, meta.uid))
     return encoded(_encoder, parts)
+
+
+def _is_resize_pending(pod: Pod) -> bool:
+    return any(condition.type == RESIZE_PENDING for condition in pod.status.conditions)
 
 
 def encoded(encoder: msgspec.msgpack.Encoder, parts: object) -> bytes:
@@ -116,6 +125,7 @@ def same_signature(old: Pod, new: Pod) -> bool:
         and not (status.container_statuses or was.container_statuses)
         and not (status.init_container_statuses or was.init_container_statuses)
         and status.resources is was.resources is None
+        and not (_is_resize_pending(old) or _is_resize_pending(new))
         and msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
     )
 
@@ -124,8 +134,13 @@ class PodInfos:
     """The info of every template in use."""
 
     def __init__(
-        self, label_sets: LabelSets, term_sets: TermSets, columns: Callable[[str], tuple[Column, Column]]
+        self,
+        label_sets: LabelSets,
+        term_sets: TermSets,
+        columns: Callable[[str], tuple[Column, Column]],
+        accounting: RequestAccounting,
     ) -> None:
+        self._accounting = accounting
         self._label_sets = label_sets
         self._term_sets = term_sets
         self._columns = columns
@@ -142,8 +157,8 @@ class PodInfos:
         return found
 
     def _make(self, key: bytes, pod: Pod) -> PodInfo:
-        cpu_milli, memory_bytes = nonzero_requests(pod)
-        requests = assigned_requests(pod)
+        cpu_milli, memory_bytes = self._accounting.nonzero_requests(pod)
+        requests = self._accounting.assigned_requests(pod)
         return PodInfo(
             key=key,
             requests=requests,

@@ -24,7 +24,7 @@ from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import Groups, ObjectReader
 from bayplan.snapshot.interning import Interner
 from bayplan.snapshot.node_matching import rows_matching_selector, rows_matching_terms
-from bayplan.snapshot.view import BoolColumn, NodeColumns
+from bayplan.snapshot.view import BoolColumn, IntColumn, NodeColumns
 
 Reach = tuple[CompiledTerm, ...]
 """Alternative requirements of a volume on a node's labels."""
@@ -124,6 +124,8 @@ class Room:
 
     limit_bytes: int
     nodes: Selector
+    capacity_bytes: int
+    """What is free in total; 0 if the driver reports only a maximum volume size."""
 
 
 class StorageRoom:
@@ -150,6 +152,20 @@ class StorageRoom:
             mask |= nodes.label(key).isin(wanted)
         return mask
 
+    def capacities(self, nodes: NodeColumns, class_name: str, size_bytes: int) -> IntColumn:
+        """The free bytes on rows where a volume of this size can be provisioned; 0 elsewhere.
+
+        If several capacities concern a row, it is the one that was reported first.
+        """
+        result = np.zeros(len(nodes), dtype=np.int64)
+        is_open = np.ones(len(nodes), dtype=np.bool_)
+        for room in self._by_class.of(class_name):
+            if room.limit_bytes >= size_bytes and is_open.any():
+                here = is_open & rows_matching_selector(nodes, room.nodes)
+                result[here] = room.capacity_bytes
+                is_open &= ~here
+        return result
+
     def update(self, cluster: Cluster) -> None:
         gone, came = self._capacities.changed(cluster.objects.of(CSIStorageCapacity))
         for capacity in gone:
@@ -174,4 +190,4 @@ def _room(capacity: CSIStorageCapacity) -> Room | None:
         nodes = compile_selector(capacity.node_topology)
     except SelectorError:
         return None
-    return None if nodes is NOTHING else Room(limit, nodes)
+    return None if nodes is NOTHING else Room(limit, nodes, value(capacity.capacity))

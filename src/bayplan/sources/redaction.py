@@ -179,7 +179,7 @@ def _value(field: str, value: Any, replace: Replace) -> Any:
             return _annotations(value, replace)
         if field in _LABELS and all(isinstance(part, str) for part in value.values()):
             return {_key(key, replace): _label_value(part, replace) for key, part in value.items()}
-        if field == "devices":
+        if field in ("devices", "deviceSelector", "taint"):  # the last two of a DeviceTaintRule
             return _claim_devices(value, replace)
         if field == "disruptedPods":
             return {replace(key): part for key, part in value.items()}

@@ -17,11 +17,11 @@ import pytest
 from bayplan.api.documents import Document, parse_documents
 from bayplan.api.node import Node
 from bayplan.api.quantity import milli_value
-from bayplan.api.requests import assigned_requests
 from bayplan.embedded.server.database import DamagedError, StorageError
 from bayplan.embedded.server.kinds import NODES
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.releases import V1_36
 from tests.embedded.server.damage import DAMAGES, restore_older
 
 LIVES = int(os.environ.get("BAYPLAN_DAMAGED_LIVES", "4"))
@@ -32,6 +32,8 @@ kind: Pod
 metadata: {{name: {name}}}
 spec: {{containers: [{{name: c, image: web, resources: {{requests: {{cpu: "{cpu}"}}}}}}]}}
 """
+
+requests_of = V1_36.accounting.assigned_requests
 
 
 def pods(prefix: str, count: int) -> list[Document]:
@@ -71,14 +73,15 @@ async def check(running: LocalCluster) -> None:
     working.cancel()
     requested: Counter[str] = Counter()
     for pod in running.pods():
-        requested[pod.spec.node_name] += assigned_requests(pod).get("cpu", 0)
+        requested[pod.spec.node_name] += requests_of(pod).get("cpu", 0)
     pending = requested.pop("", 0)
     nodes = [document.record(Node) for document in running.server.api.documents(NODES)]
     room = {node.name: milli_value(node.status.allocatable["cpu"]) for node in nodes}
     assert set(requested) <= set(room)
     assert {name: cpu for name, cpu in requested.items() if cpu > room[name]} == {}
     smallest = min(
-        (assigned_requests(pod)["cpu"] for pod in running.pods() if not pod.spec.node_name), default=0
+        (requests_of(pod)["cpu"] for pod in running.pods() if not pod.spec.node_name),
+        default=0,
     )
     assert not pending or all(room[name] - requested[name] < smallest for name in room), "a pod would fit"
 

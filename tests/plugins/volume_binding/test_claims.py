@@ -29,9 +29,9 @@ from bayplan.plugins.volume_binding import (
     REASON_AFFINITY,
     REASON_LOST_VOLUME,
     REASON_NO_VOLUME,
-    UNBOUND_IMMEDIATE,
     VolumeBinding,
 )
+from bayplan.plugins.volume_binding.claims import UNBOUND_IMMEDIATE
 from bayplan.testing.builders import (
     make_csi_node,
     make_expression,

@@ -15,6 +15,7 @@ from bayplan.queue.observer import QueueCounts
 from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import QueueSettings
+from bayplan.releases import V1_36, Release
 from bayplan.runtime.profile import Profile, points_of
 from bayplan.testing.builders import make_pod
 
@@ -125,6 +126,7 @@ class World:
         extenders: bool = False,
         profiles: Sequence[Profile] | None = None,
         start: float = 0.0,
+        release: Release = V1_36,
     ) -> None:
         self.clock = Clock(start)
         self.columns = Columns()
@@ -139,6 +141,7 @@ class World:
             extenders=extenders,
             settings=settings,
             observer=self.counts,
+            release=release,
         )
 
     def add(self, name: str = "p", **fields: Any) -> Pod:

@@ -29,11 +29,12 @@ from bayplan.queue.object_events import (
     FORCE_ACTIVATE,
     NODE_ADD,
     NODE_DELETE,
-    UNSCHEDULABLE_POD_UPDATE,
     UNSCHEDULABLE_TIMEOUT,
+    PodEvents,
 )
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
+from bayplan.releases import V1_36
 from bayplan.testing.builders import make_pod
 
 from .queues import PROFILE, Gate, make_filter, make_profile
@@ -73,7 +74,7 @@ def broken(pod: Pod, old: Any, new: Any) -> bool:
 )  # fmt: skip
 def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_go(name: str) -> None:
     plugin = next(plugin for plugin in BUILTIN_PLUGINS if plugin.name == name)
-    assert registrations(plugin())[-1] == ClusterEventWithHint(NODE_TAINT)
+    assert registrations(plugin(), V1_36.queue)[-1] == ClusterEventWithHint(NODE_TAINT)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +106,11 @@ def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_go(name: s
 )
 def test_the_implicit_registration(wakes: list[ClusterEventWithHint], implicit: bool) -> None:
     expected = (*wakes, ClusterEventWithHint(NODE_TAINT)) if implicit else tuple(wakes)
-    assert registrations(make_filter("F", wakes)) == expected
+    assert registrations(make_filter("F", wakes), V1_36.queue) == expected
 
 
 def test_a_plugin_that_does_not_say_waits_for_nearly_anything() -> None:
-    assert registrations(make_filter("F", None)) == ANYTHING
+    assert registrations(make_filter("F", None), V1_36.queue) == ANYTHING
     assert {each.event.resource for each in ANYTHING} == {
         "Pod",
         "Node",
@@ -208,10 +209,10 @@ def test_a_plugin_that_fails_to_register_stops_the_start() -> None:
         pytest.param(Resource.CSI_NODE, Action.ADD, NODE_ADD, False, id="not another resource"),
         pytest.param(Resource.POD, Action.DELETE, ASSIGNED_POD_DELETE, True, id="pods cover assigned pods"),
         pytest.param(
-            Resource.POD, Action.UPDATE, UNSCHEDULABLE_POD_UPDATE, True, id="pods cover waiting pods"
+            Resource.POD, Action.UPDATE, PodEvents(V1_36).update, True, id="pods cover waiting pods"
         ),
         pytest.param(
-            Resource.ASSIGNED_POD, Action.UPDATE, UNSCHEDULABLE_POD_UPDATE, False, id="not crosswise"
+            Resource.ASSIGNED_POD, Action.UPDATE, PodEvents(V1_36).update, False, id="not crosswise"
         ),
         pytest.param(
             Resource.POD,

@@ -23,11 +23,12 @@ from bayplan.queue.object_events import (
     NODE_ADD,
     NODE_DELETE,
     UNSCHEDULABLE_TIMEOUT,
-    pod_update_events,
+    PodEvents,
 )
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.sub_queues import PendingPods
 from bayplan.queue.timing import QueueSettings
+from bayplan.releases import V1_36
 from bayplan.testing.builders import make_pod
 
 from .queues import PROFILE, Gate, OtherGate, World, make_filter
@@ -144,7 +145,7 @@ class QueueMachine(RuleBasedStateMachine):
         new = make_pod(name, priority=priority, labels={"l": label} if label else {}, uid=old.uid)
         self.pods[name] = new
         if new.uid in self.flying:
-            self.record(*(event.label for event in pod_update_events(old, new)))
+            self.record(*(event.label for event in PodEvents(V1_36).updates(old, new)))
         for world in self.worlds:
             world.latest[new.key] = new
             world.queue.update(old, new)

@@ -16,11 +16,11 @@ from bayplan.queue.object_events import (
     ASSIGNED_POD_DELETE,
     FORCE_ACTIVATE,
     NODE_ADD,
-    UNSCHEDULABLE_POD_ADD,
     UNSCHEDULABLE_TIMEOUT,
+    PodEvents,
     node_update_events,
-    pod_update_events,
 )
+from bayplan.releases import V1_36
 from bayplan.testing.builders import make_container, make_node, make_pod
 
 
@@ -139,7 +139,7 @@ INFEASIBLE = Condition(type="PodResizePending", status="True", reason="Infeasibl
     ],
 )
 def test_pod_updates(old: Pod, new: Pod, expected: list[str]) -> None:
-    labels = [event.label for event in pod_update_events(old, new)]
+    labels = [event.label for event in PodEvents(V1_36).updates(old, new)]
     assert labels == [f"UnschedulablePod{change}" for change in expected]
 
 
@@ -161,7 +161,7 @@ def test_pod_updates(old: Pod, new: Pod, expected: list[str]) -> None:
     ],
 )
 def test_whatever_a_pod_takes_less_of_is_a_scale_down(old: Pod, new: Pod) -> None:
-    events = [[event.label for event in pod_update_events(*pair)] for pair in ((old, new), (new, old))]
+    events = [[event.label for event in PodEvents(V1_36).updates(*pair)] for pair in ((old, new), (new, old))]
     assert events == [["UnschedulablePodUpdatePodScaleDown"], ["UnschedulablePodUpdate"]]
 
 
@@ -178,7 +178,7 @@ def test_whatever_a_pod_takes_less_of_is_a_scale_down(old: Pod, new: Pod) -> Non
     ],
 )
 def test_pods_on_nodes(old: Pod, new: Pod, expected: str) -> None:
-    assert [event.label for event in pod_update_events(old, new)] == [expected]
+    assert [event.label for event in PodEvents(V1_36).updates(old, new)] == [expected]
 
 
 def with_conditions(*conditions: Condition) -> Node:
@@ -272,7 +272,7 @@ def test_node_updates(old: Node, new: Node, expected: list[str]) -> None:
     [
         (ASSIGNED_POD_ADD, "AssignedPodAdd"),
         (ASSIGNED_POD_DELETE, "AssignedPodDelete"),
-        (UNSCHEDULABLE_POD_ADD, "UnschedulablePodAdd"),
+        (PodEvents(V1_36).add, "UnschedulablePodAdd"),
         (NODE_ADD, "NodeAdd"),
         (FORCE_ACTIVATE, "ForceActivate"),
         (UNSCHEDULABLE_TIMEOUT, "UnschedulableTimeout"),

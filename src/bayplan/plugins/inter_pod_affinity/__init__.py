@@ -89,9 +89,12 @@ class InterPodAffinity(
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
         return (
-            event_with_hint(Resource.POD, pods, pod_may_help),
+            event_with_hint(Resource.POD, pods, self.pod_may_help),
             event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, node_may_help),
         )
+
+    def pod_may_help(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+        return pod_may_help(pod, old, new, any_term=self.release.anti_affinity_hint_any_term)
 
     # Filtering
 

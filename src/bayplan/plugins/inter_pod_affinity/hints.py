@@ -10,7 +10,9 @@ from bayplan.plugin.terms import AffinityTerm, TermKind, parse_terms, pod_terms
 from bayplan.plugins.inter_pod_affinity.own_terms import means
 
 
-def pod_may_help(pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+def pod_may_help(pod: Pod, old: Pod | None, new: Pod | None, *, any_term: bool) -> bool:
+    """`any_term`: one anti-affinity term is enough (v1.37), or all have to select the pod (v1.36)."""
+    means_anti = _means_by_any if any_term else _means_by_all
     itself = new is not None and new.uid == pod.uid
     if old is not None and new is not None:
         if itself:
@@ -20,14 +22,14 @@ def pod_may_help(pod: Pod, old: Pod | None, new: Pod | None) -> bool:
         affinity = _terms(pod, TermKind.REQUIRED_AFFINITY)
         anti = _terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
         starts = not _means_by_all(affinity, old) and _means_by_all(affinity, new)
-        stops = _means_by_all(anti, old) and not _means_by_all(anti, new)
+        stops = means_anti(anti, old) and not means_anti(anti, new)
         return starts or stops
     if new is not None:
         return _placed(new) and _means_by_all(_terms(pod, TermKind.REQUIRED_AFFINITY), new)
     assert old is not None
     return _placed(old) and (
-        _means_by_all(_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY), old)
-        or _means_by_all(_terms(old, TermKind.REQUIRED_ANTI_AFFINITY), pod)
+        means_anti(_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY), old)
+        or means_anti(_terms(old, TermKind.REQUIRED_ANTI_AFFINITY), pod)
     )
 
 
@@ -54,6 +56,10 @@ def _placed(pod: Pod) -> bool:
 
 def _terms(pod: Pod, kind: TermKind) -> list[AffinityTerm]:
     return [term for _, term in parse_terms(pod_terms(pod, kind), pod.namespace)]
+
+
+def _means_by_any(terms: list[AffinityTerm], pod: Pod) -> bool:
+    return any(means(term, pod) for term in terms)
 
 
 def _means_by_all(terms: list[AffinityTerm], pod: Pod) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bayplan.plugin import Cluster, Namespace, Pod, PodQuery, PodSelector, SelectorError
-from bayplan.plugin.terms import AffinityTerm, TermKind, parse_terms, pod_terms
+from bayplan.plugin.terms import NOTHING, AffinityTerm, TermKind, parse_terms, pod_terms
 
 PREFIXES: Final = {
     TermKind.REQUIRED_AFFINITY: "requiredAffinityTerms",
@@ -88,16 +88,17 @@ def own_terms(pod: Pod, cluster: Cluster) -> OwnTerms:
 
 
 def _resolved(term: AffinityTerm, cluster: Cluster) -> AffinityTerm:
-    """Namespaces found by a selector are added by name; the selector itself is kept for namespaces without
-    labels.
+    """Namespaces found by a selector are added by name.
 
-    So a selector that matches an empty set of labels selects every namespace, as upstream.
+    v1.36 then evaluates the selector again, without labels: one that matches an empty set of labels selects
+    every namespace. From v1.37 on the names are all.
     """
     selector = term.namespace_selector
     if selector.is_nothing or selector.is_empty:
         return term
     names = {ns.name for ns in cluster.objects.of(Namespace) if selector.matches(ns.labels)}
-    return AffinityTerm(term.topology_key, term.namespaces | names, selector, term.selector)
+    left = NOTHING if cluster.release.namespace_selectors_by_name else selector
+    return AffinityTerm(term.topology_key, term.namespaces | names, left, term.selector)
 
 
 def _pod_selector(term: AffinityTerm) -> PodSelector:

@@ -14,7 +14,6 @@ https://kubernetes.io/docs/concepts/storage/storage-classes/#volume-binding-mode
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -46,21 +45,17 @@ from bayplan.plugin import (
     compile_selector,
     event_with_hint,
     failure,
-    unresolvable,
 )
-from bayplan.plugin.args import VolumeBindingArgs
+from bayplan.plugin.args import VolumeBindingArgs, shape_scores
 from bayplan.plugin.columns import Lookup, derived
 from bayplan.plugin.node_affinity import rows_matching_selector
 from bayplan.plugin.objects import ObjectReference, Objects
-from bayplan.plugin.resources import value
 from bayplan.plugin.selectors import Operator
 from bayplan.plugin.storage import (
     ASSUMED_KINDS,
     BOUND_BY_CONTROLLER_ANNOTATION,
     MIGRATED_PLUGINS_ANNOTATION,
     SELECTED_NODE_ANNOTATION,
-    STORAGE,
-    WAIT_FOR_FIRST_CONSUMER,
     BindsVolumes,
     CSIDriver,
     CSINode,
@@ -76,16 +71,21 @@ from bayplan.plugin.storage import (
     VolumePlan,
     assume_object,
     claims_by_size,
-    expected_claim,
     expected_volume,
     in_tree_plugin,
     match_volumes,
     migrated_affinity,
-    not_found,
-    not_made_for,
     restore_object,
     rows_reached,
     volume_limit,
+)
+from bayplan.plugins.volume_binding.capacity import capacity_scores
+from bayplan.plugins.volume_binding.claims import (
+    PodClaims,
+    bytes_to_check,
+    claims_of,
+    class_of,
+    selected_node,
 )
 
 REASON_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
@@ -93,26 +93,11 @@ REASON_NO_VOLUME: Final = "node(s) didn't find available persistent volumes to b
 REASON_NO_ROOM: Final = "node(s) did not have enough free storage"
 REASON_LOST_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
-WAITING: Final = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-LOST: Final = 'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
-DELETED: Final = 'persistentvolumeclaim "{name}" is being deleted'
-NO_BINDING_MODE: Final = 'VolumeBindingMode not set for StorageClass "{name}"'
-UNBOUND_IMMEDIATE: Final = "pod has unbound immediate PersistentVolumeClaims"
 BAD_SELECTOR: Final = "error creating internal label selector for claim: {claim}: {problem}"
 BAD_VOLUME: Final = "could not translate pv: {problem}"
 NO_BINDER: Final = "binding volumes: this scheduler has no API server to write to"
 
-CLAIM_LOST: Final = "Lost"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-
-
-@dataclass(frozen=True, slots=True)
-class PodClaims:
-    """The pod's claims, in the order of its volumes."""
-
-    bound: tuple[PersistentVolumeClaim, ...]
-    delayed: tuple[PersistentVolumeClaim, ...]
-    """Those that get a volume together with the pod's node."""
 
 
 class VolumeBinding(
@@ -140,6 +125,8 @@ class VolumeBinding(
 
     def __init__(self, args: VolumeBindingArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or VolumeBindingArgs(), handle)
+        # The configuration has a shape only if the gate is on.
+        self._capacity_scores = shape_scores(self.args.shape) if self.args.shape else None
 
     # Queueing hints
 
@@ -188,7 +175,7 @@ class VolumeBinding(
     # Filtering
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
-        claims = _claims_of(nodes.cluster.objects, pod)
+        claims = claims_of(nodes.cluster.objects, pod)
         if isinstance(claims, Status):
             return claims
         state.write(self.name, claims)
@@ -201,13 +188,16 @@ class VolumeBinding(
         if claims.delayed:
             yield from _without_volumes(claims.delayed, nodes)
 
-    # Scoring: by free capacity, which the gate StorageCapacityScoring would enable
+    # Scoring: by free capacity, if the gate StorageCapacityScoring is on
 
-    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
-        return SKIP
+    def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        return SKIP if self._capacity_scores is None else None
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
-        return np.zeros(len(nodes), dtype=np.int64)
+        claims: PodClaims | None = state.get(self.name)
+        if self._capacity_scores is None or claims is None or not claims.delayed:
+            return np.zeros(len(nodes), dtype=np.int64)
+        return capacity_scores(claims.delayed, nodes, self._capacity_scores)
 
     # Binding
 
@@ -253,65 +243,25 @@ class VolumeBinding(
         """What has to be written so that the pod can run on this node."""
         assert self.handle is not None
         cluster = self.handle.cluster
-        claims = _claims_of(cluster.objects, pod)
+        claims = claims_of(cluster.objects, pod)
         if isinstance(claims, Status):
             return VolumePlan() if claims is SKIP else claims
         if not claims.delayed:
             return VolumePlan()
         row = cluster.nodes.row_of[node_name]
         node = NodeColumns(cluster, np.array([row], dtype=np.intp))
-        unselected = claims_by_size(claim for claim in claims.delayed if _selected_node(claim) is None)
+        unselected = claims_by_size(claim for claim in claims.delayed if selected_node(claim) is None)
         try:
             chosen = match_volumes(unselected, derived(cluster, VolumeOffers), node).at(0)
         except SelectorError as error:
             return failure(_bad_selector(error))
         matched = list(zip(unselected, chosen, strict=True))
-        to_provision = [claim for claim in claims.delayed if _selected_node(claim) is not None]
+        to_provision = [claim for claim in claims.delayed if selected_node(claim) is not None]
         to_provision += [claim for claim, volume in matched if volume is None]
         return VolumePlan(
             tuple(_given_to(claim, volume) for claim, volume in matched if volume is not None),
             tuple(_provisioned_on(node_name, claim) for claim in to_provision),
         )
-
-
-def _claims_of(objects: Objects, pod: Pod) -> PodClaims | Status:
-    """The pod's claims; SKIP if it has none; or why it cannot be scheduled now."""
-    names = []
-    for volume in pod.spec.volumes:
-        name = pod.claim_name(volume)
-        if name is None:
-            continue
-        names.append(name)
-        is_ephemeral = volume.persistent_volume_claim is None
-        claim = objects.of(PersistentVolumeClaim).get(name, pod.namespace)
-        if claim is None:
-            missing = not_found(PersistentVolumeClaim, name)
-            return unresolvable(WAITING.format(name=name) if is_ephemeral else missing)
-        if claim.status.phase == CLAIM_LOST:
-            return unresolvable(LOST.format(name=name, volume=claim.spec.volume_name))
-        if claim.metadata.deletion_timestamp is not None:
-            return unresolvable(DELETED.format(name=name))
-        if is_ephemeral and not claim.was_made_for(pod):
-            return unresolvable(not_made_for(claim, pod))
-    if not names:
-        return SKIP
-    bound: list[PersistentVolumeClaim] = []
-    delayed: list[PersistentVolumeClaim] = []
-    immediate: list[PersistentVolumeClaim] = []
-    for name in names:
-        claim = expected_claim(objects, name, pod.namespace)
-        assert claim is not None
-        if claim.is_fully_bound:
-            bound.append(claim)
-            continue
-        storage_class = objects.of(StorageClass).get(claim.class_name) if claim.class_name else None
-        if storage_class is not None and storage_class.volume_binding_mode is None:
-            return failure(NO_BINDING_MODE.format(name=claim.class_name))
-        waits = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
-        (delayed if waits and not claim.spec.volume_name else immediate).append(claim)
-    if immediate:
-        return unresolvable(UNBOUND_IMMEDIATE)
-    return PodClaims(tuple(bound), tuple(delayed))
 
 
 def _out_of_reach(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns) -> Iterator[Reject]:
@@ -353,20 +303,20 @@ def _without_volumes(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns
     """Rows where a claim can get no volume, neither a free one nor a new one."""
     here = np.ones(len(nodes), dtype=np.bool_)
     for claim in claims:
-        selected = _selected_node(claim)
+        selected = selected_node(claim)
         if selected is not None:
             here &= nodes.is_named(selected)
     yield Reject(~here, REASON_NO_VOLUME, unresolvable=True)
     if not here.any():
         return
-    unselected = claims_by_size(claim for claim in claims if _selected_node(claim) is None)
+    unselected = claims_by_size(claim for claim in claims if selected_node(claim) is None)
     try:
         matches = match_volumes(unselected, derived(nodes.cluster, VolumeOffers), nodes)
     except SelectorError as error:
         yield Reject(here, _bad_selector(error), error=True)
         return
     # Each claim with the rows where a volume would have to be provisioned. The first failure decides.
-    to_provision = [(claim, here) for claim in claims if _selected_node(claim) is not None]
+    to_provision = [(claim, here) for claim in claims if selected_node(claim) is not None]
     to_provision += [(claim, here & matches.missing(place)) for place, claim in enumerate(unselected)]
     undecided = here
     for claim, rows in to_provision:
@@ -382,7 +332,7 @@ def _without_volumes(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns
 
 def _allowed(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
     """Rows where the claim's class allows provisioning."""
-    storage_class = _class_of(claim, nodes)
+    storage_class = class_of(claim, nodes)
     if storage_class.provisioner in ("", NO_PROVISIONER):
         return np.zeros(len(nodes), dtype=np.bool_)
     if not storage_class.allowed_topologies:
@@ -401,23 +351,10 @@ def _allowed(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
 
 def _has_room(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
     """Rows where the driver has capacity for the claim; all of them for drivers that do not report it."""
-    storage_class = _class_of(claim, nodes)
-    driver = nodes.cluster.objects.of(CSIDriver).get(storage_class.provisioner)
-    wanted = claim.spec.resources.requests.get(STORAGE)
-    if wanted is None or driver is None or not driver.spec.storage_capacity:
+    wanted = bytes_to_check(claim, nodes)
+    if wanted is None:
         return np.ones(len(nodes), dtype=np.bool_)
-    return derived(nodes.cluster, StorageRoom).rows_with_room(nodes, storage_class.name, value(wanted))
-
-
-def _class_of(claim: PersistentVolumeClaim, nodes: NodeColumns) -> StorageClass:
-    storage_class = nodes.cluster.objects.of(StorageClass).get(claim.class_name)
-    assert storage_class is not None  # a claim without class is never delayed
-    return storage_class
-
-
-def _selected_node(claim: PersistentVolumeClaim) -> str | None:
-    """The node where a volume is already being provisioned for the claim."""
-    return claim.annotations.get(SELECTED_NODE_ANNOTATION)
+    return derived(nodes.cluster, StorageRoom).rows_with_room(nodes, claim.class_name, wanted)
 
 
 def _bad_selector(error: SelectorError) -> str:
