@@ -449,3 +449,24 @@ def test_a_watch_of_what_is_forgotten_is_gone() -> None:
 
     status, body = serve(scenario)
     assert (status, body["reason"]) == (410, "Expired")
+
+
+def test_a_driver_name_in_capitals_gets_a_warning() -> None:
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    spec = {"pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n", "devices": []}
+
+    async def scenario(call: Caller) -> list[str | None]:
+        found = []
+        for name, driver in (("a", "GPU.example.com"), ("b", "gpu.example.com")):
+            item = {"metadata": {"name": name}, "spec": {**spec, "driver": driver}}
+            created = await call("POST", slices, item)
+            patch = {"metadata": {"labels": {"a": "b"}}}
+            changed = await call("PATCH", f"{slices}/{name}", patch, MERGE)
+            assert (created.status, changed.status) == (201, 200)
+            found += [created.headers.get("Warning"), changed.headers.get("Warning")]
+        return found
+
+    text = (
+        'spec.driver: driver names should be lowercase; \\"GPU.example.com\\" contains uppercase characters'
+    )
+    assert serve(scenario) == [f'299 - "{text}"', f'299 - "{text}"', None, None]

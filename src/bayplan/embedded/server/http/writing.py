@@ -27,6 +27,7 @@ from bayplan.embedded.server.patching.apply import applying_patch
 from bayplan.embedded.server.patching.plain import Content
 from bayplan.embedded.server.statuses import AbsentError, StatusError, bad_request
 from bayplan.embedded.server.steps import Steps, at_once
+from bayplan.embedded.server.validation.device_slices import driver_warnings
 
 R = TypeVar("R")
 
@@ -97,7 +98,7 @@ class Writer:
                 manager=_manager(request),
             )
             updated = await self._run(updating, is_large or self._is_large(target))
-        return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))
+        return self._written(request, target, updated, form, warnings)
 
     def _created(
         self, request: web.BaseRequest, target: Target, created: Content, form: Form, warnings: list[str]
@@ -105,7 +106,21 @@ class Writer:
         """The answer with a new object, and with what its kind does not do here."""
         if target.resource.caution:
             warnings.append(target.resource.caution)
-        return answer(request, created, 201, as_yaml=form.yaml, headers=warning_headers(warnings))
+        return self._written(request, target, created, form, warnings, 201)
+
+    def _written(
+        self,
+        request: web.BaseRequest,
+        target: Target,
+        content: Content,
+        form: Form,
+        warnings: list[str],
+        status: int = 200,
+    ) -> web.Response:
+        """The answer with the object as it is stored now."""
+        if target.resource.storage == kinds.RESOURCE_SLICES:
+            warnings += driver_warnings(content)
+        return answer(request, content, status, as_yaml=form.yaml, headers=warning_headers(warnings))
 
     def _is_large(self, target: Target) -> bool:
         """Whether it takes long to work with the object that is there."""
@@ -146,7 +161,7 @@ class Writer:
             manager=_manager(request),
         )
         patched = await self._run(patching, len(body) > MAX_BYTES or self._is_large(target))
-        return answer(request, patched, as_yaml=form.yaml, headers=warning_headers(warnings))
+        return self._written(request, target, patched, form, warnings)
 
     async def delete(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
         options = await read_delete_options(request)
@@ -241,7 +256,7 @@ class Writer:
         updated, created = await self._run(applying, is_large or self._is_large(target))
         if created:
             return self._created(request, target, updated, form, warnings)
-        return answer(request, updated, as_yaml=form.yaml, headers=warning_headers(warnings))
+        return self._written(request, target, updated, form, warnings)
 
 
 _DONE: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

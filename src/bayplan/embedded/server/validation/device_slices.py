@@ -54,6 +54,14 @@ def device_slice_problems(item: Content) -> list[FieldProblem]:
     return _spec_problems(item.get("spec") or {}, {})
 
 
+def driver_warnings(item: Content) -> list[str]:
+    """What is allowed in a slice, and should not be."""
+    driver = item["spec"]["driver"]
+    if driver == driver.lower():
+        return []
+    return [f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters']
+
+
 def device_slice_update_problems(item: Content, old: Content) -> list[FieldProblem]:
     """All rules again, and what may not change, in the order of the API server."""
     return _spec_problems(item.get("spec") or {}, old.get("spec") or {})
