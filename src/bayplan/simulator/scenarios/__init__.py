@@ -3,6 +3,7 @@
     schema.py, reading.py     the scenario file: its fields, and reading it with errors that name the field
     times.py                  durations, distributions of run times, times of arrival
     traces.py                 arrivals from CSV files
+    scheduler_perf.py, benchmarks.py   workloads of Kubernetes' scheduler_perf
     nodes.py, workloads.py    what the file describes as API objects
     pods.py, owners.py, world.py   the life of pods and nodes in virtual time
     figures.py, fragmentation.py   what is measured

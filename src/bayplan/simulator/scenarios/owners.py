@@ -26,6 +26,9 @@ class Owner:
 
     __slots__ = ()
 
+    def scheduled(self, pod: SimulatedPod) -> None:
+        """A pod was bound."""
+
     def lost(self, pod: SimulatedPod) -> None:
         """A pod begins to terminate, or is gone, without having succeeded."""
 

@@ -26,6 +26,7 @@ from bayplan.api.workloads import PriorityClass
 from bayplan.errors import DecodeError, InputError
 from bayplan.simulator.scenarios import schema
 from bayplan.simulator.scenarios.nodes import make_node
+from bayplan.simulator.scenarios.scheduler_perf import Benchmark, read_benchmark
 from bayplan.simulator.scenarios.schema import ALL_NODES, API_VERSION, KIND, Scenario, Workload
 from bayplan.simulator.scenarios.times import seconds
 from bayplan.simulator.scenarios.traces import TraceRow, read_trace
@@ -69,6 +70,7 @@ class LoadedScenario:
     """The pod of each workload, with defaults, without a name."""
     traces: dict[str, tuple[TraceRow, ...]] = field(default_factory=dict)
     """The rows of each workload that has a trace."""
+    benchmark: Benchmark | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -176,7 +178,13 @@ class _Loader:
                 traces[workload.name] = rows
                 self._notes.extend(f"workload {workload.name}: {note}" for note in notes)
         self._check_events()
-        if not scenario.workloads and not any(isinstance(one, Pod) for one in objects):
+        benchmark = None
+        wanted = scenario.scheduler_perf
+        if wanted is not None:
+            if wanted.run_time is not None:
+                self._check_distribution(wanted.run_time, "schedulerPerf.runTime")
+            benchmark = read_benchmark(self._path(wanted.file), wanted.test_case, wanted.workload)
+        if not scenario.workloads and benchmark is None and not any(isinstance(one, Pod) for one in objects):
             raise InvalidFieldError("workloads", "there is nothing to schedule")
         return LoadedScenario(
             scenario,
@@ -186,6 +194,7 @@ class _Loader:
             tuple(objects),
             templates,
             traces,
+            benchmark,
             tuple(self._notes),
         )
 

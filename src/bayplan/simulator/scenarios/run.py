@@ -29,7 +29,9 @@ from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.tasks import cancel_all
 from bayplan.simulator.scenarios import schema
+from bayplan.simulator.scenarios.benchmarks import BenchmarkRun
 from bayplan.simulator.scenarios.figures import Figures
 from bayplan.simulator.scenarios.reading import LoadedScenario
 from bayplan.simulator.scenarios.workloads import Arriving, NodeChanges, schedule_events
@@ -54,6 +56,9 @@ _TERMINATING: Final = "{count:,} pods of the cluster's files were terminating an
 _NO_VOLUMES: Final = (
     "Pods of {names} use PersistentVolumeClaims or ResourceClaims. No controller provisions volumes or "
     "creates claims from templates here; only what the cluster's files contain can be used."
+)
+_UNFINISHED: Final = (
+    "The scheduler_perf workload is not over: operation {} of {} waits, until all of its pods are scheduled."
 )
 _ADDED_COSCHEDULING: Final = "The plugin Coscheduling was added, because the scenario has gangs."
 
@@ -152,7 +157,8 @@ class _Run:
             hostname="simulation",
             events=NoEvents(),
         )
-        running = asyncio.ensure_future(scheduler.run())
+        tasks = [asyncio.ensure_future(scheduler.run())]
+        benchmark: BenchmarkRun | None = None
         try:
             await loop.quiescent()
             arriving = [
@@ -160,22 +166,29 @@ class _Run:
                 for workload in loaded.scenario.workloads
             ]
             schedule_events(world, loaded, nodes, arriving)
-            await self._take_samples(running)
+            if loaded.benchmark is not None and loaded.scenario.scheduler_perf is not None:
+                wanted = loaded.scenario.scheduler_perf
+                benchmark = BenchmarkRun(world, loaded.benchmark, wanted, self._seed)
+                tasks.append(asyncio.ensure_future(benchmark.run()))
+            await self._take_samples(tasks)
+            if benchmark is not None and benchmark.done < len(benchmark.operations):
+                unfinished = (benchmark.done + 1, len(benchmark.operations))
+                self._notes.append(_UNFINISHED.format(*unfinished))
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            await cancel_all(tasks)
         self._figures.finish(loop.time(), world.pods.values())
         return Finished(loaded, self._seed, self._until, self._figures, tuple(self._notes))
 
-    async def _take_samples(self, running: asyncio.Future[None]) -> None:
+    async def _take_samples(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         loop, interval = current_loop(), self._loaded.sample_interval
         number, time = 0, 0.0
         while True:
             await asyncio.sleep(max(time - loop.time(), 0.0))
             # First everything that happens at this time takes its effect.
             await loop.quiescent()
-            if running.done():
-                running.result()
+            for task in tasks:
+                if task.done():
+                    task.result()  # raises its exception, if that is why it has ended
             self._figures.sample(self._scheduler, time)
             if self._progress is not None:
                 self._progress(time, self._figures)

@@ -115,6 +115,16 @@ class ClusterSpec(Part, frozen=True):
     nodes: tuple[NodeGroup, ...] = ()
 
 
+class SchedulerPerf(Part, frozen=True):
+    """A workload of Kubernetes' benchmark scheduler_perf."""
+
+    file: str
+    test_case: str
+    workload: str
+    run_time: str | Distribution | None = None
+    """Of all its pods. None: until the end of the simulation."""
+
+
 class Failure(Part, frozen=True):
     """Nodes fail at random and recover."""
 
@@ -161,5 +171,6 @@ class Scenario(Part, frozen=True):
     sample_interval: str | None = None
     cluster: ClusterSpec = ClusterSpec()
     workloads: tuple[Workload, ...] = ()
+    scheduler_perf: SchedulerPerf | None = None
     failures: tuple[Failure, ...] = ()
     events: tuple[Event, ...] = ()

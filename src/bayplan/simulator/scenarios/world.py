@@ -114,6 +114,7 @@ class World:
             self.figures.not_bound(pod, progress, self.loop.time())
             return
         self.figures.scheduled(pod, progress.node_name, self.loop.time())
+        pod.owner.scheduled(pod)
         self._assigned(pod, progress.node_name)
 
     def _assigned(self, pod: SimulatedPod, node_name: str) -> None:
