@@ -8,7 +8,8 @@ from statistics import mean, median
 
 import pytest
 
-from bayplan.errors import DecodeError
+from bayplan.errors import InputError
+from bayplan.plugins.gpu_sharing.request import GPU_COUNT, GPU_MILLI, GPU_MODEL
 from bayplan.simulator.scenarios.result import make_result
 from bayplan.simulator.scenarios.run import simulate
 from bayplan.simulator.scenarios.schema import Arrivals, Distribution, Lognormal, Rate, Uniform
@@ -95,19 +96,19 @@ def test_a_trace_is_simulated(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param("runtime\n5\n", "t.csv:1: there is no column arrival", id="no arrival"),
-        pytest.param("arrival,gpu\n5,1\n", "t.csv:1: unknown column 'gpu'", id="unknown column"),
+        pytest.param("runtime\n5\n", "t.csv:1: arrival: the column is missing", id="no arrival"),
+        pytest.param("arrival,gpu\n5,1\n", "t.csv:1: gpu: unknown column", id="unknown column"),
         pytest.param("arrival\nsoon\n", "t.csv:2: arrival: 'soon' is not a number", id="no number"),
         pytest.param("arrival\n-1\n", "t.csv:2: arrival: -1 is not between 0", id="a negative time"),
         pytest.param("arrival,cpu\n1,2x\n", "t.csv:2: cpu: ", id="no quantity"),
-        pytest.param("arrival,cpu\n1\n", "t.csv:2: expected 2 columns", id="a short row"),
-        pytest.param("arrival\n1,2\n", "t.csv:2: expected 1 columns", id="a long row"),
+        pytest.param("arrival,cpu\n1\n", "t.csv:2: has 1 columns, the header has 2", id="a short row"),
+        pytest.param("arrival\n1,2\n", "t.csv:2: has 2 columns, the header has 1", id="a long row"),
         pytest.param("arrival\n", "t.csv: it has no rows", id="empty"),
     ],
 )
 def test_errors_in_traces_name_line_and_column(tmp_path: Path, text: str, problem: str) -> None:
     path = write(tmp_path / "t.csv", text)
-    with pytest.raises(DecodeError) as raised:
+    with pytest.raises(InputError) as raised:
         read_trace(path, "csv")
     assert problem in str(raised.value)
 
@@ -123,16 +124,40 @@ c,2000,1024,0,0,,BE,Succeeded,100,130,100
 """
 
 
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nnode-a,32000,65536,1,V100M16\nnode-b,32000,65536,2,T4\n"
+
+
 def test_openb_pod_lists(tmp_path: Path) -> None:
-    rows, notes = read_trace(write(tmp_path / "openb.csv", OPENB_COLUMNS + OPENB), "openb")
-    assert [(row.arrival, row.run_seconds, dict(row.requests)) for row in rows] == [
-        (0, 600, {"cpu": "6000m", "memory": "12288Mi", "nvidia.com/gpu": "1"}),
-        (50, 590, {"cpu": "12000m", "memory": "16384Mi", "nvidia.com/gpu": "1"}),
-        (50, 30, {"cpu": "2000m", "memory": "1024Mi"}),
+    rows = read_trace(write(tmp_path / "openb.csv", OPENB_COLUMNS + OPENB), "openb")
+    assert [(row.arrival, row.run_seconds, dict(row.requests), dict(row.annotations)) for row in rows] == [
+        (
+            0,
+            600,
+            {"cpu": "6000m", "memory": "12288Mi"},
+            {GPU_COUNT: "1", GPU_MILLI: "460", GPU_MODEL: "V100M16|V100M32"},
+        ),
+        (50, 590, {"cpu": "12000m", "memory": "16384Mi"}, {GPU_COUNT: "1", GPU_MILLI: "1000"}),
+        (50, 30, {"cpu": "2000m", "memory": "1024Mi"}, {}),
     ]
-    assert notes == [
-        "1 pods share a GPU in the trace; here each gets a whole nvidia.com/gpu",
-        "1 pods name GPU models (gpu_spec), which are ignored",
-    ]
-    with pytest.raises(DecodeError, match="not an openb pod list"):
+    with pytest.raises(InputError, match=r"other\.csv:1: name: the column is missing"):
         read_trace(write(tmp_path / "other.csv", "arrival\n1\n"), "openb")
+
+
+def test_pods_of_the_openb_trace_share_gpus(tmp_path: Path) -> None:
+    """On its own nodes; the model is respected, and used GPUs are counted in parts."""
+    write(tmp_path / "pods.csv", OPENB_COLUMNS + OPENB)
+    write(tmp_path / "nodes.csv", NODES)
+    finished = simulate(
+        load(
+            {"name": "t", "arrivals": {"trace": {"file": "pods.csv", "format": "openb"}}},
+            groups=[],
+            cluster={"openb": "nodes.csv"},
+            directory=tmp_path,
+            sampleInterval="10s",
+        )
+    )
+    assert [pod.node_name for pod in finished.figures.pods[:2]] == ["node-a", "node-b"]
+    result = make_result(finished)
+    assert result.utilisation[GPU_COUNT].max == pytest.approx(1.46 / 3)
+    assert GPU_COUNT not in result.fragmentation
+    assert any("GpuSharing was added" in note for note in result.notes)

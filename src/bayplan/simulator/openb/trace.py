@@ -70,7 +70,7 @@ def read_trace(directory: Path) -> Trace:
     Raises:
         InputError: a file is missing or invalid.
     """
-    nodes = _unique(directory / NODES_FILE, "sn", _nodes(directory / NODES_FILE))
+    nodes = read_nodes(directory / NODES_FILE)
     pods = _unique(directory / PODS_FILE, "name", _pods(directory / PODS_FILE))
     trace = Trace(tuple(nodes), tuple(pods))
     if not trace.capacity_milli:
@@ -78,6 +78,15 @@ def read_trace(directory: Path) -> Trace:
     if not any(pod.gpus for pod in trace.pods):
         raise InputError("no pod requests a GPU", source=str(directory / PODS_FILE), field="num_gpu")
     return trace
+
+
+def read_nodes(path: Path) -> list[TraceNode]:
+    """The nodes of one file.
+
+    Raises:
+        InputError: it is missing or invalid.
+    """
+    return _unique(path, "sn", _nodes(path))
 
 
 def _nodes(path: Path) -> Iterator[tuple[int, TraceNode]]:
@@ -97,21 +106,25 @@ def _nodes(path: Path) -> Iterator[tuple[int, TraceNode]]:
 def _pods(path: Path) -> Iterator[tuple[int, TracePod]]:
     columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
     for row in read_table(path, columns):
-        gpus = row.number("num_gpu", MAX_DEVICES)
-        milli = min(row.number("gpu_milli"), DEVICE_MILLI) if gpus else 0
-        if gpus and not milli:
-            raise row.problem("gpu_milli", f"is 0, but num_gpu is {gpus}")
-        if gpus > 1 and milli < DEVICE_MILLI:
-            raise row.problem("gpu_milli", f"{milli} of each of {gpus} GPUs: several GPUs must be whole")
-        pod = TracePod(
-            name=row.text("name"),
-            cpu_milli=row.number("cpu_milli"),
-            memory_mib=row.number("memory_mib"),
-            gpus=gpus,
-            gpu_milli=milli,
-            gpu_spec=row.cells["gpu_spec"] if gpus and models_in(row.cells["gpu_spec"]) else "",
-        )
-        yield row.line, pod
+        yield row.line, pod_of(row)
+
+
+def pod_of(row: Row) -> TracePod:
+    """The pod of one line."""
+    gpus = row.number("num_gpu", MAX_DEVICES)
+    milli = min(row.number("gpu_milli"), DEVICE_MILLI) if gpus else 0
+    if gpus and not milli:
+        raise row.problem("gpu_milli", f"is 0, but num_gpu is {gpus}")
+    if gpus > 1 and milli < DEVICE_MILLI:
+        raise row.problem("gpu_milli", f"{milli} of each of {gpus} GPUs: several GPUs must be whole")
+    return TracePod(
+        name=row.text("name"),
+        cpu_milli=row.number("cpu_milli"),
+        memory_mib=row.number("memory_mib"),
+        gpus=gpus,
+        gpu_milli=milli,
+        gpu_spec=row.cells["gpu_spec"] if gpus and models_in(row.cells["gpu_spec"]) else "",
+    )
 
 
 NamedT = TypeVar("NamedT", TraceNode, TracePod)

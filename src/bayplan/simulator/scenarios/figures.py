@@ -17,6 +17,7 @@ import numpy as np
 
 from bayplan.api.node import Node
 from bayplan.framework.outcome import Diagnosis
+from bayplan.plugins.gpu_sharing.request import DEVICE_MILLI, GPU_COUNT
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
@@ -52,7 +53,7 @@ class Sample(NamedTuple):
     gated: int
     at_permit: int
     allocatable: dict[str, int]
-    requested: dict[str, int]
+    requested: dict[str, float]
     fragmentation: dict[str, float]
 
 
@@ -68,6 +69,8 @@ class Figures:
         self.waiting = 0
         self.running = 0
         self.terminating_now = 0
+        self.gpu_milli = 0
+        """Thousandths of GPUs of running pods that request them by annotations."""
         self.outcomes: Counter[Outcome] = Counter()
         self.attempts = 0
         self.failed_attempts = 0
@@ -107,12 +110,14 @@ class Figures:
         self.initial += 1
         self.waiting -= 1
         self.running += 1
+        self.gpu_milli += self.shapes.gpu_milli[pod.shape]
 
     def scheduled(self, pod: SimulatedPod, node_name: str, now: float) -> None:
         self._close(pod, now)
         pod.scheduled = now
         self.waiting -= 1
         self.running += 1
+        self.gpu_milli += self.shapes.gpu_milli[pod.shape]
         self.bindings += 1
         self._digest.update(f"{now!r} {pod.key} {node_name}\n".encode())
 
@@ -125,6 +130,7 @@ class Figures:
         pod.ended = now
         if pod.node_name:
             self.running -= 1
+            self.gpu_milli -= self.shapes.gpu_milli[pod.shape]
         else:
             self._close(pod, now)
             self.waiting -= 1
@@ -219,7 +225,12 @@ class Figures:
             resource: np.maximum(allocatable[resource] - requested[resource], 0) for resource in allocatable
         }
         free_pods = free.pop(PODS)
+        # Parts of GPUs are no resource requests: fragmentation by devices is that of `plugins/gpu_sharing`.
+        free.pop(GPU_COUNT, None)
         counts = context.queue.counts()
+        used: dict[str, float] = {resource: int(amounts.sum()) for resource, amounts in requested.items()}
+        if used.get(GPU_COUNT) == 0:
+            used[GPU_COUNT] = self.gpu_milli / DEVICE_MILLI
         sample = Sample(
             time=now,
             nodes=len(order),
@@ -232,7 +243,7 @@ class Figures:
             gated=counts.gated,
             at_permit=len(context.waiting),
             allocatable={resource: int(amounts.sum()) for resource, amounts in allocatable.items()},
-            requested={resource: int(amounts.sum()) for resource, amounts in requested.items()},
+            requested=used,
             fragmentation=fragmentation(free, free_pods, self.shapes.most_frequent()),
         )
         self.samples.append(sample)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.api.requests import fit_requests
+from bayplan.plugins.gpu_sharing.request import GPU_MILLI, InvalidRequestError, gpu_request
 
 MAX_SHAPES: Final = 64
 """The most frequent shapes are used; a trace can have thousands."""
@@ -35,6 +36,8 @@ class RequestMix:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, int]] = []
+        self.gpu_milli: list[int] = []
+        """What pods request by annotations: thousandths of GPUs."""
         self.arrived: Counter[int] = Counter()
         self._numbers: dict[tuple[tuple[str, int], ...], int] = {}
         self._of_template: dict[int, tuple[Pod, int]] = {}
@@ -45,11 +48,13 @@ class RequestMix:
         if known is not None:
             return known[1]
         requests = fit_requests(template)
-        key = tuple(sorted(requests.items()))
+        gpu_milli = shared_gpu_milli(template)
+        key = (*sorted(requests.items()), (GPU_MILLI, gpu_milli))
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.requests)
             self.requests.append(requests)
+            self.gpu_milli.append(gpu_milli)
         # The template is kept with its number, so that no other object can get its id.
         self._of_template[id(template)] = template, number
         return number
@@ -58,6 +63,14 @@ class RequestMix:
         """Requests and number of pods of the most frequent shapes."""
         ordered = sorted(self.arrived.items(), key=lambda entry: (-entry[1], entry[0]))
         return [(self.requests[number], count) for number, count in ordered[:MAX_SHAPES]]
+
+
+def shared_gpu_milli(pod: Pod) -> int:
+    """Thousandths of GPUs that a pod requests by annotations; 0 if they are invalid, as for the plugins."""
+    try:
+        return gpu_request(pod).total_milli
+    except InvalidRequestError:
+        return 0
 
 
 def fragmentation(

@@ -95,10 +95,10 @@ class TraceTemplates:
 
     def __init__(self, template: Pod) -> None:
         self._template = template
-        self._made: dict[tuple[tuple[tuple[str, str], ...], int | None], Pod] = {}
+        self._made: dict[tuple[object, ...], Pod] = {}
 
     def of(self, row: TraceRow) -> Pod:
-        key = row.requests, row.priority
+        key = row.requests, row.priority, row.annotations
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = self._make(row)
@@ -107,11 +107,14 @@ class TraceTemplates:
     def _make(self, row: TraceRow) -> Pod:
         spec = self._template.spec
         first, *others = spec.containers
-        requests = {**first.resources.requests, **row.resource_list()}
+        requests = {**first.resources.requests, **dict(row.requests)}
         limits = {name: amount for name, amount in first.resources.limits.items() if name not in requests}
         limits.update({name: amount for name, amount in requests.items() if "/" in name})
         first = replace(first, resources=ResourceRequirements(requests=requests, limits=limits))
         spec = replace(spec, containers=(first, *others))
         if row.priority is not None:
             spec = replace(spec, priority=row.priority)
-        return replace(self._template, spec=spec)
+        meta = self._template.metadata
+        if row.annotations:
+            meta = replace(meta, annotations={**meta.annotations, **dict(row.annotations)})
+        return replace(self._template, metadata=meta, spec=spec)

@@ -24,6 +24,8 @@ from bayplan.api.pod import Pod
 from bayplan.api.reading import problem_and_field, without_nulls
 from bayplan.api.workloads import PriorityClass
 from bayplan.errors import DecodeError, InputError
+from bayplan.simulator.openb.cluster import make_node as make_openb_node
+from bayplan.simulator.openb.trace import read_nodes
 from bayplan.simulator.scenarios import schema
 from bayplan.simulator.scenarios.nodes import make_node
 from bayplan.simulator.scenarios.scheduler_perf import Benchmark, read_benchmark
@@ -71,7 +73,6 @@ class LoadedScenario:
     traces: dict[str, tuple[TraceRow, ...]] = field(default_factory=dict)
     """The rows of each workload that has a trace."""
     benchmark: Benchmark | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -151,7 +152,6 @@ class _Loader:
         self._source = source
         self._directory = directory
         self._added = added
-        self._notes: list[str] = []
 
     def load(self) -> LoadedScenario:
         scenario = self._scenario
@@ -174,9 +174,7 @@ class _Loader:
             templates[workload.name] = self._template(workload, path, classes)
             trace = workload.arrivals.trace
             if trace is not None:
-                rows, notes = read_trace(self._path(trace.file), trace.format)
-                traces[workload.name] = rows
-                self._notes.extend(f"workload {workload.name}: {note}" for note in notes)
+                traces[workload.name] = read_trace(self._path(trace.file), trace.format)
         self._check_events()
         benchmark = None
         wanted = scenario.scheduler_perf
@@ -195,7 +193,6 @@ class _Loader:
             templates,
             traces,
             benchmark,
-            tuple(self._notes),
         )
 
     # Files
@@ -206,6 +203,9 @@ class _Loader:
     def _objects(self) -> list[Object]:
         files = [str(self._path(file)) for file in self._scenario.cluster.files]
         found = {_identity(item): item for item in (read_cluster(files).objects if files else ())}
+        if self._scenario.cluster.openb is not None:
+            nodes = [make_openb_node(node) for node in read_nodes(self._path(self._scenario.cluster.openb))]
+            found.update((_identity(node), node) for node in nodes)
         found.update((_identity(item), item) for item in self._added)
         return list(found.values())
 

@@ -147,7 +147,7 @@ def make_result(finished: Finished) -> Result:
     fragmentation = {
         resource: [_rounded(sample.fragmentation[resource]) for sample in samples]
         for resource in figures.resources
-        if resource in utilisation
+        if resource in utilisation and resource in samples[0].fragmentation
     }
     times = [sample.time for sample in samples]
     return Result(
@@ -284,7 +284,7 @@ def _summary(times: Sequence[float], values: Sequence[float]) -> Summary:
     return Summary(mean=_rounded(area / span), max=_rounded(max(values)))
 
 
-def _share(part: int, whole: int) -> float:
+def _share(part: float, whole: int) -> float:
     return _rounded(part / whole) if whole else 0.0
 
 

@@ -27,6 +27,7 @@ from bayplan.config import KubeSchedulerConfiguration
 from bayplan.framework.plugin_api import Plugin
 from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.plugins.gpu_sharing import GpuSharing
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.tasks import cancel_all
@@ -61,6 +62,10 @@ _UNFINISHED: Final = (
     "The scheduler_perf workload is not over: operation {} of {} waits, until all of its pods are scheduled."
 )
 _ADDED_COSCHEDULING: Final = "The plugin Coscheduling was added, because the scenario has gangs."
+
+_ADDED_GPU_SHARING: Final = (
+    "The plugin GpuSharing was added, because pods of a trace request GPUs by annotations."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,7 @@ class _Run:
         self._until = until
         self._progress = progress
         self._figures = Figures()
-        self._notes = [_NO_TIME, *notes, *loaded.notes]
+        self._notes = [_NO_TIME, *notes]
         if config is not None and config.extenders:
             # There are no sockets in virtual time; `sources/settings.py` has the warning.
             config = replace(config, extenders=())
@@ -137,6 +142,10 @@ class _Run:
         if has_gangs and Coscheduling not in plugins:
             plugins = (*plugins, Coscheduling)
             self._notes.append(_ADDED_COSCHEDULING)
+        has_gpus = any(row.annotations for rows in loaded.traces.values() for row in rows)
+        if has_gpus and not any(issubclass(plugin, GpuSharing) for plugin in plugins):
+            plugins = (*plugins, GpuSharing)
+            self._notes.append(_ADDED_GPU_SHARING)
         self._config = config
         self._plugins = plugins
 

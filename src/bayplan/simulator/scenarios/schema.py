@@ -113,6 +113,8 @@ class ClusterSpec(Part, frozen=True):
     files: tuple[str, ...] = ()
     """Files or directories with API objects; assigned pods run until the end."""
     nodes: tuple[NodeGroup, ...] = ()
+    openb: str | None = None
+    """A node list of the openb trace."""
 
 
 class SchedulerPerf(Part, frozen=True):

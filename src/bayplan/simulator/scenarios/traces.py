@@ -2,29 +2,29 @@
 
 `csv` is bayplan's own format: `arrival` and optionally `runtime` in seconds, `count`, `priority`, and a
 column for each resource (`cpu`, `memory`, or a name with a slash). `openb` is the pod list of Alibaba's openb
-trace (https://github.com/alibaba/clusterdata, cluster-trace-gpu-v2023).
+trace, whose pods request GPUs, or parts of one, by annotations (`plugins/gpu_sharing`).
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from bayplan.api.input_files import read_file
-from bayplan.api.meta import ResourceList
 from bayplan.api.quantity import parse_quantity
-from bayplan.errors import DecodeError, QuantityError
+from bayplan.errors import DecodeError, InputError, QuantityError
+from bayplan.plugins.gpu_sharing.request import GPU_COUNT, GPU_MILLI, GPU_MODEL
+from bayplan.simulator.openb.trace import Row, pod_of, read_table
 
-GPU: Final = "nvidia.com/gpu"
 MAX_COUNT: Final = 100_000
+MAX_SECONDS: Final = 1e12
 
 _PLAIN: Final = ("arrival", "runtime", "count", "priority")
 _RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
-_OPENB: Final = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
+_OPENB: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
+_OPENB_TIMES: Final = ("creation_time", "deletion_time", "scheduled_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,140 +39,83 @@ class TraceRow:
     """Replace the requests of the template's first container."""
     count: int = 1
     priority: int | None = None
-
-    def resource_list(self) -> ResourceList:
-        return dict(self.requests)
+    annotations: tuple[tuple[str, str], ...] = ()
 
 
-def read_trace(path: Path, format_name: str) -> tuple[tuple[TraceRow, ...], list[str]]:
-    """The rows of a trace in the order of arrival, and what it says that is not simulated.
+def read_trace(path: Path, format_name: str) -> tuple[TraceRow, ...]:
+    """The rows of a trace in the order of arrival.
 
     Raises:
-        DecodeError: it is missing or malformed; the error names line and column.
+        InputError: it is missing or malformed; the error names line and column.
     """
-    try:
-        text = read_file(path).decode("utf-8-sig")
-    except OSError as error:
-        raise DecodeError(error.strerror or str(error), source=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise DecodeError("it is not UTF-8 text", source=str(path)) from error
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    columns = [name.strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = columns
-    try:
-        read = _openb(columns) if format_name == "openb" else _csv(columns)
-    except DecodeError as error:
-        raise error.at(source=str(path), line=1) from None
-    rows = []
-    try:
-        for values in reader:
-            try:
-                if None in values or None in values.values():
-                    raise _ValueError("", f"expected {len(columns)} columns")
-                rows.append(read(values))
-            except _ValueError as error:
-                raise DecodeError(
-                    error.problem, source=str(path), line=reader.line_num, field=error.column
-                ) from None
-    except csv.Error as error:
-        raise DecodeError(f"it is not CSV: {error}", source=str(path), line=reader.line_num) from None
+    if format_name == "openb":
+        rows = [_openb(row) for row in read_table(path, (*_OPENB, *_OPENB_TIMES))]
+        first = min((row.arrival for row in rows), default=0.0)
+        rows = [replace(row, arrival=row.arrival - first) for row in rows]
+    else:
+        rows = _csv_rows(path)
     if not rows:
         raise DecodeError("it has no rows", source=str(path))
-    notes = []
-    if format_name == "openb":
-        rows, notes = _from_first(rows), _openb_notes(text)
-    rows.sort(key=lambda row: row.arrival)
-    return tuple(rows), notes
+    return tuple(sorted(rows, key=lambda row: row.arrival))
 
 
-class _ValueError(Exception):
-    def __init__(self, column: str, problem: str) -> None:
-        super().__init__(problem)
-        self.column = column
-        self.problem = problem
-
-
-def _csv(columns: Sequence[str]) -> Callable[[Mapping[str, str]], TraceRow]:
-    resources = [name for name in columns if name in _RESOURCES or "/" in name]
-    unknown = [name for name in columns if name not in _PLAIN and name not in resources]
-    if "arrival" not in columns:
-        raise DecodeError("there is no column arrival")
+def _csv_rows(path: Path) -> list[TraceRow]:
+    table = read_table(path, ("arrival",))
+    first = next(table, None)
+    if first is None:
+        return []
+    resources = [name for name in first.cells if name in _RESOURCES or "/" in name]
+    unknown = [name for name in first.cells if name not in _PLAIN and name not in resources]
     if unknown:
         known = ", ".join((*_PLAIN, *_RESOURCES))
-        raise DecodeError(f"unknown column {unknown[0]!r}; known are {known} and resources such as {GPU}")
-
-    def read(values: Mapping[str, str]) -> TraceRow:
-        requests = tuple((name, _quantity(values, name)) for name in resources if values[name].strip())
-        return TraceRow(
-            _number(values, "arrival"),
-            _number(values, "runtime") if values.get("runtime", "").strip() else None,
-            requests,
-            int(_number(values, "count", low=1, high=MAX_COUNT)) if values.get("count", "").strip() else 1,
-            int(_number(values, "priority", low=-(2**31), high=10**9))
-            if values.get("priority", "").strip()
-            else None,
-        )
-
-    return read
+        problem = f"unknown column; known are {known} and resources such as nvidia.com/gpu"
+        raise InputError(problem, source=str(path), line=1, field=unknown[0])
+    return [_plain(row, resources) for row in chain((first,), table)]
 
 
-def _openb(columns: Sequence[str]) -> Callable[[Mapping[str, str]], TraceRow]:
-    missing = [name for name in _OPENB if name not in columns]
-    if missing:
-        raise DecodeError(f"there is no column {missing[0]}; this is not an openb pod list")
+def _plain(row: Row, resources: Sequence[str]) -> TraceRow:
+    def optional(column: str, read: Callable[[Row, str], float]) -> float | None:
+        return read(row, column) if row.cells.get(column) else None
 
-    def read(values: Mapping[str, str]) -> TraceRow:
-        created = _number(values, "creation_time")
-        ended = _number(values, "deletion_time")
-        started = _number(values, "scheduled_time") if values.get("scheduled_time", "").strip() else created
-        gpus = int(_number(values, "num_gpu", high=1000))
-        requests = [
-            ("cpu", f"{int(_number(values, 'cpu_milli'))}m"),
-            ("memory", f"{int(_number(values, 'memory_mib'))}Mi"),
-        ]
-        if gpus:
-            requests.append((GPU, str(gpus)))
-        return TraceRow(created, max(ended - started, 0.0), tuple(requests))
-
-    return read
+    count = optional("count", lambda row, column: _number(row, column, 1, MAX_COUNT))
+    priority = optional("priority", lambda row, column: _number(row, column, -(2**31), 10**9))
+    return TraceRow(
+        _number(row, "arrival"),
+        optional("runtime", _number),
+        tuple((name, _quantity(row, name)) for name in resources if row.cells[name]),
+        1 if count is None else int(count),
+        None if priority is None else int(priority),
+    )
 
 
-def _from_first(rows: Sequence[TraceRow]) -> list[TraceRow]:
-    """The same rows with times relative to the first arrival."""
-    first = min(row.arrival for row in rows)
-    return [
-        TraceRow(row.arrival - first, row.run_seconds, row.requests, row.count, row.priority) for row in rows
-    ]
+def _openb(row: Row) -> TraceRow:
+    pod = pod_of(row)
+    created, ended = _number(row, "creation_time"), _number(row, "deletion_time")
+    started = _number(row, "scheduled_time") if row.cells["scheduled_time"] else created
+    annotations: list[tuple[str, str]] = []
+    if pod.gpus:
+        annotations += [(GPU_COUNT, str(pod.gpus)), (GPU_MILLI, str(pod.gpu_milli))]
+        if pod.gpu_spec:
+            annotations.append((GPU_MODEL, pod.gpu_spec))
+    requests = (("cpu", f"{pod.cpu_milli}m"), ("memory", f"{pod.memory_mib}Mi"))
+    return TraceRow(created, max(ended - started, 0.0), requests, annotations=tuple(annotations))
 
 
-def _openb_notes(text: str) -> list[str]:
-    shared = models = 0
-    for values in csv.DictReader(io.StringIO(text, newline="")):
-        shared += values["num_gpu"].strip() == "1" and values["gpu_milli"].strip() not in ("1000", "0", "")
-        models += bool((values.get("gpu_spec") or "").strip())
-    notes = []
-    if shared:
-        notes.append(f"{shared:,} pods share a GPU in the trace; here each gets a whole {GPU}")
-    if models:
-        notes.append(f"{models:,} pods name GPU models (gpu_spec), which are ignored")
-    return notes
-
-
-def _number(values: Mapping[str, str], column: str, *, low: float = 0, high: float = 1e12) -> float:
-    text = values[column].strip()
+def _number(row: Row, column: str, low: float = 0, high: float = MAX_SECONDS) -> float:
+    text = row.cells[column]
     try:
         number = float(text)
     except ValueError:
-        raise _ValueError(column, f"{text!r} is not a number") from None
+        raise row.problem(column, f"{text[:40]!r} is not a number") from None
     if not low <= number <= high:
-        raise _ValueError(column, f"{text} is not between {low:g} and {high:g}")
+        raise row.problem(column, f"{text[:40]} is not between {low:g} and {high:g}")
     return number
 
 
-def _quantity(values: Mapping[str, str], column: str) -> str:
-    text = values[column].strip()
+def _quantity(row: Row, column: str) -> str:
+    text = row.cells[column]
     try:
         parse_quantity(text)
     except QuantityError as error:
-        raise _ValueError(column, error.problem) from None
+        raise row.problem(column, error.problem) from None
     return text
