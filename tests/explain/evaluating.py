@@ -14,4 +14,5 @@ from bayplan.scheduler.core import SchedulingCore
 def evaluate(pod: Pod, *objects: Object | Iterable[Object]) -> EvaluatedPod:
     core = SchedulingCore()
     core.load(item for part in objects for item in ([part] if isinstance(part, Object) else part))
-    return EvaluatedPod(pod, core.cluster, explain(core.frameworks[pod.spec.scheduler_name], pod))
+    framework = core.frameworks[pod.spec.scheduler_name]
+    return EvaluatedPod(pod, framework, explain(framework, pod))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.explain.rejections import detail, rejections
+from bayplan.explain.details import detail
+from bayplan.explain.rejections import rejections
 from bayplan.plugin import Node, Pod
 from bayplan.testing.builders import make_node, make_pod
 
@@ -79,4 +80,4 @@ def test_details(pod: Pod, nodes: list[Node], text: str) -> None:
     ]
     evaluated = evaluate(pod, nodes, running)
     (group,) = rejections(evaluated.explanation)
-    assert detail(evaluated.cluster, evaluated.pod, group) == text
+    assert detail(evaluated.framework, evaluated.pod, group) == text

@@ -164,7 +164,7 @@ def _evaluated(case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod]) -
         framework = core.frameworks[pod.spec.scheduler_name]
         explanation = explain(framework, pod)
         warnings = missing.of_pod(pod, framework.profile, preempts=explanation.has_candidates)
-        yield EvaluatedPod(pod, core.cluster, explanation, warnings)
+        yield EvaluatedPod(pod, framework, explanation, warnings)
 
 
 def _warnings(case: LoadedCluster) -> list[Warning]:

@@ -20,10 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.api.pod import Pod
+from bayplan.explain.details import detail
 from bayplan.explain.devices import MissingDevices, missing_devices
 from bayplan.explain.explanation import Candidate, Explanation, Preemption
-from bayplan.explain.rejections import Rejection, detail, rejections
+from bayplan.explain.rejections import Rejection, rejections
 from bayplan.framework.status import Code
+from bayplan.runtime.framework import Framework
 from bayplan.snapshot.cluster import Cluster
 from bayplan.sources.warnings import Warning
 
@@ -48,12 +50,16 @@ GOOD, BAD, HOPE, FAINT, STRONG = "green", "red", "yellow", "dim", "bold"
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedPod:
-    """A pod, the cluster on which it was evaluated, and the result."""
+    """A pod, the profile that evaluated it on a cluster, and the result."""
 
     pod: Pod
-    cluster: Cluster
+    framework: Framework
     explanation: Explanation
     warnings: Sequence[Warning] = ()
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.framework.cluster
 
 
 def print_tables(
@@ -218,7 +224,7 @@ def _rejections(evaluated: EvaluatedPod, groups: Sequence[Rejection], names_widt
     table.columns[1].style = FAINT
     for group in groups[:MAX_REJECTIONS]:
         reason = group.status.message
-        more = detail(evaluated.cluster, evaluated.pod, group)
+        more = detail(evaluated.framework, evaluated.pod, group)
         row = [
             Text(f"{len(group.nodes):,}"),
             Text(_some_names(group.nodes, names_width)),
