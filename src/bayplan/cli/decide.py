@@ -163,7 +163,9 @@ def _evaluated(case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod]) -
     for pod in pods:
         framework = core.frameworks[pod.spec.scheduler_name]
         explanation = explain(framework, pod)
-        warnings = missing.of_pod(pod, framework.profile, preempts=explanation.has_candidates)
+        warnings = missing.of_pod(
+            pod, framework.profile, preempts=explanation.has_candidates, runs_permit=True
+        )
         yield EvaluatedPod(pod, framework, explanation, warnings)
 
 

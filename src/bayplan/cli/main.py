@@ -42,6 +42,9 @@ COMMANDS: Final = {
     "decide": LazyCommand(
         "bayplan.cli.decide", "decide", "Explain which nodes pending pods would get, and why."
     ),
+    "explain": LazyCommand(
+        "bayplan.cli.explain", "explain", "Explain why a pod is pending or on its node; what a node has."
+    ),
     "node": LazyCommand("bayplan.cli.node", "node", "Make simulated nodes fail and recover."),
     "replay": LazyCommand(
         "bayplan.cli.replay", "replay_runs", "Replay recorded runs of kube-scheduler and compare."
@@ -89,12 +92,12 @@ def application() -> None:
     """A Kubernetes scheduler: kube-scheduler's decisions, explained, and plugins in Python."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, prog_name: str = "bayplan") -> int:
     """Run the command line and return its exit status."""
     tolerate_any_encoding()
     try:
         status: Any = application.main(
-            args=None if argv is None else list(argv), prog_name="bayplan", standalone_mode=False
+            args=None if argv is None else list(argv), prog_name=prog_name, standalone_mode=False
         )
         # A closed pipe may raise only here; later it could not be caught.
         sys.stdout.flush()

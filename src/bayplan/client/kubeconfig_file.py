@@ -80,6 +80,7 @@ class UserEntry(_Wire, frozen=True):
 class ContextEntry(_Wire, frozen=True):
     cluster: str = ""
     user: str = ""
+    namespace: str = ""
 
 
 class _NamedCluster(_Wire, frozen=True):

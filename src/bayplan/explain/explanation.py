@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayplan.api.pod import Pod
+from bayplan.explain.permit import PermitResult, permit
 from bayplan.framework.node_statuses import PASS, NodeStatuses
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
@@ -78,6 +79,10 @@ class Explanation:
     """With the message from PostFilter: the text in the pod's condition and event."""
     preemption: Preemption | None = None
     error: str = ""
+    permit: PermitResult | None = None
+    """What keeps the pod from being bound after a node was found: a gang that is not complete."""
+    rejecting_plugins: frozenset[str] = frozenset()
+    """If no node fits: the plugins by whose events the pod would be requeued."""
 
     @property
     def has_candidates(self) -> bool:
@@ -98,6 +103,7 @@ def explain(framework: Framework, pod: Pod) -> Explanation:
         diagnosis = _node_statuses(framework, search, result)
         if diagnosis is None:
             _scores(framework, search, result)
+            result.permit = permit(framework, pod, result.chosen, search.state)
         else:
             _unschedulable(framework, NotFound(search, diagnosis), result)
     except calls.AttemptError as error:
@@ -190,6 +196,10 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
 def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation) -> None:
     result.fit_error = diagnosis_message(outcome.diagnosis)
     result.fit_error_full = result.fit_error
+    result.rejecting_plugins = frozenset(
+        {status.plugin for status in result.node_status.values() if status.plugin}
+        | outcome.diagnosis.rejecting_plugins
+    )
     if not framework.profile.post_filters:
         return
     answer = post_filter(framework, outcome)

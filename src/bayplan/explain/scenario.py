@@ -36,7 +36,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     if explanation.error:
         return {"pod": explanation.pod, "error": explanation.error}
     preemption = explanation.preemption
-    return {
+    written: dict[str, Any] = {
         "pod": explanation.pod,
         "filter": {
             plugin: {node: _status(status, with_plugin=False) for node, status in per_node.items()}
@@ -66,3 +66,10 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
             },
         },
     }
+    if explanation.permit is not None:
+        written["permit"] = {
+            "plugin": explanation.permit.plugin,
+            "status": explanation.permit.status.value,
+            "message": explanation.permit.message,
+        }
+    return written

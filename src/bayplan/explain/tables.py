@@ -23,6 +23,7 @@ from bayplan.api.pod import Pod
 from bayplan.explain.details import detail
 from bayplan.explain.devices import MissingDevices, missing_devices
 from bayplan.explain.explanation import Candidate, Explanation, Preemption
+from bayplan.explain.permit import PermitStatus
 from bayplan.explain.rejections import Rejection, rejections
 from bayplan.framework.status import Code
 from bayplan.runtime.framework import Framework
@@ -70,25 +71,25 @@ def print_tables(
     warnings: Sequence[Warning] = (),
 ) -> None:
     """The heading, one line per pod if there are several, and sections for the first `details` pods."""
-    _print(console, Text(heading, style=STRONG))
+    print_part(console, Text(heading, style=STRONG))
     for warning in warnings:
-        _print(console, Text(f"warning: {warning.message}", style=HOPE))
+        print_part(console, Text(f"warning: {warning.message}", style=HOPE))
     if len(evaluated) > 1:
-        _print(console, _indented(summary(evaluated)))
+        print_part(console, indented(summary(evaluated)))
     for one in evaluated[:details]:
-        _print(console, Text())
+        print_part(console, Text())
         for part in section(one, NAMES_WIDTH if console.width >= WIDE else NAMES_WIDTH_NARROW):
-            _print(console, part)
+            print_part(console, part)
     left = len(evaluated) - details
     if left > 0:
-        _print(
+        print_part(
             console, Text(f"\n… and {left:,} more pods; --pod NAMESPACE/NAME shows one in full", style=FAINT)
         )
 
 
 def summary(evaluated: Iterable[EvaluatedPod]) -> Table:
     """One line per pod: its node and the reason, or why it is unschedulable."""
-    table = _table("pod", "node", "reason")
+    table = make_table("pod", "node", "reason")
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for one in evaluated:
         node, reason = _in_short(one.explanation)
@@ -96,24 +97,31 @@ def summary(evaluated: Iterable[EvaluatedPod]) -> Table:
     return table
 
 
-def section(evaluated: EvaluatedPod, names_width: int = NAMES_WIDTH) -> Iterator[RenderableType]:
-    """Everything about one pod."""
+def section(
+    evaluated: EvaluatedPod,
+    names_width: int = NAMES_WIDTH,
+    *,
+    with_verdict: bool = True,
+    current: str = "",
+) -> Iterator[RenderableType]:
+    """Everything about one pod. `current` is the node that it has already: it is never left out."""
     explanation = evaluated.explanation
-    yield _verdict(explanation)
+    if with_verdict:
+        yield _verdict(explanation)
     for warning in evaluated.warnings:
         yield Text(f"warning: {warning.message}", style=HOPE)
     if len(explanation.feasible) > 1:
-        yield _indented(_scores(explanation))
+        yield indented(_scores(explanation, current))
     groups = rejections(explanation)
     if groups:
-        yield _indented(_rejections(evaluated, groups, names_width))
+        yield indented(_rejections(evaluated, groups, names_width))
     missing = missing_devices(evaluated.cluster, evaluated.pod, explanation)
     if missing:
-        yield _indented(_missing_devices(missing, names_width))
+        yield indented(_missing_devices(missing, names_width))
     if explanation.preemption is not None and explanation.preemption.candidates:
-        yield _indented(_candidates(evaluated, explanation.preemption))
+        yield indented(_candidates(evaluated, explanation.preemption))
     if explanation.fit_error_full:
-        yield _indented(Text(explanation.fit_error_full, style=FAINT))
+        yield indented(Text(explanation.fit_error_full, style=FAINT))
 
 
 # The result in one line
@@ -122,6 +130,8 @@ def section(evaluated: EvaluatedPod, names_width: int = NAMES_WIDTH) -> Iterator
 def _in_short(explanation: Explanation) -> tuple[Text, str]:
     if explanation.error:
         return Text(NOWHERE, style=BAD), explanation.error
+    if explanation.permit is not None:
+        return Text(NOWHERE, style=HOPE), f"{_held(explanation)}: {explanation.permit.message}"
     if explanation.chosen:
         return Text(explanation.chosen, style=GOOD), _why_chosen(explanation)
     preemption = explanation.preemption
@@ -138,7 +148,7 @@ def _why_chosen(explanation: Explanation) -> str:
         return "the pod's nominated node, which fits"
     if feasible == 1:
         return "the only feasible node"
-    tied = f", tied with {_number(equals, 'other')}" if equals else ""
+    tied = f", tied with {number(equals, 'other')}" if equals else ""
     return f"best of {feasible:,} feasible nodes{tied}"
 
 
@@ -154,11 +164,27 @@ def _verdict(explanation: Explanation) -> Text:
     if explanation.error:
         return Text.assemble(pod, (" cannot be scheduled: ", BAD), explanation.error)
     fit = len(explanation.feasible)
-    count = f" · {fit:,} of {_number(len(explanation.nodes), 'node')} fit{'s' if fit == 1 else ''}"
+    count = f" · {fit:,} of {number(len(explanation.nodes), 'node')} fit{'s' if fit == 1 else ''}"
+    if explanation.permit is not None:
+        held = (_held(explanation), f"{STRONG} {HOPE}")
+        return Text.assemble(pod, " ", held, f": {explanation.permit.message}", (count, FAINT))
     if explanation.chosen:
         return Text.assemble(pod, " goes to ", (explanation.chosen, f"{STRONG} {GOOD}"), (count, FAINT))
     verdict = ("unschedulable", f"{STRONG} {BAD}")
     return Text.assemble(pod, " is ", verdict, _preemption_in_short(explanation), (count, FAINT))
+
+
+def _held(explanation: Explanation) -> str:
+    """What Permit does with a pod that has found a node: it is not placed there."""
+    permit, node = explanation.permit, explanation.chosen
+    assert permit is not None
+    match permit.status:
+        case PermitStatus.WAIT:
+            return f"would be held at Permit by {permit.plugin} (reserved {node})"
+        case PermitStatus.REJECTED:
+            return f"would be rejected at Permit by {permit.plugin} (on {node})"
+        case PermitStatus.ERROR:
+            return f"fits on {node}; what {permit.plugin} does at Permit is unknown"
 
 
 def _preemption_in_short(explanation: Explanation) -> str:
@@ -173,9 +199,9 @@ def _preemption_in_short(explanation: Explanation) -> str:
 # Scores of the feasible nodes
 
 
-def _scores(explanation: Explanation) -> Table:
+def _scores(explanation: Explanation, current: str = "") -> Table:
     """The chosen node with its scores, and the next ones with the difference from it, plugin by plugin."""
-    table = _table("node", ">score", "weighted, by plugin")
+    table = make_table("node", ">score", "weighted, by plugin")
     chosen, total = explanation.chosen, explanation.total
     table.add_row(Text(chosen, style=GOOD), f"{total[chosen]:,}", Text(_made_of(explanation)))
     others = [name for name in explanation.feasible if name != chosen]
@@ -185,9 +211,13 @@ def _scores(explanation: Explanation) -> Table:
         text = f"{equals:,} nodes with the same score, later in the node order"
         table.add_row("…", f"{total[chosen]:,}", Text(text, style=FAINT))
     others.sort(key=lambda name: -total[name])
-    for name in others[:MAX_RUNNERS_UP]:
-        table.add_row(Text(name), f"{total[name]:,}", Text(_compared(explanation, name)))
-    left = others[MAX_RUNNERS_UP:]
+    shown = others[:MAX_RUNNERS_UP]
+    if current in total and current != chosen and current not in shown:
+        shown.append(current)
+    for name in shown:
+        label = f"{name} (now)" if name == current else name
+        table.add_row(Text(label), f"{total[name]:,}", Text(_compared(explanation, name)))
+    left = [name for name in others if name not in shown]
     if left:
         more = f"{len(left):,} more, down to {left[-1]}"
         table.add_row("…", f"{total[left[-1]]:,}", Text(more, style=FAINT))
@@ -220,14 +250,16 @@ def _compared(explanation: Explanation, name: str) -> str:
 
 def _rejections(evaluated: EvaluatedPod, groups: Sequence[Rejection], names_width: int) -> Table:
     unschedulable = not evaluated.explanation.chosen
-    table = _table(">nodes", "", "rejected by", "reason", *(["preemption helps?"] if unschedulable else []))
+    table = make_table(
+        ">nodes", "", "rejected by", "reason", *(["preemption helps?"] if unschedulable else [])
+    )
     table.columns[1].style = FAINT
     for group in groups[:MAX_REJECTIONS]:
         reason = group.status.message
         more = detail(evaluated.framework, evaluated.pod, group)
         row = [
             Text(f"{len(group.nodes):,}"),
-            Text(_some_names(group.nodes, names_width)),
+            Text(some_names(group.nodes, names_width)),
             Text(group.status.plugin or NO_PLUGIN),
             Text(f"{reason} ({more})" if more else reason),
         ]
@@ -237,20 +269,20 @@ def _rejections(evaluated: EvaluatedPod, groups: Sequence[Rejection], names_widt
     left = groups[MAX_REJECTIONS:]
     if left:
         count = sum(len(group.nodes) for group in left)
-        table.add_row(f"{count:,}", "", "…", Text(f"{_number(len(left), 'rarer reason')}", style=FAINT))
+        table.add_row(f"{count:,}", "", "…", Text(f"{number(len(left), 'rarer reason')}", style=FAINT))
     return table
 
 
 def _missing_devices(missing: Sequence[MissingDevices], names_width: int) -> Table:
     """Which requests for devices cannot be met, on how many nodes, and why."""
-    table = _table(">nodes", "", "claim", "request", "devices")
+    table = make_table(">nodes", "", "claim", "request", "devices")
     table.columns[1].style = FAINT
     for one in missing[:MAX_REJECTIONS]:
-        names = _some_names(one.nodes, names_width)
+        names = some_names(one.nodes, names_width)
         table.add_row(*map(Text, (f"{len(one.nodes):,}", names, one.claim, one.request, one.reason)))
     left = len(missing) - MAX_REJECTIONS
     if left > 0:
-        table.add_row("", "", "…", "", Text(_number(left, "rarer reason"), style=FAINT))
+        table.add_row("", "", "…", "", Text(number(left, "rarer reason"), style=FAINT))
     return table
 
 
@@ -267,7 +299,7 @@ def _preemption_helps(preemption: Preemption | None, group: Rejection) -> Text:
 
 def _candidates(evaluated: EvaluatedPod, preemption: Preemption) -> Table:
     """The nodes on which preemption would help, in the order in which it prefers them."""
-    table = _table("node", f"victims (priority below {evaluated.pod.priority:,})", "")
+    table = make_table("node", f"victims (priority below {evaluated.pod.priority:,})", "")
     chosen = preemption.nominated_node
     names = sorted(preemption.candidates, key=lambda name: name != chosen)
     for name in names[:MAX_CANDIDATES]:
@@ -281,7 +313,7 @@ def _candidates(evaluated: EvaluatedPod, preemption: Preemption) -> Table:
     if left:
         breaking = sum(candidate.pdb_violations > 0 for candidate in left)
         remark = f", {breaking:,} of them violating a PodDisruptionBudget" if breaking else ""
-        table.add_row("…", Text(f"{_number(len(left), 'more node')}{remark}", style=FAINT))
+        table.add_row("…", Text(f"{number(len(left), 'more node')}{remark}", style=FAINT))
     return table
 
 
@@ -289,7 +321,7 @@ def _remark(candidate: Candidate, *, is_chosen: bool) -> str:
     violations = candidate.pdb_violations
     remarks = (
         "cheapest; would be chosen" if is_chosen else "",
-        f"violates a PodDisruptionBudget for {_number(violations, 'pod')}" if violations else "",
+        f"violates a PodDisruptionBudget for {number(violations, 'pod')}" if violations else "",
     )
     return "; ".join(filter(None, remarks))
 
@@ -304,7 +336,7 @@ def _with_priorities(cluster: Cluster, node: str, candidate: Candidate) -> str:
 # Formatting
 
 
-def _table(*headings: str) -> Table:
+def make_table(*headings: str) -> Table:
     """A table without lines; a heading that begins with ">" makes its column right-aligned."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
     for heading in headings:
@@ -313,11 +345,11 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _indented(part: RenderableType) -> Padding:
+def indented(part: RenderableType) -> Padding:
     return Padding(part, (1, 0, 0, 2))
 
 
-def _print(console: Console, part: RenderableType) -> None:
+def print_part(console: Console, part: RenderableType) -> None:
     """Prints; in files without the spaces that rich adds at the end of lines."""
     if console.is_terminal:
         console.print(part)
@@ -328,7 +360,7 @@ def _print(console: Console, part: RenderableType) -> None:
         console.out(line.rstrip(), highlight=False)
 
 
-def _some_names(names: Sequence[str], max_width: int) -> str:
+def some_names(names: Sequence[str], max_width: int) -> str:
     """As many names as fit, and the number of the others."""
     names = sorted(names)
     if len(names) > 1 and len(names[0]) > max_width:
@@ -347,7 +379,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(names)
 
 
-def _number(count: int, noun: str) -> str:
+def number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

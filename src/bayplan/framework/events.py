@@ -105,6 +105,15 @@ class ClusterEvent:
         return self.custom_label or f"{self.resource}{_ACTION_LABELS[self.action]}"
 
     @property
+    def action_labels(self) -> tuple[str, ...]:
+        """The names of the single actions of a registration, e.g. `Add`, `UpdateNodeLabel`."""
+        if self.action in _ACTION_LABELS:
+            return (_ACTION_LABELS[self.action],)
+        whole = [action for action in (Action.UPDATE,) if action in self.action]
+        rest = self.action & ~Action.UPDATE if whole else self.action
+        return tuple(_ACTION_LABELS[one] for one in (*Action(rest), *whole))
+
+    @property
     def is_wildcard(self) -> bool:
         return self.resource == Resource.ANY and self.action == Action.ALL
 

@@ -7,7 +7,7 @@ Commands get it from `loading.py`.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -23,7 +23,8 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.framework import Framework
-from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.core import CoreHandle, SchedulingCore
+from bayplan.snapshot.cluster import Cluster
 from bayplan.sources.warnings import Warning
 
 ASSIGNED: Final = "it is assigned to {node}"
@@ -55,6 +56,27 @@ class Origin(Enum):
     """A file of `bayplan snapshot`, which says which kinds were listed."""
     LIVE = "live"
     """An API server."""
+
+
+class LoadedHandle(CoreHandle):
+    """The handle of a core that only decides, on a cluster whose pending pods are known, too.
+
+    So a plugin for groups of pods knows whether a group is complete.
+    """
+
+    def __init__(self, cluster: Cluster, pods: Sequence[Pod]) -> None:
+        super().__init__(cluster)
+        self._pods = pods
+        self._by_label: dict[tuple[str, str], dict[str, list[Pod]]] = {}
+
+    def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
+        values = self._by_label.get((namespace, key))
+        if values is None:
+            values = self._by_label[namespace, key] = {}
+            for pod in self._pods:
+                if pod.namespace == namespace and key in pod.labels and not pod.is_finished:
+                    values.setdefault(pod.labels[key], []).append(pod)
+        return values.get(value, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +120,13 @@ class LoadedCluster:
         Raises:
             ConfigError: its own configuration is invalid.
         """
+        chosen = config or self.config
+        cluster = Cluster(self.release if chosen is None else chosen.release)
         try:
             core = SchedulingCore(
-                config or self.config,
+                chosen,
+                cluster=cluster,
+                handle=LoadedHandle(cluster, self._pods()),
                 cache=cache,
                 plugins=(*BUILTIN_PLUGINS, *self.plugins),
                 release=self.release,

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.client.kubeconfig import load_access
+from bayplan.client.kubeconfig_file import read_config
 from bayplan.errors import InputError
 from bayplan.sources.files import STDIN, read_cluster
 from bayplan.sources.live import list_cluster
@@ -68,6 +70,16 @@ def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedClus
         release=listing.release,
         warnings=listing.warnings,
     )
+
+
+def default_namespace(options: SourceOptions) -> str:
+    """The namespace of what is named without one: that of the context, as in kubectl; for files `default`."""
+    if options.files:
+        return DEFAULT_NAMESPACE
+    config = read_config(Path(options.kubeconfig or default_kubeconfig()))
+    wanted = options.context or config.current_context
+    found = next((one.context.namespace for one in config.contexts if one.name == wanted), "")
+    return found or DEFAULT_NAMESPACE
 
 
 def default_kubeconfig(environ: Mapping[str, str] | None = None) -> str:

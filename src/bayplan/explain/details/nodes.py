@@ -41,7 +41,8 @@ def affinity_detail(subject: Subject) -> str:
         missed = [one for one in selector if not one.matches(node.labels)]
         if affinity.terms is not None:
             terms: list[list[Requirement]] = [list(_missed(term, node)) for term in affinity.terms]
-            missed += min(terms, key=len) if terms else ()
+            nearest: list[Requirement] = min(terms, key=len, default=[])
+            missed.extend(nearest)
         for requirement in dict.fromkeys(missed):
             text = str(requirement)
             failing[text] += 1

@@ -1,0 +1,111 @@
+"""`bayplan explain`: why a pod is pending, or on its node; and what is the matter with a node."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+import msgspec
+import yaml
+from rich.console import Console
+
+from bayplan.cli.encoding import echo_utf8
+from bayplan.cli.errors import did_you_mean
+from bayplan.cli.source_options import source_options
+from bayplan.errors import InputError
+from bayplan.explain.answers import print_node, print_pod
+from bayplan.explain.nodes import explain_node
+from bayplan.explain.pods import PodQuestions
+from bayplan.explain.report import node_report, pod_report
+from bayplan.sources.loading import default_namespace, load_cluster
+from bayplan.sources.options import SourceOptions
+
+JSON, YAML, TEXT = "json", "yaml", "text"
+PLAIN_WIDTH: Final = 120
+"""Columns of tables that are written to a file or pipe."""
+
+UNKNOWN_QUEUE: Final = "the position in the scheduler's queue cannot be seen from outside"
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice([TEXT, JSON, YAML]),
+    default=TEXT,
+    show_default=True,
+    help="Tables, or one object with everything (docs/explain.md has the schema).",
+)
+
+
+@click.group()
+def explain() -> None:
+    """Explain why a pod is pending or on its node, or what a node has and rejects.
+
+    The cluster comes from files (-f) or is read from an API server. Nothing is changed. Decisions equal
+    kube-scheduler's, so the cluster need not run bayplan.
+    """
+
+
+@explain.command("pod")
+@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="Namespace of the pod. [default: that of the kubeconfig's context; for files, default]",
+)
+@output_option
+@source_options
+def explain_pod(source: SourceOptions, name: str, namespace: str | None, output: str) -> None:
+    """Explain why a pod is pending, or why it is on its node.
+
+    For a pending pod: which plugins reject which nodes and how near they are, what preemption would do, and
+    which events bring the pod back. For an assigned pod: the scores of its node and of the next best ones, on
+    the cluster without the pod.
+    """
+    loaded = load_cluster(source)
+    questions = PodQuestions(loaded)
+    key = name if "/" in name else f"{namespace or default_namespace(source)}/{name}"
+    try:
+        pod = questions.pod(key)
+    except InputError as error:
+        raise InputError(
+            f"{error.problem}.{did_you_mean(key, questions.keys)}", object_key=error.object_key
+        ) from None
+    answer = questions.answer(pod)
+    if output == TEXT:
+        print_pod(_console(), loaded, answer, UNKNOWN_QUEUE)
+    else:
+        _write(pod_report(loaded, answer, {"visible": False, "reason": UNKNOWN_QUEUE}), output)
+
+
+@explain.command("node")
+@click.argument("name")
+@output_option
+@source_options
+def explain_node_command(source: SourceOptions, name: str, output: str) -> None:
+    """Explain what runs on a node, what is free there, and which pending pods it rejects and why."""
+    loaded = load_cluster(source)
+    questions = PodQuestions(loaded)
+    try:
+        answer = explain_node(questions, name)
+    except InputError as error:
+        nodes = questions.core.cluster.nodes.row_of
+        raise InputError(
+            f"{error.problem}.{did_you_mean(name, nodes)}", object_key=error.object_key
+        ) from None
+    if output == TEXT:
+        print_node(_console(), loaded, answer)
+    else:
+        _write(node_report(loaded, answer), output)
+
+
+def _console() -> Console:
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False, markup=False)
+
+
+def _write(report: dict[str, Any], output: str) -> None:
+    if output == JSON:
+        echo_utf8(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    else:
+        echo_utf8(yaml.safe_dump(report, sort_keys=False, allow_unicode=True), newline=False)

@@ -1,0 +1,95 @@
+"""What runs on a node, what is free there, and which pending pods it rejects and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.errors import InputError
+from bayplan.explain.details import detail
+from bayplan.explain.explanation import explain
+from bayplan.explain.pods import PodQuestions, group_identical
+from bayplan.explain.rejections import Rejection
+from bayplan.framework.status import Status
+from bayplan.snapshot.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
+
+NO_SUCH_NODE: Final = "there is no such node in {source}"
+PODS: Final = "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """One resource of a node, in the unit of its column (cpu: thousandths)."""
+
+    resource: str
+    allocatable: int
+    requested: int
+
+    @property
+    def free(self) -> int:
+        return self.allocatable - self.requested
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPods:
+    """Identical pending pods, and what the node says to them."""
+
+    pods: tuple[str, ...]
+    status: Status | None
+    """Why the node is rejected; None: it fits."""
+    detail: str = ""
+    chosen: str = ""
+    """The node that the scheduler would choose for the first of them now; empty if none fits."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """Everything about one node."""
+
+    node: Node
+    pods: tuple[Pod, ...]
+    resources: tuple[ResourceUse, ...]
+    waiting: tuple[WaitingPods, ...]
+
+
+def explain_node(questions: PodQuestions, name: str) -> NodeAnswer:
+    """What is on the node, and what it says to the pending pods.
+
+    Raises:
+        InputError: there is no such node.
+    """
+    cluster = questions.core.cluster
+    row = cluster.nodes.row_of.get(name)
+    node = None if row is None else cluster.nodes.node[row]
+    if row is None or node is None:
+        raise InputError(NO_SUCH_NODE.format(source=questions.loaded.name), object_key=f"Node {name}")
+    pods = sorted(cluster.pods_on(row), key=lambda pod: (-pod.priority, pod.key))
+    resources = tuple(_resources(questions, node, row, pods))
+    waiting = tuple(_waiting(questions, name, group) for group in group_identical(questions.pending()))
+    return NodeAnswer(node, tuple(pods), resources, waiting)
+
+
+def _resources(questions: PodQuestions, node: Node, row: int, pods: Sequence[Pod]) -> Iterator[ResourceUse]:
+    columns = questions.core.cluster.nodes
+    first = [name for name in (CPU, MEMORY, EPHEMERAL_STORAGE) if name in node.status.allocatable]
+    others = sorted(set(node.status.allocatable) - {*first, PODS})
+    for name in (*first, *others):
+        resource = columns.resource(name)
+        yield ResourceUse(name, int(resource.allocatable.array[row]), int(resource.requested.array[row]))
+    if PODS in node.status.allocatable:
+        yield ResourceUse(PODS, int(columns.allowed_pods.array[row]), len(pods))
+
+
+def _waiting(questions: PodQuestions, name: str, group: Sequence[Pod]) -> WaitingPods:
+    pod = group[0]
+    framework = questions.core.frameworks[pod.spec.scheduler_name]
+    explanation = explain(framework, pod)
+    status = explanation.node_status.get(name)
+    more = "" if status is None else detail(framework, pod, Rejection(status, (name,)))
+    keys = tuple(one.key for one in group)
+    chosen = explanation.chosen if explanation.permit is None else ""
+    return WaitingPods(keys, status, more, chosen, explanation.error)

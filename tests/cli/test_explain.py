@@ -1,0 +1,145 @@
+"""`bayplan explain` as a user calls it: tables, JSON and YAML, files and a live cluster, and mistakes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+import yaml
+
+from bayplan.cli.main import main
+from bayplan.embedded.server.embedded import EmbeddedServer
+from bayplan.embedded.server.kinds import NAMESPACES, NODES, PODS
+
+from .test_decide import as_yaml, node, pod
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_bytes(as_yaml(node("n1"), node("n2", cpu="1"), pod("a", cpu="3"), pod("big", cpu="64")))
+    return str(path)
+
+
+def explain(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    assert main(["explain", *arguments]) == status
+    captured = capsys.readouterr()
+    return captured.out if status == 0 else captured.err
+
+
+def test_text(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = explain(capsys, "pod", "a", "-f", cluster)
+    assert "default/a goes to n1 · 1 of 2 nodes fits" in shown
+    assert "decided as Kubernetes" in " ".join(shown.split())
+    shown = explain(capsys, "pod", "default/big", "-f", cluster)
+    assert "default/big is unschedulable; preemption would not help · 0 of 2 nodes fit" in shown
+    assert "Node: Add, UpdateNodeAllocatable" in shown
+    assert "cannot be seen from outside" in shown
+    assert "\x1b" not in shown
+
+
+def test_one_schema(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    as_json = json.loads(explain(capsys, "pod", "big", "-f", cluster, "-o", "json"))
+    assert yaml.safe_load(explain(capsys, "pod", "big", "-f", cluster, "-o", "yaml")) == as_json
+    assert (as_json["apiVersion"], as_json["kind"]) == ("bayplan.explain/v1", "PodExplanation")
+    assert as_json["result"]["rejections"][0]["detail"].startswith("requests 64 cpu; the largest node")
+    found = json.loads(explain(capsys, "node", "n1", "-f", cluster, "-o", "json"))
+    assert (found["kind"], [one["fits"] for one in found["pendingPods"]]) == (
+        "NodeExplanation",
+        [True, False],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pod", "bi"], "Pod default/bi: there is no such pod in {file}. Did you mean default/big"),
+        (["node", "n3"], "Node n3: there is no such node in {file}. Did you mean n2 or n1?"),
+        (["pod", "big", "--context", "x"], "a cluster comes from -f or from --kubeconfig and --context"),
+    ],
+)
+def test_mistakes(
+    arguments: list[str], message: str, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explain(capsys, *arguments, "-f", cluster, status=2).startswith(
+        f"error: {message.format(file=cluster)}"
+    )
+
+
+# A live cluster
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """Of an embedded API server with a node and a pod in the namespace `team`, that of the context."""
+    ready, stop = Event(), Event()
+    path = tmp_path / "kubeconfig"
+
+    async def serve() -> None:
+        async with EmbeddedServer() as server:
+            server.api.create(NAMESPACES, {"metadata": {"name": "team"}})
+            server.api.create(NODES, node("n1"))
+            body = pod("web")
+            body["metadata"]["namespace"] = "team"
+            body["spec"]["containers"][0]["image"] = "i"
+            server.api.create(PODS, body, "team")
+            server.write_kubeconfig(path)
+            content = yaml.safe_load(path.read_text())
+            content["contexts"][0]["context"]["namespace"] = "team"
+            path.write_text(yaml.safe_dump(content))
+            ready.set()
+            while not stop.is_set():
+                await asyncio.sleep(0.02)
+
+    thread = Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield path
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_as_a_kubectl_plugin_with_its_context_and_namespace(kubeconfig: Path, tmp_path: Path) -> None:
+    """kubectl runs `kubectl-bayplan` with its own environment."""
+    environment = {**os.environ, "KUBECONFIG": f"{tmp_path}/none{os.pathsep}{kubeconfig}"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "bayplan.cli.kubectl", "explain", "pod", "web", "-o", "json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stderr == ""
+    found = json.loads(ended.stdout)
+    assert (found["pod"], found["source"]["origin"]) == ("team/web", "live")
+    assert found["source"]["warnings"] == []
+    ended = subprocess.run(
+        [sys.executable, "-m", "bayplan.cli.kubectl", "explain", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.startswith("Usage: kubectl bayplan explain")
+
+
+def test_a_snapshot_of_a_live_cluster(
+    kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It answers as the cluster itself."""
+    target = str(tmp_path / "snapshot.json")
+    assert main(["snapshot", "--kubeconfig", str(kubeconfig), "--to", target]) == 0
+    capsys.readouterr()
+    live = json.loads(explain(capsys, "pod", "web", "--kubeconfig", str(kubeconfig), "-o", "json"))
+    saved = json.loads(explain(capsys, "pod", "team/web", "-f", target, "-o", "json"))
+    assert saved["result"] == live["result"]
+    assert saved["source"]["origin"] == "snapshot"
+    assert saved["source"]["serverVersion"] == live["source"]["serverVersion"]

@@ -1,0 +1,257 @@
+"""Answers about pods agree with the decisions, count every node once, and say what they rest on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.api.meta import LabelSelector, Object
+from bayplan.api.pod import Pod, PodAffinityTerm
+from bayplan.api.pod_group import PodGroup, PodGroupSpec
+from bayplan.errors import InputError
+from bayplan.explain.nodes import explain_node
+from bayplan.explain.permit import PermitStatus
+from bayplan.explain.pods import PodAnswer, PodQuestions, PodState
+from bayplan.explain.report import node_report, pod_report
+from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.sources.loaded import LoadedCluster
+from bayplan.sources.scenario import read_scenario
+from bayplan.testing.builders import (
+    make_namespace,
+    make_node,
+    make_pdb,
+    make_pod,
+    make_pod_affinity,
+    make_pv,
+    make_pvc,
+    make_storage_class,
+)
+from bayplan.testing.builders.metadata import object_meta
+from tests.recorded.compare import read_lines
+from tests.recorded.test_vectors import FILES
+
+QUEUE: dict[str, Any] = {"visible": False}
+
+
+def questions(*objects: Object, **fields: Any) -> PodQuestions:
+    return PodQuestions(LoadedCluster("test", objects, **fields))
+
+
+def ask(name: str, *objects: Object, **fields: Any) -> PodAnswer:
+    asked = questions(*objects, **fields)
+    return asked.answer(asked.pod(f"default/{name}"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_answers_agree_with_recorded_decisions(name: str) -> None:
+    """Also: every node is counted once, as feasible or in one group of rejections."""
+    release, path = FILES[name]
+    for vector in list(read_lines(path))[::12]:
+        case = read_scenario(vector["scenario"], release=release)
+        asked = PodQuestions(case)
+        for pod, expected in zip(case.pods or (), vector["expect"], strict=True):
+            report = pod_report(case, asked.answer(pod), QUEUE)
+            if report["state"] != "Pending":
+                continue
+            result, where = report["result"], (vector["scenario"]["name"], pod.key)
+            if expected.get("error"):
+                assert result["error"], where
+                continue
+            assert result["message"] == expected.get("fitErrorFull"), where
+            assert set(result["feasibleNodes"]) == set(expected.get("feasible") or ()), where
+            if expected.get("best") and not pod.status.nominated_node_name:
+                assert result["node"] in expected["best"], where
+            rejected = [node for group in result["rejections"] for node in group["nodes"]]
+            assert all(group["count"] == len(group["nodes"]) for group in result["rejections"]), where
+            counted = sorted((*rejected, *result["feasibleNodes"]))
+            assert counted == sorted(asked.core.cluster.nodes.name[row] for row in asked.core.cluster.order)
+            candidates = (expected.get("preemption") or {}).get("candidates")
+            preemption = result["preemption"] or {"candidates": []}
+            assert {one["node"] for one in preemption["candidates"]} == set(candidates or ()), where
+
+
+# Assigned pods
+
+
+def test_an_assigned_pod_is_compared_with_the_other_nodes() -> None:
+    nodes = (make_node("full", cpu="4"), make_node("empty", cpu="4"))
+    others = (make_pod("other", node="full", cpu="2"),)
+    asked = questions(*nodes, *others, make_pod("p", node="full", cpu="1"))
+    answer = asked.answer(asked.pod("default/p"))
+    assert answer.state is PodState.ASSIGNED
+    assert answer.explanation is not None
+    assert answer.explanation.chosen == "empty"
+    assert set(answer.explanation.feasible) == {"full", "empty"}
+    assert [warning.reason for warning in answer.warnings] == ["ClusterChanged"]
+    row = asked.core.cluster.nodes.row_of["full"]
+    assert {pod.key for pod in asked.core.cluster.pods_on(row)} == {"default/other", "default/p"}
+
+
+def test_a_node_that_would_be_rejected_now() -> None:
+    answer = ask("p", make_node("n", unschedulable=True), make_pod("p", node="n"))
+    assert answer.explanation is not None
+    assert answer.explanation.node_status["n"].plugin == "NodeUnschedulable"
+
+
+# Pods that are not evaluated
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (make_pod("p", scheduler_name="other"), 'schedulerName is "other", and no profile has that name'),
+        (make_pod("p", phase="Succeeded"), "it has finished"),
+        (make_pod("p", gates=["wait"]), "it is gated by SchedulingGates"),
+        (make_pod("p", node="n", scheduler_name="other"), "it is assigned to n"),
+    ],
+)
+def test_pods_that_are_not_evaluated(pod: Pod, reason: str) -> None:
+    answer = ask("p", make_node("n"), pod)
+    assert answer.state is PodState.SKIPPED
+    assert answer.reason.startswith(reason)
+    assert "result" not in pod_report(LoadedCluster("t", ()), answer, QUEUE)
+
+
+def test_there_is_no_such_pod() -> None:
+    with pytest.raises(InputError, match="Pod default/q: there is no such pod in test"):
+        ask("q", make_node("n"))
+
+
+# Groups
+
+
+def member(name: str) -> Pod:
+    return make_pod(name, labels={"scheduling.x-k8s.io/pod-group": "gang"})
+
+
+GROUP = PodGroup(metadata=object_meta("PodGroup", "gang", "default"), spec=PodGroupSpec(min_member=2))
+
+
+def test_a_gang_that_permit_holds_back_is_not_placed() -> None:
+    asked = questions(make_node("n"), GROUP, member("a"), member("b"), plugins=(Coscheduling,))
+    answer = asked.answer(asked.pod("default/a"))
+    assert answer.explanation is not None
+    assert answer.explanation.permit is not None
+    assert answer.explanation.permit.status is PermitStatus.WAIT
+    report = pod_report(asked.loaded, answer, QUEUE)["result"]["permit"]
+    assert report == {
+        "plugin": "Coscheduling",
+        "status": "Wait",
+        "message": 'waiting for more pods of pod group "gang"',
+    }
+    assert not list(asked.core.cluster.pods_on(asked.core.cluster.nodes.row_of["n"]))
+
+
+def test_the_last_of_a_gang_is_let_through() -> None:
+    first = make_pod("a", node="n", labels={"scheduling.x-k8s.io/pod-group": "gang"})
+    answer = ask("b", make_node("n"), GROUP, first, member("b"), plugins=(Coscheduling,))
+    assert answer.explanation is not None
+    assert (answer.explanation.chosen, answer.explanation.permit) == ("n", None)
+
+
+def test_an_incomplete_gang() -> None:
+    answer = ask("a", make_node("n"), GROUP, member("a"), plugins=(Coscheduling,))
+    assert answer.reason == 'it is gated by Coscheduling (pod group "gang" has 1 of 2 pods that it needs)'
+
+
+# What is missing
+
+
+TEAM = PodAffinityTerm(
+    label_selector=LabelSelector(match_labels={"app": "web"}),
+    topology_key="zone",
+    namespace_selector=LabelSelector(match_labels={"team": "red"}),
+)
+CLUSTER: list[Object] = [
+    make_node("n", cpu="4", labels={"zone": "a"}),
+    make_namespace("red", labels={"team": "red"}),
+    make_pod("web", namespace="red", node="n", labels={"app": "web"}),
+    make_pdb("budget", {"app": "low"}),
+    make_pvc("data", volume="pv"),
+    make_pv("pv", claim=make_pvc("data")),
+    make_pvc("new", storage_class="fast"),
+    make_storage_class("fast"),
+    make_pod("low", node="n", cpu="3", labels={"app": "low"}),
+    make_pod("bound", claims=["data"]),
+    make_pod("unbound", claims=["new"]),
+    make_pod("friend", affinity=make_pod_affinity(required=[TEAM])),
+    make_pod("high", cpu="3", priority=10),
+    make_pod("plain"),
+]
+PENDING = ("bound", "unbound", "friend", "high", "plain")
+
+
+def answers(left_out: str) -> dict[str, tuple[Any, list[str]]]:
+    kept = [item for item in CLUSTER if type(item).__name__ != left_out]
+    asked = questions(*kept, listed=frozenset({"CSINode"}))
+    found = {}
+    for name in PENDING:
+        answer = asked.answer(asked.pod(f"default/{name}"))
+        report = pod_report(asked.loaded, answer, QUEUE)
+        found[name] = (report["result"], [warning.object for warning in answer.warnings])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "concerned"),
+    [
+        (
+            "PersistentVolumeClaim",
+            {"bound": "… default/data", "unbound": "… default/new"},
+        ),
+        ("PersistentVolume", {"bound": "PersistentVolume pv"}),
+        ("StorageClass", {"unbound": "StorageClass fast"}),
+        ("PodDisruptionBudget", {"high": "poddisruptionbudgets"}),
+        ("Namespace", {"friend": "namespaces"}),
+    ],
+)
+def test_a_dump_without_a_kind_warns_by_name_and_changes_no_other_answer(
+    kind: str, concerned: dict[str, str]
+) -> None:
+    whole, partial = answers(""), answers(kind)
+    assert all(not warnings for _, warnings in whole.values())
+    for name in PENDING:
+        expected = concerned.get(name, "").replace("…", kind)
+        assert partial[name][1] == ([expected] if expected else []), name
+        if not expected:
+            assert partial[name] == whole[name]
+
+
+# Nodes
+
+
+def test_a_node() -> None:
+    asked = questions(
+        make_node("n", cpu="4", memory="8Gi", taints=["a=b:NoSchedule"]),
+        make_node("m", cpu="1"),
+        make_pod("old", node="n", cpu="1500m", memory="1Gi"),
+        make_pod("a", cpu="1"),
+        make_pod("b", cpu="1"),
+        make_pod("big", cpu="3"),
+    )
+    report = node_report(asked.loaded, explain_node(asked, "n"))
+    assert report["taints"] == [{"key": "a", "value": "b", "effect": "NoSchedule"}]
+    assert report["pods"] == [{"pod": "default/old", "priority": 0}]
+    assert report["resources"][:2] == [
+        {"resource": "cpu", "allocatable": "4", "requested": "1.5", "free": "2.5"},
+        {"resource": "memory", "allocatable": "8Gi", "requested": "1Gi", "free": "7Gi"},
+    ]
+    same, big = report["pendingPods"]
+    assert (same["pods"], same["plugin"], same["chosenNode"]) == (
+        ["default/a", "default/b"],
+        "TaintToleration",
+        "m",
+    )
+    assert (big["fits"], big["detail"], big["chosenNode"]) == (False, "a=b:NoSchedule", None)
+    with pytest.raises(InputError, match="Node x: there is no such node in test"):
+        explain_node(asked, "x")
+
+
+def test_identical_pods_and_events() -> None:
+    node = make_node("n", cpu="1")
+    pods = [make_pod(name, cpu="2") for name in ("a", "b", "c")]
+    answer = ask("a", node, *pods, make_pod("d", cpu="3"))
+    assert answer.identical == ("default/b", "default/c")
+    assert answer.events is not None
+    assert "Node: Add, UpdateNodeAllocatable" in answer.events["NodeResourcesFit"]
