@@ -31,7 +31,15 @@ def test_the_kinds_that_scheduling_reads() -> None:
     assert {kind.name for kind in KINDS if kind.in_files} == {
         *("Pod", "Node", "Namespace", "PersistentVolumeClaim", "PersistentVolume", "StorageClass"),
         *("CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "PodDisruptionBudget"),
-        *("PodGroup", "PriorityClass", "Service", "ReplicationController", "ReplicaSet", "StatefulSet"),
+        *(
+            "PodGroup",
+            "ElasticQuota",
+            "PriorityClass",
+            "Service",
+            "ReplicationController",
+            "ReplicaSet",
+            "StatefulSet",
+        ),
         *("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"),
     }
     assert KINDS["Pod"].record is Pod

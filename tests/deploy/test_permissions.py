@@ -7,8 +7,10 @@ import re
 
 from aiohttp import web
 
+from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.pod import Pod, PodResourceClaim
 from bayplan.api.pod_group import PodGroup
+from bayplan.api.workloads import PriorityClass
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
 from bayplan.errors import APIError, ConflictError
@@ -71,6 +73,8 @@ def test_the_manifests_grant_what_is_asked_for() -> None:
 
 def test_the_optional_manifest_grants_what_coscheduling_asks_for() -> None:
     assert granted(OPTIONAL / "coscheduling-rbac.yaml") == watching_permissions(PodGroup)
+    assert granted(OPTIONAL / "capacity-scheduling-rbac.yaml") == watching_permissions(ElasticQuota)
+    assert granted(OPTIONAL / "preemption-toleration-rbac.yaml") == watching_permissions(PriorityClass)
 
 
 def test_kube_schedulers_own_roles_suffice() -> None:

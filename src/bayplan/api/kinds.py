@@ -19,6 +19,7 @@ from typing import Final
 from urllib.parse import quote
 
 from bayplan.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
+from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.event import Event
 from bayplan.api.lease import Lease
 from bayplan.api.meta import Object
@@ -237,6 +238,10 @@ KINDS: Final = KindTable(
         Kind(
             PodGroup, "podgroups", "scheduling.x-k8s.io", "v1alpha1", custom=True,
             event="scheduling.x-k8s.io/PodGroup",
+        ),
+        Kind(
+            ElasticQuota, "elasticquotas", "scheduling.x-k8s.io", "v1alpha1", custom=True,
+            event="scheduling.x-k8s.io/ElasticQuota",
         ),
         Kind(PriorityClass, "priorityclasses", "scheduling.k8s.io", namespaced=False),
         Kind(Lease, "leases", "coordination.k8s.io", in_files=False, written_whole=True),

@@ -30,6 +30,7 @@ class Resource(StrEnum):
     RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
     POD_GROUP = "scheduling.x-k8s.io/PodGroup"
+    ELASTIC_QUOTA = "scheduling.x-k8s.io/ElasticQuota"
     ASSIGNED_POD = "AssignedPod"
     """A pod with a node. Registrations for POD match it too."""
     UNSCHEDULABLE_POD = "UnschedulablePod"

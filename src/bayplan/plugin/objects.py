@@ -1,5 +1,8 @@
 """API objects besides pods and nodes."""
 
+from bayplan.api.elastic_quota import (
+    ElasticQuota,
+)
 from bayplan.api.meta import (
     ObjectMeta,
     ObjectReference,
@@ -17,12 +20,17 @@ from bayplan.api.workloads import (
     Service,
     StatefulSet,
 )
+from bayplan.snapshot.namespace_usage import (
+    NamespaceUsage,
+)
 from bayplan.snapshot.objects import (
     Objects,
 )
 
 __all__ = [
     "POD_GROUP_LABEL",
+    "ElasticQuota",
+    "NamespaceUsage",
     "ObjectMeta",
     "ObjectReference",
     "Objects",

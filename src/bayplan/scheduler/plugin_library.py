@@ -4,6 +4,7 @@ Load them like plugins of your own, for example `--plugin bayplan.plugins.gpu_sh
 """
 
 from bayplan.plugin import Plugin
+from bayplan.plugins.capacity_scheduling import CapacityScheduling
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.plugins.gpu_sharing import (
     FGD,
@@ -21,6 +22,7 @@ LIBRARY_PLUGINS: tuple[type[Plugin], ...] = (
     Coscheduling,
     QOSSort,
     PreemptionToleration,
+    CapacityScheduling,
     GpuSharing,
     FGD,
     GpuBestFit,

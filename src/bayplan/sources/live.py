@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.kinds import KINDS, Kind, Watch
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
@@ -35,7 +36,7 @@ VERSION_PATH: Final = "/version"
 QPS, BURST = 50.0, 100
 COMPONENT: Final = "sources"
 
-_MORE: Final = (PriorityClass, ResourceClaimTemplate, PodGroup)
+_MORE: Final = (PriorityClass, ResourceClaimTemplate, PodGroup, ElasticQuota)
 """Kinds that no scheduler watches by itself: they belong to pods that are added to the cluster."""
 _NEEDED: Final = (Node, Pod)
 
