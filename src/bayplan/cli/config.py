@@ -101,9 +101,9 @@ def show(
 
 
 def _outcomes(files: Iterable[str], plugin_specs: Sequence[str], release: Release) -> Iterator[_Outcome]:
-    # Plugin code is imported only for --plugin.
+    # Plugin code is imported only for --plugin and installed plugins.
     options = SchedulerOptions(plugin_specs=plugin_specs, release=release)
-    catalog = options.catalog(options.plugins())
+    catalog = options.catalog(options.available())
     for file in files:
         try:
             config = load_config(file, catalog, release)

@@ -17,6 +17,7 @@ from bayplan.api.pod import Pod
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
 from bayplan.cli.options import SchedulerOptions, scheduler_options
+from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
 from bayplan.errors import InputError
 from bayplan.explain.allocations import pod_allocations
 from bayplan.explain.explanation import explain
@@ -65,12 +66,14 @@ _ONLY_JSON: Final = "--allocations prints JSON; it cannot be combined with --out
     is_flag=True,
     help="Print only the devices that ResourceClaims would get on each node: one JSON list per cluster.",
 )
+@traceback_option
 @scheduler_options
 def decide(
     files: tuple[str, ...],
     wanted: tuple[str, ...],
     output: str | None,
     allocations: bool,
+    traceback: bool,
     scheduler: SchedulerOptions,
 ) -> None:
     """Explain for each pending pod which node it would get and why, or why it is unschedulable.
@@ -90,6 +93,7 @@ def decide(
         output = TABLE if console.is_terminal else JSON
     settings = scheduler.settings()
     choice = Choice(wanted)
+    failed = FailedPlugins(traceback)
     is_first = True
     for case, core, pods in _cases(files, settings, choice):
         if allocations:
@@ -97,13 +101,14 @@ def decide(
             echo_utf8(msgspec.json.encode(found))
             continue
         if output == JSON:
-            echo_utf8(_json_line(case, core, pods))
+            echo_utf8(_json_line(case, core, pods, failed))
             continue
         if not is_first:
             console.print()
         is_first = False
         details = MAX_DETAILS if not wanted else len(pods)
-        _print_tables(console, case, core, pods, details, _warnings(case))
+        _print_tables(console, case, core, pods, details, failed)
+    failed.raise_any()
     choice.require_all_found()
 
 
@@ -158,11 +163,14 @@ def _cases(
                 yield case, core, pods
 
 
-def _evaluated(case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod]) -> Iterator[EvaluatedPod]:
+def _evaluated(
+    case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod], failed: FailedPlugins
+) -> Iterator[EvaluatedPod]:
     missing = MissingObjects(case.objects, case.listed)
     for pod in pods:
         framework = core.frameworks[pod.spec.scheduler_name]
         explanation = explain(framework, pod)
+        failed.add(explanation)
         warnings = missing.of_pod(
             pod, framework.profile, preempts=explanation.has_candidates, runs_permit=True
         )
@@ -174,8 +182,10 @@ def _warnings(case: LoadedCluster) -> list[Warning]:
     return list(dict.fromkeys((*case.warnings, *extender_warnings(case.config))))
 
 
-def _json_line(case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod]) -> bytes:
-    evaluated = list(_evaluated(case, core, pods))
+def _json_line(
+    case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod], failed: FailedPlugins
+) -> bytes:
+    evaluated = list(_evaluated(case, core, pods, failed))
     warnings = [*_warnings(case), *(warning for one in evaluated for warning in one.warnings)]
     skipped = case.skipped(core).items()
     return msgspec.json.encode(
@@ -194,7 +204,7 @@ def _print_tables(
     core: SchedulingCore,
     pods: Sequence[Pod],
     details: int,
-    warnings: Sequence[Warning],
+    failed: FailedPlugins,
 ) -> None:
     counts = ", ".join(
         (
@@ -204,7 +214,7 @@ def _print_tables(
         )
     )
     heading = f"{case.name or case.place}: {counts}"
-    print_tables(console, heading, list(_evaluated(case, core, pods)), details, warnings)
+    print_tables(console, heading, list(_evaluated(case, core, pods, failed)), details, _warnings(case))
     skipped = list(case.skipped(core).items())
     if skipped:
         console.print()

@@ -46,6 +46,7 @@ COMMANDS: Final = {
         "bayplan.cli.explain", "explain", "Explain why a pod is pending or on its node; what a node has."
     ),
     "node": LazyCommand("bayplan.cli.node", "node", "Make simulated nodes fail and recover."),
+    "plugin": LazyCommand("bayplan.cli.plugin", "plugin", "List and check plugins, and start a new one."),
     "replay": LazyCommand(
         "bayplan.cli.replay", "replay_runs", "Replay recorded runs of kube-scheduler and compare."
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -24,6 +25,7 @@ from bayplan.config import (
     load_own_settings,
 )
 from bayplan.errors import ConfigError
+from bayplan.framework.points import PLUGIN_ENTRY_POINTS
 from bayplan.framework.tie_break import TieBreak
 from bayplan.releases import DEFAULT_RELEASE, RELEASES, Release, parse_release
 
@@ -105,14 +107,24 @@ class SchedulerOptions:
         """bayplan's own settings on the command line."""
         return OwnFlags(None if self.own_file is None else load_own_settings(self.own_file), self.tie_break)
 
-    def plugins(self) -> tuple[type[Plugin], ...]:
-        """The plugins of `--plugin`."""
+    def plugins(self, *, fresh: bool = False) -> tuple[type[Plugin], ...]:
+        """The plugins of `--plugin`; `fresh` reads their files again."""
         if not self.plugin_specs:
             return ()
         # Imported here: commands that need no plugin, such as `bayplan config`, do not need NumPy either.
         from bayplan.scheduler.plugin_sources import load_plugin
 
-        return tuple(dict.fromkeys(load_plugin(spec) for spec in self.plugin_specs))
+        return tuple(dict.fromkeys(load_plugin(spec, fresh=fresh) for spec in self.plugin_specs))
+
+    def available(self) -> tuple[type[Plugin], ...]:
+        """What a configuration may name besides the built-in plugins: those of `--plugin` and of installed
+        packages."""
+        given = self.plugins()
+        if not entry_points(group=PLUGIN_ENTRY_POINTS):
+            return given
+        from bayplan.scheduler.plugin_sources import installed_plugins
+
+        return tuple(dict.fromkeys((*given, *installed_plugins().values())))
 
     def catalog(self, plugins: Sequence[type[Plugin]]) -> PluginCatalog:
         """What a configuration may name."""
@@ -122,6 +134,27 @@ class SchedulerOptions:
         from bayplan.scheduler.plugin_sources import catalog_with
 
         return catalog_with(plugins, release)
+
+    def load(
+        self, *, fresh: bool = False
+    ) -> tuple[KubeSchedulerConfiguration | None, tuple[type[Plugin], ...]]:
+        """The configuration, checked (None: the default), and the plugins that it uses: those of `--plugin`,
+        and those of installed packages that it names. `fresh` reads files of plugins again.
+
+        Raises:
+            BayplanError: a file or plugin cannot be loaded or is invalid.
+        """
+        if fresh:
+            self.plugins(fresh=True)
+        if self.config_file is None:
+            plugins = self.plugins()
+            return self.config(plugins), plugins
+        available = self.available()
+        config = self.config(available)
+        assert config is not None
+        given = set(self.plugins())
+        named = {name for profile in config.profiles for name in profile.plugins.enabled_names()}
+        return config, tuple(one for one in available if one in given or one.name in named)
 
     def settings(self) -> SchedulerSettings:
         """Configuration and plugins for evaluating a cluster, where absent plugins are only a warning."""

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +27,11 @@ from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.kubeconfig import KubeconfigFile
 from bayplan.embedded.up.manifests import read_manifests
 from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.plugin_files import WatchedPlugins
 from bayplan.embedded.up.screen import LogLines, PlainLines, Screen, heading, hints
 from bayplan.errors import InputError
 from bayplan.releases import DEFAULT_RELEASE
+from bayplan.scheduler.plugin_sources import plugin_file
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 KUBECONFIG: Final = "bayplan.kubeconfig"
@@ -54,6 +57,12 @@ PRINT_SECONDS: Final = 0.1
     "each is applied when the cluster is idle after the one before.",
 )
 @scheduler_options
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="Load the files of --plugin again when they change. If a new version does not load, the old one "
+    "stays.",
+)
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -117,6 +126,7 @@ def up(
     nodes: int,
     files: tuple[str, ...],
     scheduler: SchedulerOptions,
+    reload: bool,
     kubeconfig: Path,
     name: str | None,
     use_context: bool,
@@ -134,17 +144,19 @@ def up(
     """
     if salvage and data_dir is None:
         raise click.UsageError("--salvage needs --data-dir")
-    plugins = scheduler.plugins()
+    config, plugins = scheduler.load()
+    watched = _watched(scheduler) if reload else None
     settings = LocalSettings(
         nodes=nodes,
         port=port,
         data_dir=data_dir,
         salvages=salvage,
         release=scheduler.release or DEFAULT_RELEASE,
-        config=scheduler.config(plugins),
+        config=config,
         plugins=plugins,
         schedules=not no_scheduler,
         stop_seconds=stop_seconds,
+        reload=watched,
         devices=None if device_file is None else WatchedDevices(device_file),
     )
     manifests = read_manifests(files)
@@ -165,6 +177,13 @@ def up(
     finally:
         for line in log.kept if log is not None else ():
             echo(line, err=True)
+
+
+def _watched(scheduler: SchedulerOptions) -> WatchedPlugins:
+    files = [file for spec in scheduler.plugin_specs if (file := plugin_file(spec)) is not None]
+    if not files:
+        raise click.UsageError("--reload needs --plugin path/to/file.py:Class")
+    return WatchedPlugins(files, partial(scheduler.load, fresh=True))
 
 
 async def _run(

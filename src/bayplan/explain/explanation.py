@@ -79,10 +79,17 @@ class Explanation:
     """With the message from PostFilter: the text in the pod's condition and event."""
     preemption: Preemption | None = None
     error: str = ""
+    """Why the pod could not be evaluated."""
     permit: PermitResult | None = None
     """What keeps the pod from being bound after a node was found: a gang that is not complete."""
     rejecting_plugins: frozenset[str] = frozenset()
     """If no node fits: the plugins by whose events the pod would be requeued."""
+    failed_plugin: str = ""
+    """The plugin that failed, if one did: the result is incomplete then."""
+    failure: str = ""
+    """What it did wrong."""
+    traceback: str = ""
+    """Of the exception that it raised, if any."""
 
     @property
     def has_candidates(self) -> bool:
@@ -108,7 +115,16 @@ def explain(framework: Framework, pod: Pod) -> Explanation:
             _unschedulable(framework, NotFound(search, diagnosis), result)
     except calls.AttemptError as error:
         result.error = str(error)
+        _note_failure(framework, result, error.plugin, str(error), error.traceback)
     return result
+
+
+def _note_failure(framework: Framework, result: Explanation, plugin: str, text: str, traceback: str) -> None:
+    """Notes that a plugin failed. A deliberate error of a built-in plugin is an answer about the pod."""
+    own = (one for one in framework.profile.all_plugins() if one.name == plugin)
+    built_in = all(type(one).__module__.startswith("bayplan.plugins.") for one in own)
+    if traceback or not built_in:
+        result.failed_plugin, result.failure, result.traceback = plugin, text, traceback
 
 
 def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]:
@@ -205,6 +221,8 @@ def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation)
     answer = post_filter(framework, outcome)
     message = answer.status.message
     result.fit_error_full = diagnosis_message(outcome.diagnosis, message)
+    if answer.status.code is Code.ERROR:
+        _note_failure(framework, result, answer.status.plugin, message, answer.traceback)
     eligible, candidates = True, {}
     if answer.status.code is not Code.ERROR:
         evaluation = evaluate(outcome.search.pod, filter_outcome(framework, outcome))

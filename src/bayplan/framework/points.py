@@ -9,6 +9,10 @@ which a profile's points are checked; it decides which of two errors is reported
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+PLUGIN_ENTRY_POINTS: Final = "bayplan.plugins"
+"""The entry-point group of packages with plugins."""
 
 
 class Point(StrEnum):

@@ -78,7 +78,7 @@ class PreEnqueue:
             return False
         observer = self._observer
         started = 0.0 if observer is None else observer.clock()
-        status = _ask(gates[0], info.pod)
+        status = run_gate(gates[0], info.pod)
         if status is None or status.code is _SUCCESS:
             return False
         info.was_flushed = False
@@ -93,13 +93,14 @@ class PreEnqueue:
         if info.gating_plugin:
             gates = self._with_first.get((profile, info.gating_plugin), gates)
         for gate in gates:
-            status = _ask(gate, pod) if timed_by is None else _ask_timed(gate, pod, timed_by)
+            status = run_gate(gate, pod) if timed_by is None else _ask_timed(gate, pod, timed_by)
             if status is not None and status.code is not _SUCCESS:
                 return gate.plugin
         return ""
 
 
-def _ask(gate: Gate, pod: Pod) -> Status | None:
+def run_gate(gate: Gate, pod: Pod) -> Status | None:
+    """One plugin's answer about a pod. A plugin that fails gates the pod."""
     try:
         answer: object = gate.check(pod)
         if answer is None or isinstance(answer, Status):
@@ -113,7 +114,7 @@ def _ask(gate: Gate, pod: Pod) -> Status | None:
 
 def _ask_timed(gate: Gate, pod: Pod, observer: QueueObserver) -> Status | None:
     started = observer.clock()
-    status = _ask(gate, pod)
+    status = run_gate(gate, pod)
     code = _SUCCESS if status is None else status.code
     observer.pre_enqueue_plugin(gate.plugin, code.label, observer.clock() - started)
     return status

@@ -17,10 +17,12 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
-from importlib.metadata import entry_points
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Final, TypeGuard
 
 from msgspec.structs import replace
@@ -30,19 +32,25 @@ from bayplan.config.defaults import default_arguments
 from bayplan.config.model import PluginConfig, PluginRef
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.plugin_api import NodePlugin, Plugin
+from bayplan.framework.points import PLUGIN_ENTRY_POINTS
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.releases import DEFAULT_RELEASE, RELEASES, Release
 from bayplan.runtime.profile import points_of
 
-ENTRY_POINTS: Final = "bayplan.plugins"
-"""The entry-point group of packages with plugins."""
+_PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
 
 _FILE_MODULE: Final = "bayplan_plugin_file "
 """Modules loaded from a path are registered under this prefix and the path: no import can name them."""
 
 
-def load_plugin(spec: str) -> type[Plugin]:
-    """The plugin that `module:Class` or `path.py:Class` names.
+def plugin_file(spec: str) -> Path | None:
+    """The file of `path.py:Class`; None for `module:Class`."""
+    source = spec.rpartition(":")[0]
+    return Path(source).expanduser().resolve() if _is_path(source) else None
+
+
+def load_plugin(spec: str, *, fresh: bool = False) -> type[Plugin]:
+    """The plugin that `module:Class` or `path.py:Class` names; `fresh` reads a file again.
 
     Raises:
         InputError: there is no such file, module or class, it cannot be imported, or it is not a plugin.
@@ -51,7 +59,7 @@ def load_plugin(spec: str) -> type[Plugin]:
     source, colon, name = spec.rpartition(":")
     if not (source and colon and name):
         raise _problem(spec, "should be module:Class or path.py:Class")
-    module = _from_file(spec, source) if _is_path(source) else _from_import(spec, source)
+    module = _from_file(spec, source, fresh) if _is_path(source) else _from_import(spec, source)
     found = getattr(module, name, None)
     if found is None:
         raise _problem(spec, f"{source} has no class {name}{_others(module)}")
@@ -66,16 +74,30 @@ def installed_plugins() -> dict[str, type[Plugin]]:
         ConfigError: one has the name of a built-in plugin, or of another one.
     """
     found: dict[str, type[Plugin]] = {}
-    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
-        spec = f"{entry.value} ({entry.dist.name})" if entry.dist is not None else entry.value
-        try:
-            loaded = entry.load()
-        except Exception as error:
-            raise _problem(spec, _told(error)) from error
-        plugin = _checked(spec, loaded)
+    for entry in sorted(entry_points(group=PLUGIN_ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
+        plugin = load_entry(entry)
         if found.setdefault(plugin.name, plugin) is not plugin:
-            raise ConfigError(f"plugin {spec}: {_taken(plugin.name)}")
+            raise ConfigError(f"plugin {_entry_text(entry)}: {_taken(plugin.name)}")
     return found
+
+
+def load_entry(entry: EntryPoint) -> type[Plugin]:
+    """The plugin of an entry point.
+
+    Raises:
+        InputError: it cannot be loaded, or is not a plugin.
+        ConfigError: it has the name of a built-in plugin.
+    """
+    spec = _entry_text(entry)
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise _problem(spec, _told(error)) from error
+    return _checked(spec, loaded)
+
+
+def _entry_text(entry: EntryPoint) -> str:
+    return f"{entry.value} ({entry.dist.name})" if entry.dist is not None else entry.value
 
 
 def known_plugins(
@@ -157,24 +179,39 @@ def _is_path(source: str) -> bool:
     return source.endswith(".py") or os.sep in source
 
 
-def _from_file(spec: str, source: str) -> ModuleType:
-    """The module in a file; always the same one."""
+class _UncachedLoader(SourceFileLoader):
+    """Compiles the file itself: a cached version may be that of an edit within the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def _from_file(spec: str, source: str, fresh: bool) -> ModuleType:
+    """The module in a file; always the same one, unless it is wanted fresh."""
     path = Path(source).expanduser().resolve()
     if not path.is_file():
         raise _problem(spec, f"there is no file {source}")
     name = f"{_FILE_MODULE}{path}"
-    if name in sys.modules:
-        return sys.modules[name]
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
+    before = sys.modules.get(name)
+    if before is not None and not fresh:
+        return before
+    if path.suffix != ".py":
         raise _problem(spec, f"{source} is no Python file: its name should end in .py")
+    loader = _UncachedLoader(name, str(path))
+    found = importlib.util.spec_from_loader(name, loader)
+    assert found is not None
     module = importlib.util.module_from_spec(found)
     # Before it is executed: classes look their module up while they are created.
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
+        loader.exec_module(module)
     except Exception as error:
-        del sys.modules[name]
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
         raise _problem(spec, _told(error)) from error
     return module
 
@@ -197,7 +234,7 @@ def _from_import(spec: str, source: str) -> ModuleType:
 
 def _checked(spec: str, found: object) -> type[Plugin]:
     if not _is_plugin(found):
-        raise _problem(spec, f"{getattr(found, '__name__', found)} is no class derived from Plugin")
+        raise _problem(spec, f"{getattr(found, '__name__', found)} is not a subclass of Plugin")
     if not points_of(found):
         raise _problem(spec, f"{found.__name__} implements no extension point")
     if any(found.name in release.registry for release in RELEASES.values()):
@@ -220,7 +257,16 @@ def _taken(name: str) -> str:
 
 
 def _told(error: Exception) -> str:
-    return f"it cannot be imported: {type(error).__name__}: {error}"
+    text = f"it cannot be imported: {type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):
+        return text  # which has file and line
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_code_of_plugin(frame)]
+    return f"{text} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else text
+
+
+def _is_code_of_plugin(frame: traceback.FrameSummary) -> bool:
+    file = frame.filename
+    return not file.startswith((_PACKAGE, "<frozen", os.path.dirname(importlib.__file__)))
 
 
 def _problem(spec: str, problem: str) -> InputError:

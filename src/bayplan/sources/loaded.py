@@ -21,6 +21,7 @@ from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.queue.pre_enqueue import Gate, run_gate
 from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
@@ -206,7 +207,7 @@ def skip_reason(pod: Pod, core: SchedulingCore) -> str:
 def _gated_by(framework: Framework, pod: Pod) -> str:
     """The first PreEnqueue plugin that rejects the pod, and its message."""
     for step in framework.profile.pre_enqueues:
-        status = step.plugin.pre_enqueue(pod)
+        status = run_gate(Gate(step.name, step.plugin, step.plugin.pre_enqueue), pod)
         if status is not None and not status.is_success:
             return f"{step.name} ({status.message})"
     return ""

@@ -26,6 +26,7 @@ from bayplan.embedded.server.kinds import NODES, PODS
 from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.manifests import apply, is_definition, is_node
 from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.plugin_files import Loaded, WatchedPlugins
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
 from bayplan.releases import DEFAULT_RELEASE, Release
@@ -62,6 +63,8 @@ class LocalSettings:
     """How long containers take to stop, if their pod does not say otherwise."""
     devices: WatchedDevices | None = None
     """Devices that simulated drivers publish."""
+    reload: WatchedPlugins | None = None
+    """Files of plugins that are loaded again when they change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class LocalCluster:
             self._start_drivers()
             self._make_nodes()
             if self._settings.schedules:
-                stack.enter_context(self._start_scheduler().watchdog)
+                self._start_scheduler()
                 await self._synced()
             self._stack = stack.pop_all()
         return self
@@ -134,19 +137,43 @@ class LocalCluster:
             if node["metadata"]["name"] not in there:
                 api.create(NODES, node)
 
-    def _start_scheduler(self) -> Scheduler:
+    def _start_scheduler(self) -> None:
         settings = self._settings
-        self.scheduler = Scheduler(
+        self.scheduler = self._make_scheduler((settings.config, tuple(settings.plugins)))
+        self._start(self._schedule(), "scheduler")
+        if settings.reload is not None:
+            self._start(settings.reload.watch(self.use_plugins), "plugin files")
+
+    def _make_scheduler(self, loaded: Loaded) -> Scheduler:
+        config, plugins = loaded
+        return Scheduler(
             EmbeddedCluster(self.server.api),
-            settings.config,
-            plugins=settings.plugins,
+            config,
+            plugins=plugins,
             metrics=SchedulerMetrics(),
             on_decision=self._outcomes.decided,
             on_binding=self._outcomes.progressed,
-            release=settings.release,
+            release=self._settings.release,
         )
-        self._start(self.scheduler.run(), "scheduler")
-        return self.scheduler
+
+    async def _schedule(self) -> None:
+        """Runs the scheduler, and then each one that replaces it. All state is in the API server."""
+        running: Scheduler | None = None
+        while self.scheduler is not None and self.scheduler is not running:
+            running = self.scheduler
+            with running.watchdog:
+                await running.run()
+
+    def use_plugins(self, loaded: Loaded) -> None:
+        """Continues with these plugins and this configuration after the current attempt.
+
+        Raises:
+            BayplanError: they do not fit together. Nothing changes then.
+        """
+        made, before = self._make_scheduler(loaded), self.scheduler
+        self.scheduler = made
+        if before is not None:
+            before.stop()
 
     async def _synced(self) -> None:
         """Waits until the scheduler knows everything. Raises what breaks before: it would wait forever."""
