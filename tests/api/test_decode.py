@@ -40,7 +40,7 @@ def test_the_kinds_that_scheduling_reads() -> None:
             "ReplicaSet",
             "StatefulSet",
         ),
-        *("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass"),
+        *("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceTaintRule", "DeviceClass"),
     }
     assert KINDS["Pod"].record is Pod
 
