@@ -38,6 +38,9 @@ COMMANDS: Final = {
     "capacity": LazyCommand(
         "bayplan.cli.capacity", "capacity", "Count how many more pods fit, and the nodes they need."
     ),
+    "compare": LazyCommand(
+        "bayplan.cli.compare", "compare_command", "Compare scheduler configurations on the same cluster."
+    ),
     "config": LazyCommand("bayplan.cli.config", "config", "Check or show a scheduler configuration."),
     "decide": LazyCommand(
         "bayplan.cli.decide", "decide", "Explain which nodes pending pods would get, and why."

@@ -123,10 +123,15 @@ def whatif(ctx: click.Context, /, source: SourceOptions, output: str, **changes:
 # Changes
 
 
-def _add(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
+def add_manifest(cluster: Cluster, value: str) -> str:
+    """`--add FILE[=REPLICAS]`. Returns what was done, as text."""
     file, replicas = _file_and_number(value)
     pods = cluster.add(*read_manifests(file, replicas))
     return f"add {number(len(pods), 'pod')} of {file}"
+
+
+def _add(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
+    return add_manifest(cluster, value)
 
 
 def _add_nodes(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
@@ -159,7 +164,7 @@ def _scale(cluster: Cluster, value: str, source: SourceOptions, warnings: list[W
 
 
 def _new_config(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
-    settings = load_settings(value, source.plugin_specs, source.own_flags)
+    settings = load_settings(value, source.plugin_specs, source.own_flags, cluster.columns.release)
     assert settings.config is not None, "a file was read"
     cluster.use_config(settings.config, settings.plugins)
     warnings += settings.warnings

@@ -4,10 +4,12 @@ cluster.py      `Cluster` and its branches: the library
 scheduling.py   schedules pods, one after the other
 engine.py       runs the scheduler in virtual time
 capacity.py     counts how many more pods fit
+comparison.py   compares configurations, by figures.py
+manifests.py    reads pods and workloads to add; scaling.py scales those that are there
 state.py        objects and columns, and how changes are reverted
 controllers.py  what controllers do about volumes, claims and evicted pods
 profiles.py     the scheduling core, without steps that act on the world
-machines.py     empty nodes: copies of one, or a machine shape
+machines.py     empty nodes: copies of one, or a machine shape; nodes.py reads what to copy
 outcomes.py     results; html.py shows them in notebooks
 """
 

@@ -10,6 +10,7 @@ All changes are hypothetical: nothing is written to the files or the API server 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
 from types import TracebackType
@@ -126,7 +127,7 @@ class Cluster:
         """A cluster from what `bayplan.sources` loaded."""
         return cls.from_objects(
             (*loaded.objects, *(loaded.pods or ())),
-            config=loaded.config,
+            config=loaded.config or default_config(release=loaded.release),
             plugins=loaded.plugins,
             listed=loaded.listed,
             warnings=loaded.warnings,
@@ -155,6 +156,16 @@ class Cluster:
         return cls(scheduling)
 
     # Reading
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that scheduling reads; do not change them."""
+        return self._state.columns
+
+    @property
+    def objects(self) -> list[Object]:
+        """All objects, kind by kind."""
+        return [item for kind in self._store.kinds() for item in self._store.list(kind)]
 
     @property
     def nodes(self) -> list[str]:
@@ -216,7 +227,7 @@ class Cluster:
         else:
             chosen = [self._known(pod) for pod in pods]
         placed = self._scheduling.schedule([pod for pod in chosen if not pod.spec.node_name])
-        moved = tuple(_from(one, self._lost.get(one.pod, one.was_on)) for one in placed)
+        moved = tuple(dataclasses.replace(one, was_on=self._lost.get(one.pod, one.was_on)) for one in placed)
         dropped = () if pods is not None else tuple(self._dropped.values())
         return Placements((*moved, *dropped), placed.warnings, placed.evicted)
 
@@ -479,12 +490,6 @@ class Branch(Cluster):
 def _created(pod: Pod) -> float:
     created = pod.metadata.creation_timestamp
     return 0.0 if created is None else created.timestamp()
-
-
-def _from(placement: Placement, node: str) -> Placement:
-    return Placement(
-        placement.pod, placement.outcome, placement.node, node, placement.reason, placement.evicted
-    )
 
 
 def _stays_on_drain(pod: Pod) -> bool:

@@ -12,6 +12,7 @@ evicted for `QUIET_SECONDS`.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -87,6 +88,7 @@ class Run:
         self._bindings: dict[str, BindingProgress] = {}
         self._victims_of: dict[str, tuple[str, ...]] = {}
         self._last_progress = 0.0
+        self._bound_at: dict[str, float] = {}
         self._terminating = 0
         """Evicted pods whose grace period is not over."""
         self._evicted: dict[str, Pod] = {}
@@ -205,7 +207,7 @@ class Run:
     def _bound(self, progress: BindingProgress) -> None:
         self._bindings[progress.pod.key] = progress
         if progress.step is BindingStep.BOUND:
-            self._last_progress = current_loop().time()
+            self._last_progress = self._bound_at[progress.pod.key] = current_loop().time()
 
     def _terminate(self, store: MemoryStore, pod: Pod, grace_period_seconds: int) -> None:
         self._terminating += 1
@@ -249,7 +251,7 @@ class Run:
                     )
             else:
                 placed = self._placement(scheduler, core, again)
-                found[again.key] = _with_origin(placed, victim.spec.node_name)
+                found[again.key] = dataclasses.replace(placed, was_on=victim.spec.node_name)
         return found
 
     def _placement(self, scheduler: Scheduler, core: SchedulingCore, pod: Pod) -> Placement:
@@ -257,7 +259,9 @@ class Run:
         victims = self._victims_of.get(key, ())
         latest = self._store.find(Pod, pod.name, pod.namespace)
         if latest is not None and latest.uid == pod.uid and latest.spec.node_name:
-            return Placement(key, Outcome.SCHEDULED, latest.spec.node_name, evicted=victims)
+            waited = self._bound_at.get(key, 0.0)
+            node = latest.spec.node_name
+            return Placement(key, Outcome.SCHEDULED, node, evicted=victims, waited_seconds=waited)
         waiting = scheduler.context.waiting.get(pod.uid)
         if waiting is not None:
             names = ", ".join(waiting.pending_plugins)
@@ -277,12 +281,6 @@ class Run:
             return Placement(key, Outcome.FAILED, reason=_NOT_TRIED)
         outcome = Outcome.UNSCHEDULABLE if decision.status.is_rejection else Outcome.FAILED
         return Placement(key, outcome, reason=decision.message, evicted=victims)
-
-
-def _with_origin(placement: Placement, node: str) -> Placement:
-    return Placement(
-        placement.pod, placement.outcome, placement.node, node, placement.reason, placement.evicted
-    )
 
 
 def _gate(core: SchedulingCore, pod: Pod, plugin: str) -> str:

@@ -44,8 +44,8 @@ class Placement:
     """Why it is not scheduled: the message of its PodScheduled condition."""
     evicted: tuple[str, ...] = ()
     """The pods that were preempted for it."""
-    group: str = ""
-    """Pods with equal values are identical: their owner, or the pod itself."""
+    waited_seconds: float = 0.0
+    """Virtual time until it was bound: backoff, other pods of its group, the grace periods of victims."""
 
     @property
     def fits(self) -> bool:
@@ -59,6 +59,7 @@ class Placement:
             "wasOn": self.was_on,
             "reason": self.reason,
             "evicted": list(self.evicted),
+            "waitedSeconds": self.waited_seconds,
         }
         return {name: value for name, value in fields.items() if value}
 

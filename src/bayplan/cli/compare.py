@@ -1,0 +1,150 @@
+"""`bayplan compare`: several configurations on the same cluster and workload."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import click
+from rich.console import Console
+
+from bayplan.cli.output import (
+    TABLE,
+    make_console,
+    number,
+    output_option,
+    print_document,
+    print_table,
+    print_warnings,
+)
+from bayplan.cli.source_options import source_options
+from bayplan.cli.whatif import add_manifest
+from bayplan.config import default_config
+from bayplan.releases import parse_release
+from bayplan.sources.loading import load_cluster
+from bayplan.sources.options import SourceOptions
+from bayplan.sources.settings import load_settings
+from bayplan.sources.warnings import Warning
+from bayplan.whatif import Cluster
+from bayplan.whatif.comparison import Comparison, Estimate, Variant, Workload, compare, from_scratch
+
+DEFAULT: Final = "default"
+MAX_DIFFERENCES: Final = 20
+_PERCENT: Final = ("utilisation", "imbalance", "fragmentation")
+
+
+@click.command("compare")
+@click.argument("configs", nargs=-1, required=True, metavar="CONFIG...")
+@click.option(
+    "--add",
+    multiple=True,
+    metavar="FILE[=REPLICAS]",
+    help="Add the pods and workloads of a manifest to the workload, as for whatif.",
+)
+@click.option(
+    "--from-scratch",
+    "scratch",
+    is_flag=True,
+    help="Schedule all pods again, except those of DaemonSets and static pods, on the empty nodes.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs per configuration."
+)
+@click.option("--shuffle", is_flag=True, help="Each seed has its own order of arrival.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Processes. [default: one for each CPU]",
+)
+@click.option(
+    "--dask",
+    default="",
+    metavar="ADDRESS",
+    help="Run on the Dask cluster with this scheduler, tcp://HOST:PORT (needs bayplan[dask]).",
+)
+@output_option
+@source_options
+def compare_command(
+    configs: tuple[str, ...],
+    source: SourceOptions,
+    add: tuple[str, ...],
+    scratch: bool,
+    seeds: int,
+    shuffle: bool,
+    jobs: int,
+    dask: str,
+    output: str,
+) -> None:
+    """Compare scheduler configurations: the same cluster and the same pending pods.
+
+    CONFIG is a configuration file or `default`, and may name a Kubernetes version: CONFIG@1.37. With one
+    CONFIG it is compared with that of --config, or with the default one.
+    """
+    loaded = load_cluster(source)
+    cluster = Cluster.from_loaded(loaded)
+    for value in add:
+        add_manifest(cluster, value)
+    objects = tuple(from_scratch(cluster.objects)) if scratch else tuple(cluster.objects)
+    chosen = configs if len(configs) > 1 else (source.config_file or DEFAULT, *configs)
+    warnings: list[Warning] = [*loaded.warnings]
+    variants = [_variant(text, source, warnings) for text in chosen]
+    workload = Workload(objects, loaded.listed, shuffle)
+    found = compare(workload, variants, seeds=seeds, jobs=jobs, dask=dask)
+    found = replace(found, warnings=(*warnings, *found.warnings))
+    if output != TABLE:
+        print_document("Comparison", {"name": loaded.name, **found.as_json()}, output)
+    else:
+        _print(make_console(), loaded.name, found, shuffle=shuffle)
+
+
+def _variant(text: str, source: SourceOptions, warnings: list[Warning]) -> Variant:
+    name, sign, version = text.rpartition("@")
+    release = parse_release(version) if sign else source.release
+    file = name if sign else text
+    if file == DEFAULT:
+        config = default_config() if release is None else default_config(release=release)
+        return Variant(text, source.own_flags.apply(config), source.plugin_specs)
+    settings = load_settings(file, source.plugin_specs, source.own_flags, release)
+    assert settings.config is not None, "a file was read"
+    warnings += settings.warnings
+    return Variant(text, settings.config, source.plugin_specs)
+
+
+def _print(console: Console, name: str, found: Comparison, *, shuffle: bool) -> None:
+    runs = "" if found.seeds == 1 else f", {found.seeds} seeds{' with shuffled arrival' if shuffle else ''}"
+    console.print(f"{name}: {number(found.pods, 'pod')} to schedule{runs}")
+    console.print()
+    rows = [
+        (figure, *(_shown(figure, one) for one in estimates)) for figure, estimates in found.figures.items()
+    ]
+    print_table(console, ("", *found.names), rows, right=found.names)
+    if found.seeds > 1:
+        chance = any(one.margin is not None for estimates in found.figures.values() for one in estimates)
+        note = "± is the 95 % confidence interval" if chance else "all seeds gave the same figures"
+        console.print(f"  {note}")
+    console.print()
+    seed = " with the first seed" if found.seeds > 1 else ""
+    console.print(f"{number(len(found.differences), 'pod')} placed differently{seed}")
+    shown = list(found.differences.items())[:MAX_DIFFERENCES]
+    if shown:
+        print_table(
+            console, ("pod", *found.names), [(pod, *(node or "–" for node in nodes)) for pod, nodes in shown]
+        )
+    if len(found.differences) > MAX_DIFFERENCES:
+        console.print(f"  … and {len(found.differences) - MAX_DIFFERENCES:,} more; -o json has all of them")
+    if found.warnings:
+        console.print()
+        print_warnings(console, found.warnings)
+
+
+def _shown(figure: str, one: Estimate) -> str:
+    if figure.startswith(_PERCENT):
+        text, margin = f"{100 * one.mean:.1f} %", None if one.margin is None else f"{100 * one.margin:.1f}"
+    elif figure == "waiting":
+        text, margin = f"{one.mean:.1f} s", None if one.margin is None else f"{one.margin:.1f}"
+    else:
+        text = f"{one.mean:,.2f}".rstrip("0").rstrip(".")
+        margin = None if one.margin is None else f"{one.margin:.2f}"
+    return text if margin is None else f"{text} ± {margin}"
