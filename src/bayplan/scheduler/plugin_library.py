@@ -15,6 +15,7 @@ from bayplan.plugins.gpu_sharing import (
     GpuRandom,
     GpuSharing,
 )
+from bayplan.plugins.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
 from bayplan.plugins.preemption_toleration import PreemptionToleration
 from bayplan.plugins.qos_sort import QOSSort
 
@@ -23,6 +24,8 @@ LIBRARY_PLUGINS: tuple[type[Plugin], ...] = (
     QOSSort,
     PreemptionToleration,
     CapacityScheduling,
+    TargetLoadPacking,
+    LoadVariationRiskBalancing,
     GpuSharing,
     FGD,
     GpuBestFit,
