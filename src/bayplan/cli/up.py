@@ -25,9 +25,10 @@ from bayplan.embedded.kubelets import DEFAULT_STOP_SECONDS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.kubeconfig import KubeconfigFile
-from bayplan.embedded.up.manifests import read_manifests
+from bayplan.embedded.up.manifests import read_manifests_or_snapshots
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.embedded.up.plugin_files import WatchedPlugins
+from bayplan.embedded.up.restoring import Snapshot
 from bayplan.embedded.up.screen import LogLines, PlainLines, Screen, heading, hints
 from bayplan.errors import InputError
 from bayplan.releases import DEFAULT_RELEASE
@@ -37,15 +38,15 @@ from bayplan.scheduler.tasks import cancel_all, first_to_end
 KUBECONFIG: Final = "bayplan.kubeconfig"
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
 PRINT_SECONDS: Final = 0.1
+DEFAULT_NODES: Final = 3
 
 
 @click.command()
 @click.option(
     "--nodes",
     type=click.IntRange(min=0),
-    default=3,
-    show_default=True,
-    help="Number of simulated nodes to create.",
+    default=None,
+    help="Number of simulated nodes to create. [default: 3; none if a snapshot is restored]",
 )
 @click.option(
     "-f",
@@ -53,7 +54,8 @@ PRINT_SECONDS: Final = 0.1
     "files",
     multiple=True,
     metavar="FILE",
-    help="Objects to create: a YAML or JSON file, a directory, or - for standard input. Can be repeated; "
+    help="Objects to create: a YAML or JSON file, a directory, or - for standard input; or a snapshot, whose "
+    "objects are restored with their uids, nodes and status. Can be repeated; "
     "each is applied when the cluster is idle after the one before.",
 )
 @scheduler_options
@@ -123,7 +125,7 @@ PRINT_SECONDS: Final = 0.1
     "standard input or output is not a terminal.",
 )
 def up(
-    nodes: int,
+    nodes: int | None,
     files: tuple[str, ...],
     scheduler: SchedulerOptions,
     reload: bool,
@@ -146,12 +148,14 @@ def up(
         raise click.UsageError("--salvage needs --data-dir")
     config, plugins = scheduler.load()
     watched = _watched(scheduler) if reload else None
+    manifests = read_manifests_or_snapshots(files)
+    snapshots = [one for one in manifests if isinstance(one, Snapshot)]
     settings = LocalSettings(
-        nodes=nodes,
+        nodes=(0 if snapshots else DEFAULT_NODES) if nodes is None else nodes,
         port=port,
         data_dir=data_dir,
         salvages=salvage,
-        release=scheduler.release or DEFAULT_RELEASE,
+        release=scheduler.release or next((one.release for one in snapshots), DEFAULT_RELEASE),
         config=config,
         plugins=plugins,
         schedules=not no_scheduler,
@@ -159,7 +163,6 @@ def up(
         reload=watched,
         devices=None if device_file is None else WatchedDevices(device_file),
     )
-    manifests = read_manifests(files)
     access = KubeconfigFile(kubeconfig, name, use_context=use_context)
     access.check()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -188,7 +191,7 @@ def _watched(scheduler: SchedulerOptions) -> WatchedPlugins:
 
 async def _run(
     settings: LocalSettings,
-    manifests: list[list[Document]],
+    manifests: list[list[Document] | Snapshot],
     access: KubeconfigFile,
     console: Console,
     log: LogLines | None,
@@ -198,7 +201,9 @@ async def _run(
 ) -> None:
     plain = PlainLines()
     outcomes = Outcomes(None if shows else plain.add)
-    everything = [document for documents in manifests for document in documents]
+    everything = [
+        document for documents in manifests if isinstance(documents, list) for document in documents
+    ]
     async with AsyncExitStack() as stack:
         cluster = await _start(stack, LocalCluster(settings, outcomes, everything), settings.port)
         shown = await stack.enter_async_context(access.of(cluster))
@@ -234,7 +239,7 @@ async def _print(plain: PlainLines) -> None:
             echo("\n".join(lines))
 
 
-async def _live(cluster: LocalCluster, manifests: list[list[Document]], *, exits: bool) -> None:
+async def _live(cluster: LocalCluster, manifests: list[list[Document] | Snapshot], *, exits: bool) -> None:
     """Applies the manifests one after the other; returns only if the cluster exits when idle."""
     for number, documents in enumerate(manifests):
         if number:

@@ -12,15 +12,19 @@ have only the fields that scheduling reads: no environment variables, no Secrets
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
 from bayplan.api.check import check_decoded
 from bayplan.api.documents import Document
+from bayplan.api.input_files import GZIP_MAGIC
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.reading import problem_and_field
@@ -79,6 +83,20 @@ class _Kind(msgspec.Struct):
 def is_snapshot(data: bytes) -> bool:
     """Whether a file is a snapshot, by its beginning."""
     return _HEADER.match(data, 0, HEADER_BYTES) is not None
+
+
+def is_snapshot_file(path: Path) -> bool:
+    """The same for a file, of which only the beginning is read."""
+    with path.open("rb") as file:
+        start = file.read(HEADER_BYTES)
+        if start.startswith(GZIP_MAGIC):
+            file.seek(0)
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                try:
+                    start = unpacked.read(HEADER_BYTES)
+                except (OSError, EOFError, zlib.error):
+                    return False
+    return is_snapshot(start)
 
 
 def encode_snapshot(objects: Iterable[Object], header: Header) -> bytes:

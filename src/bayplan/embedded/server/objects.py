@@ -170,6 +170,24 @@ class ObjectAPI:
         self._settle(charged, dry_run)
         return from_storage(resource, created)
 
+    def restore(self, resource: Resource, content: Content, namespace: str = "") -> bool:
+        """Stores an object as another API server had stored it, with its uid, times and status.
+
+        Nothing is validated or admitted again, only defaults are set. False if an object of its name is
+        there already: that one stays.
+        """
+        stored = resource.storage
+        content = _taken_over(resource, content, "")
+        meta = content["metadata"]
+        meta.pop("resourceVersion", None)
+        meta.setdefault("creationTimestamp", self.now())
+        key = stored.key(meta["name"], namespace if resource.namespaced else "")
+        if self.store.find(stored, key) is not None:
+            return False
+        _fill_in(stored, content, self.now())
+        self._put(stored, key, content, dry_run=False)
+        return True
+
     def update(
         self,
         resource: Resource,

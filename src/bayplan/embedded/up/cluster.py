@@ -27,6 +27,7 @@ from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.manifests import apply, is_definition, is_node
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.embedded.up.plugin_files import Loaded, WatchedPlugins
+from bayplan.embedded.up.restoring import Snapshot, restore
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
 from bayplan.releases import DEFAULT_RELEASE, Release
@@ -207,8 +208,13 @@ class LocalCluster:
         """Whether its objects outlive it."""
         return self._settings.data_dir is not None
 
-    async def apply(self, documents: Sequence[Document]) -> int:
-        """Creates objects or changes them. Nodes come first, and are ready before there are pods for them."""
+    async def apply(self, documents: Sequence[Document] | Snapshot) -> int:
+        """Creates objects or changes them. Nodes come first, and are ready before there are pods for them.
+
+        The objects of a snapshot are stored as they are.
+        """
+        if isinstance(documents, Snapshot):
+            return restore(self.server.api, documents)
         nodes = [document for document in documents if is_node(document)]
         if nodes:
             apply(self.server.api, nodes)

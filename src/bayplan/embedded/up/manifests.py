@@ -13,7 +13,10 @@ from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, NODES, Re
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.embedded.server.statuses import AbsentError
+from bayplan.embedded.up.restoring import Snapshot
 from bayplan.errors import APIError, DecodeError
+from bayplan.sources.files import read_cluster
+from bayplan.sources.snapshot import is_snapshot_file
 
 STDIN: Final = "-"
 _STDIN_NAME: Final = "standard input"
@@ -28,6 +31,22 @@ def read_manifests(files: Iterable[str]) -> list[list[Document]]:
         DecodeError: something is no object, with file and line.
     """
     return [list(_objects(file)) for file in files]
+
+
+def read_manifests_or_snapshots(files: Iterable[str]) -> list[list[Document] | Snapshot]:
+    """The same, but the snapshots among the files as snapshots.
+
+    Raises:
+        InputError: something is no object, with file and line.
+    """
+    return [_snapshot(file) or list(_objects(file)) for file in files]
+
+
+def _snapshot(file: str) -> Snapshot | None:
+    if file == STDIN or not Path(file).is_file() or not is_snapshot_file(Path(file)):
+        return None
+    loaded = read_cluster([file])
+    return Snapshot(loaded.objects, loaded.release)
 
 
 def _objects(file: str) -> Iterator[Document]:

@@ -41,7 +41,7 @@ def heading(cluster: LocalCluster, kubeconfig: str) -> list[str]:
 def hints(kubeconfig: str) -> list[str]:
     return [
         f"Try:  kubectl --kubeconfig {kubeconfig} get pods -A -o wide",
-        f"      kubectl --kubeconfig {kubeconfig} describe pod NAME",
+        f"      bayplan explain pod NAME -n NAMESPACE --kubeconfig {kubeconfig}",
     ]
 
 

@@ -1,0 +1,71 @@
+"""A snapshot becomes an embedded cluster: pods stay on their nodes, and pending ones are scheduled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from bayplan.api.meta import Object, OwnerReference
+from bayplan.api.pod import Pod
+from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS
+from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.manifests import read_manifests_or_snapshots
+from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.restoring import Snapshot
+from bayplan.sources.snapshot import Header, encode_snapshot
+from bayplan.testing.builders import make_namespace, make_node, make_pdb, make_pod, make_replica_set
+
+SET = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="set", controller=True)
+JOB = OwnerReference(api_version="batch/v1", kind="Job", name="job", uid="gone", controller=True)
+
+
+def stored(item: Object, uid: str = "") -> Object:
+    metadata = msgspec.structs.replace(item.metadata, uid=uid or f"uid-{item.key}", resource_version="7")
+    return msgspec.structs.replace(item, metadata=metadata)
+
+
+OBJECTS = [
+    *(stored(make_node(name, cpu="4")) for name in ("n1", "n2")),
+    stored(make_namespace("team")),
+    stored(make_replica_set("web", {"app": "web"}), "set"),
+    stored(make_pdb("budget", {"app": "web"}, allowed=1)),
+    *(
+        stored(make_pod(f"web-{i}", node=f"n{i}", cpu="1", labels={"app": "web"}, owner=SET, image="i"))
+        for i in (1, 2)
+    ),
+    stored(make_pod("waiting", cpu="2", labels={"app": "web"}, owner=SET, image="i")),
+    stored(make_pod("job", namespace="team", node="n1", cpu="1", owner=JOB, image="i")),
+]
+
+
+def test_a_snapshot_lives_on(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(encode_snapshot(OBJECTS, Header(server_version="v1.36.0", kinds=("Pod",))))
+    (snapshot,) = read_manifests_or_snapshots([str(path)])
+    assert isinstance(snapshot, Snapshot)
+
+    async def live() -> tuple[dict[str, Pod], int, list[str]]:
+        async with LocalCluster(LocalSettings(nodes=0), Outcomes()) as cluster:
+            assert await cluster.apply(snapshot) == len(OBJECTS)
+            async with asyncio.timeout(60):
+                await cluster.idle()
+            budget = cluster.server.api.get(POD_DISRUPTION_BUDGETS, "budget", "default")
+            nodes = [item["metadata"]["name"] for item in cluster.server.api.list(NODES)]
+            assert len(cluster.server.api.list(PODS)) == 4
+            return {pod.key: pod for pod in cluster.pods()}, budget["spec"]["minAvailable"], nodes
+
+    pods, min_available, nodes = asyncio.run(live())
+    assert sorted(nodes) == ["n1", "n2"]
+    assert {key: pod.uid for key, pod in pods.items()} == {
+        item.key: item.uid for item in OBJECTS if isinstance(item, Pod)
+    }
+    assert {key: pod.status.phase for key, pod in pods.items()} == dict.fromkeys(pods, "Running")
+    assert [pods[key].spec.node_name for key in ("default/web-1", "default/web-2", "team/job")] == [
+        "n1",
+        "n2",
+        "n1",
+    ]
+    assert pods["default/waiting"].spec.node_name
+    assert min_available == 1
