@@ -34,6 +34,7 @@ def test_the_kinds_that_scheduling_reads() -> None:
         *(
             "PodGroup",
             "ElasticQuota",
+            "NodeResourceTopology",
             "PriorityClass",
             "Service",
             "ReplicationController",

@@ -8,6 +8,7 @@ import re
 from aiohttp import web
 
 from bayplan.api.elastic_quota import ElasticQuota
+from bayplan.api.node_resource_topology import NodeResourceTopology
 from bayplan.api.pod import Pod, PodResourceClaim
 from bayplan.api.pod_group import PodGroup
 from bayplan.api.workloads import PriorityClass
@@ -74,6 +75,9 @@ def test_the_manifests_grant_what_is_asked_for() -> None:
 def test_the_optional_manifest_grants_what_coscheduling_asks_for() -> None:
     assert granted(OPTIONAL / "coscheduling-rbac.yaml") == watching_permissions(PodGroup)
     assert granted(OPTIONAL / "capacity-scheduling-rbac.yaml") == watching_permissions(ElasticQuota)
+    assert granted(OPTIONAL / "node-resource-topology-rbac.yaml") == watching_permissions(
+        NodeResourceTopology
+    )
     assert granted(OPTIONAL / "preemption-toleration-rbac.yaml") == watching_permissions(PriorityClass)
 
 

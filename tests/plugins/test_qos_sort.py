@@ -6,7 +6,8 @@ import pytest
 
 from bayplan.api.meta import ResourceList
 from bayplan.api.pod import Pod, ResourceRequirements
-from bayplan.plugins.qos_sort import BEST_EFFORT, BURSTABLE, GUARANTEED, QOSSort, qos_class
+from bayplan.api.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
+from bayplan.plugins.qos_sort import QOSSort
 from bayplan.testing.builders import make_container, make_pod
 from bayplan.testing.plugin_checks import check_plugin
 

@@ -24,6 +24,7 @@ from bayplan.api.event import Event
 from bayplan.api.lease import Lease
 from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
+from bayplan.api.node_resource_topology import NodeResourceTopology
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
 from bayplan.api.resource_claims import ResourceClaim, ResourceClaimTemplate
@@ -242,6 +243,10 @@ KINDS: Final = KindTable(
         Kind(
             ElasticQuota, "elasticquotas", "scheduling.x-k8s.io", "v1alpha1", custom=True,
             event="scheduling.x-k8s.io/ElasticQuota",
+        ),
+        Kind(
+            NodeResourceTopology, "noderesourcetopologies", "topology.node.k8s.io", "v1alpha2",
+            namespaced=False, custom=True, event="topology.node.k8s.io/NodeResourceTopology",
         ),
         Kind(PriorityClass, "priorityclasses", "scheduling.k8s.io", namespaced=False),
         Kind(Lease, "leases", "coordination.k8s.io", in_files=False, written_whole=True),

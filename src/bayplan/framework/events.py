@@ -30,6 +30,7 @@ class Resource(StrEnum):
     RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
     POD_GROUP = "scheduling.x-k8s.io/PodGroup"
+    NODE_RESOURCE_TOPOLOGY = "topology.node.k8s.io/NodeResourceTopology"
     ELASTIC_QUOTA = "scheduling.x-k8s.io/ElasticQuota"
     ASSIGNED_POD = "AssignedPod"
     """A pod with a node. Registrations for POD match it too."""

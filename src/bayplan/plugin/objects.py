@@ -8,6 +8,9 @@ from bayplan.api.meta import (
     ObjectReference,
     OwnerReference,
 )
+from bayplan.api.node_resource_topology import (
+    NodeResourceTopology,
+)
 from bayplan.api.pod_group import (
     POD_GROUP_LABEL,
     PodGroup,
@@ -31,6 +34,7 @@ __all__ = [
     "POD_GROUP_LABEL",
     "ElasticQuota",
     "NamespaceUsage",
+    "NodeResourceTopology",
     "ObjectMeta",
     "ObjectReference",
     "Objects",

@@ -1,5 +1,11 @@
 """Quantities, and what pods request."""
 
+from bayplan.api.qos import (
+    BEST_EFFORT,
+    BURSTABLE,
+    GUARANTEED,
+    qos_class,
+)
 from bayplan.api.quantity import (
     NANO,
     is_extended_resource,
@@ -15,6 +21,9 @@ from bayplan.api.requests import (
 )
 
 __all__ = [
+    "BEST_EFFORT",
+    "BURSTABLE",
+    "GUARANTEED",
     "NANO",
     "fit_requests",
     "is_extended_resource",
@@ -22,6 +31,7 @@ __all__ = [
     "is_tracked_resource",
     "milli_value",
     "parse_quantity",
+    "qos_class",
     "scoring_requests",
     "value",
 ]

@@ -16,6 +16,7 @@ from bayplan.plugins.gpu_sharing import (
     GpuSharing,
 )
 from bayplan.plugins.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
+from bayplan.plugins.node_resource_topology_match import NodeResourceTopologyMatch
 from bayplan.plugins.preemption_toleration import PreemptionToleration
 from bayplan.plugins.qos_sort import QOSSort
 
@@ -26,6 +27,7 @@ LIBRARY_PLUGINS: tuple[type[Plugin], ...] = (
     CapacityScheduling,
     TargetLoadPacking,
     LoadVariationRiskBalancing,
+    NodeResourceTopologyMatch,
     GpuSharing,
     FGD,
     GpuBestFit,

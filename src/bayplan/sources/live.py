@@ -17,6 +17,7 @@ from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.kinds import KINDS, Kind, Watch
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
+from bayplan.api.node_resource_topology import NodeResourceTopology
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
 from bayplan.api.reading import Unreadable, with_readable_quantities
@@ -36,7 +37,7 @@ VERSION_PATH: Final = "/version"
 QPS, BURST = 50.0, 100
 COMPONENT: Final = "sources"
 
-_MORE: Final = (PriorityClass, ResourceClaimTemplate, PodGroup, ElasticQuota)
+_MORE: Final = (PriorityClass, ResourceClaimTemplate, PodGroup, ElasticQuota, NodeResourceTopology)
 """Kinds that no scheduler watches by itself: they belong to pods that are added to the cluster."""
 _NEEDED: Final = (Node, Pod)
 

@@ -1,0 +1,315 @@
+"""NodeResourceTopologyMatch: pods go to nodes where they fit into one NUMA node.
+
+A kubelet with the topology manager policy `single-numa-node` rejects pods whose cpus, memory and devices it
+cannot take from one NUMA node. The scheduler sees only sums, unless an agent publishes what each NUMA node
+has available (NodeResourceTopology). Filter rejects nodes on which a container (or the pod, by the scope of
+the kubelet) fits into no NUMA node; Score compares the NUMA nodes by a strategy. The rules are those of the
+scheduler-plugins project, without its scheduler-side cache.
+
+https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from bayplan.plugin import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MAX_SCORE,
+    MEMORY,
+    Action,
+    BoolColumn,
+    ClusterEventWithHint,
+    CycleState,
+    Dependencies,
+    FilterPlugin,
+    Handle,
+    IntColumn,
+    NodeColumns,
+    Plugin,
+    PluginArgs,
+    Pod,
+    Reject,
+    Resource,
+    ScorePlugin,
+    event_with_hint,
+)
+from bayplan.plugin.args import ArgsRecord, FieldError, Gates, at, invalid, unsupported
+from bayplan.plugin.objects import NodeResourceTopology
+from bayplan.plugin.resources import (
+    BEST_EFFORT,
+    GUARANTEED,
+    fit_requests,
+    is_extended_resource,
+    milli_value,
+    qos_class,
+    value,
+)
+
+CANNOT_ALIGN: Final = {
+    "pod": "cannot align pod",
+    "container": "cannot align container",
+    "init": "cannot align init container",
+}
+SINGLE_NUMA_NODE: Final = "single-numa-node"
+POD_SCOPE: Final = "pod"
+CONTAINER_SCOPE: Final = "container"
+POLICIES: Final = ("none", "best-effort", "restricted", SINGLE_NUMA_NODE)
+MAX_NUMA_ID: Final = 64
+
+LEAST_ALLOCATED: Final = "LeastAllocated"
+MOST_ALLOCATED: Final = "MostAllocated"
+BALANCED_ALLOCATION: Final = "BalancedAllocation"
+STRATEGIES: Final = (LEAST_ALLOCATED, MOST_ALLOCATED, BALANCED_ALLOCATION)
+
+Amounts = dict[str, int]
+"""cpu in milli, everything else in whole units."""
+
+
+class ResourceWeight(ArgsRecord, frozen=True):
+    name: str
+    weight: int = 1
+
+
+class NumaScoringStrategy(ArgsRecord, frozen=True):
+    """How NUMA nodes are compared."""
+
+    type: str = LEAST_ALLOCATED
+    resources: tuple[ResourceWeight, ...] = ()
+    """Weights of resources; all others have 1."""
+
+
+class NodeResourceTopologyMatchArgs(PluginArgs, frozen=True):
+    """The arguments of NodeResourceTopologyMatch."""
+
+    scoring_strategy: NumaScoringStrategy = NumaScoringStrategy()
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        strategy = at(path, "scoringStrategy")
+        if self.scoring_strategy.type not in STRATEGIES:
+            yield unsupported(at(strategy, "type"), self.scoring_strategy.type, list(STRATEGIES))
+        for index, resource in enumerate(self.scoring_strategy.resources):
+            if not 1 <= resource.weight <= 100:
+                place = at(f"{strategy}.resources[{index}]", "weight")
+                yield invalid(place, resource.weight, "must be between 1 and 100")
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A NodeResourceTopology, parsed."""
+
+    policy: str
+    scope: str
+    numa_nodes: dict[int, Amounts]
+    """What is available, by the id of the NUMA node."""
+
+    @property
+    def decides(self) -> bool:
+        return self.policy == SINGLE_NUMA_NODE
+
+
+class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
+    """Filters and scores nodes by their NUMA nodes."""
+
+    name: ClassVar = "NodeResourceTopologyMatch"
+    args_type: ClassVar = NodeResourceTopologyMatchArgs
+    kinds: ClassVar = (NodeResourceTopology,)
+    depends_on: ClassVar = Dependencies.of("resources", kinds=(NodeResourceTopology,))
+
+    args: NodeResourceTopologyMatchArgs
+
+    def __init__(
+        self, args: NodeResourceTopologyMatchArgs | None = None, handle: Handle | None = None
+    ) -> None:
+        super().__init__(args or NodeResourceTopologyMatchArgs(), handle)
+        self._parsed: dict[str, tuple[NodeResourceTopology, Topology]] = {}
+        weights = self.args.scoring_strategy.resources
+        self._weights = {resource.name: resource.weight for resource in weights}
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (
+            event_with_hint(Resource.POD, Action.DELETE),
+            event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE),
+            event_with_hint(Resource.NODE_RESOURCE_TOPOLOGY, Action.ADD | Action.UPDATE),
+        )
+
+    # Filter
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
+        quality = qos_class(pod)
+        if quality == BEST_EFFORT and not any(is_extended_resource(name) for name in fit_requests(pod)):
+            return
+        masks: dict[str, BoolColumn] = {}
+        for position, name in enumerate(nodes.names):
+            topology = self.topology(nodes, name)
+            if topology is None or not topology.decides:
+                continue
+            row = int(nodes.rows[position])
+            node = nodes.cluster.nodes.node[row]
+            problem = "" if node is None else misfit(pod, quality, topology, node.status.allocatable)
+            if problem:
+                masks.setdefault(problem, np.zeros(len(nodes), dtype=np.bool_))[position] = True
+        for problem, mask in masks.items():
+            yield Reject(mask, problem)
+
+    # Score
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        if qos_class(pod) != GUARANTEED:
+            return np.full(len(nodes), MAX_SCORE, dtype=np.int64)
+        scores = np.zeros(len(nodes), dtype=np.int64)
+        for position, name in enumerate(nodes.names):
+            topology = self.topology(nodes, name)
+            if topology is not None and topology.decides and topology.numa_nodes:
+                scores[position] = self._node_score(pod, topology)
+        return scores
+
+    def _node_score(self, pod: Pod, topology: Topology) -> int:
+        if topology.scope == POD_SCOPE:
+            return self._lowest(fit_requests(pod), topology)
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        scores = [self._lowest(amounts(each.resources.requests), topology) for each in containers]
+        return sum(scores) // len(scores) if scores else 0
+
+    def _lowest(self, requests: Amounts, topology: Topology) -> int:
+        """The lowest score of a NUMA node that has enough; 0 if none has."""
+        found = [self._numa_score(requests, available) for available in topology.numa_nodes.values()]
+        return min((score for score in found if score), default=0)
+
+    def _numa_score(self, requests: Amounts, available: Amounts) -> int:
+        if not requests:
+            return 0
+        if self.args.scoring_strategy.type == BALANCED_ALLOCATION:
+            return _balance(requests, available)
+        total = weights = 0
+        for name, request in requests.items():
+            weight = self._weights.get(name, 1)
+            weights += weight
+            size, asked = _whole(name, available.get(name, 0)), _whole(name, request)
+            if size and request <= available.get(name, 0):
+                used = asked if self.args.scoring_strategy.type == MOST_ALLOCATED else size - asked
+                total += weight * (used * MAX_SCORE // size)
+        return total // weights
+
+    def topology(self, nodes: NodeColumns, name: str) -> Topology | None:
+        found = nodes.cluster.objects.of(NodeResourceTopology).get(name) if name else None
+        if found is None:
+            return None
+        known = self._parsed.get(name)
+        if known is None or known[0] is not found:
+            if len(self._parsed) > 2 * nodes.cluster.node_count + 100:
+                self._parsed.clear()
+            known = self._parsed[name] = (found, parse(found))
+        return known[1]
+
+
+def misfit(pod: Pod, quality: int, topology: Topology, allocatable: Mapping[str, object]) -> str:
+    """Why the kubelet could not align the pod; empty if it can."""
+    if topology.scope == POD_SCOPE:
+        fits = _numa_node_for(fit_requests(pod), quality, topology.numa_nodes, allocatable)
+        return "" if fits is not None else CANNOT_ALIGN["pod"]
+    left = {number: dict(available) for number, available in topology.numa_nodes.items()}
+    for container in pod.spec.init_containers:
+        if _numa_node_for(amounts(container.resources.requests), quality, left, allocatable) is None:
+            return CANNOT_ALIGN["init"]
+    for container in pod.spec.containers:
+        requests = amounts(container.resources.requests)
+        chosen = _numa_node_for(requests, quality, left, allocatable)
+        if chosen is None:
+            return CANNOT_ALIGN["container"]
+        for name, amount in requests.items():
+            # Other pods share cpu and memory, wherever they are.
+            if name in left.get(chosen, {}) and (quality == GUARANTEED or not _is_aligned(name)):
+                left[chosen][name] -= amount
+    return ""
+
+
+def _numa_node_for(
+    requests: Amounts, quality: int, numa_nodes: Mapping[int, Amounts], allocatable: Mapping[str, object]
+) -> int | None:
+    """The first NUMA node that has enough of everything; None if none has."""
+    possible = set(range(MAX_NUMA_ID))
+    for name, amount in requests.items():
+        if not amount:
+            continue
+        if name not in allocatable:
+            return None
+        known = {number: found[name] for number, found in numa_nodes.items() if name in found}
+        if not known and _is_host_level(name):
+            continue
+        shared = quality != GUARANTEED and _is_aligned(name)
+        possible &= {number for number, available in known.items() if shared or available >= amount}
+        if not possible:
+            return None
+    return min(possible)
+
+
+def _is_aligned(resource: str) -> bool:
+    """Whether only Guaranteed pods get it from one NUMA node."""
+    return resource in (CPU, MEMORY) or resource.startswith("hugepages-")
+
+
+def _is_host_level(resource: str) -> bool:
+    """Whether it may belong to no NUMA node."""
+    return resource in (EPHEMERAL_STORAGE, "storage") or is_extended_resource(resource)
+
+
+def _balance(requests: Amounts, available: Amounts) -> int:
+    shares = []
+    for name, request in requests.items():
+        size = _whole(name, available.get(name, 0))
+        share = _whole(name, request) / size if size else 1.0
+        if share > 1:
+            return 0
+        shares.append(share)
+    if len(shares) < 2:
+        return MAX_SCORE
+    mean = sum(shares) / len(shares)
+    variance = sum((share - mean) ** 2 for share in shares) / (len(shares) - 1)
+    return int((1 - variance) * MAX_SCORE)
+
+
+def _whole(resource: str, amount: int) -> int:
+    """Scores are computed from whole cpus, rounded up."""
+    return -(-amount // 1000) if resource == CPU else amount
+
+
+def amounts(resources: Mapping[str, str | int | float]) -> Amounts:
+    return {name: milli_value(amount) if name == CPU else value(amount) for name, amount in resources.items()}
+
+
+_OLD_POLICIES: Final = {
+    "SingleNUMANodePodLevel": (SINGLE_NUMA_NODE, POD_SCOPE),
+    "SingleNUMANodeContainerLevel": (SINGLE_NUMA_NODE, CONTAINER_SCOPE),
+    "BestEffortPodLevel": ("best-effort", POD_SCOPE),
+    "BestEffortContainerLevel": ("best-effort", CONTAINER_SCOPE),
+    "RestrictedPodLevel": ("restricted", POD_SCOPE),
+    "RestrictedContainerLevel": ("restricted", CONTAINER_SCOPE),
+}
+
+
+def parse(item: NodeResourceTopology) -> Topology:
+    """Attributes override the deprecated policies; invalid values and zones are ignored."""
+    policy, scope = "none", CONTAINER_SCOPE
+    if item.topology_policies:
+        policy, scope = _OLD_POLICIES.get(item.topology_policies[0], (policy, scope))
+    for attribute in item.attributes:
+        if attribute.name == "topologyManagerPolicy" and attribute.value in POLICIES:
+            policy = attribute.value
+        elif attribute.name == "topologyManagerScope" and attribute.value in (POD_SCOPE, CONTAINER_SCOPE):
+            scope = attribute.value
+    numa_nodes: dict[int, Amounts] = {}
+    for zone in item.zones:
+        number = zone.name.removeprefix("node-")
+        if zone.type != "Node" or not (number.isascii() and number.isdigit() and len(number) < 4):
+            continue
+        if int(number) < MAX_NUMA_ID:
+            numa_nodes[int(number)] = amounts(
+                {each.name: each.available for each in zone.resources if each.available is not None}
+            )
+    return Topology(policy, scope, numa_nodes)
