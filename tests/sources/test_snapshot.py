@@ -22,7 +22,8 @@ from bayplan.sources.files import read_cluster
 from bayplan.sources.loaded import LoadedCluster, Origin
 from bayplan.sources.redaction import LAST_APPLIED, redacted
 from bayplan.sources.scenario import read_scenario
-from bayplan.sources.snapshot import Header, encode_snapshot
+from bayplan.sources.snapshot import Header, encode_snapshot, header_of
+from bayplan.sources.warnings import Reason, Warning
 from bayplan.testing.builders import make_node, make_pod, make_pvc
 from tests.recorded.compare import read_lines
 from tests.recorded.test_vectors import FILES
@@ -73,8 +74,27 @@ def test_a_manifest_beside_a_snapshot(tmp_path: Path) -> None:
     assert [pod.key for pod in loaded.pending(loaded.core())] == ["default/b", "default/new"]
     assert loaded.origin is Origin.SNAPSHOT
     manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {}\n")
-    with pytest.raises(InputError, match="Pod b: the object is in the snapshot, too"):
+    with pytest.raises(InputError, match="Pod b: the object is in two files"):
         read_cluster([snapshot, str(manifest)])
+
+
+def test_two_snapshots_of_one_cluster(tmp_path: Path) -> None:
+    files = [write(tmp_path / name, OBJECTS) for name in ("a.json", "b.json")]
+    with pytest.raises(InputError, match="Node n1: the object is in two files"):
+        read_cluster(files)
+
+
+def test_warnings_of_a_redacted_snapshot_name_nobody() -> None:
+    warnings = (
+        Warning('pods is forbidden: User "alice"', reason=Reason.MISSING_KIND, object="csinodes"),
+        Warning("Node secret cannot be read", reason=Reason.UNREADABLE_OBJECT, object="Node secret"),
+    )
+    loaded = LoadedCluster("secret", [], warnings=warnings)
+    content = encode_snapshot([], header_of(loaded, "1", redacted=True))
+    assert b"alice" not in content
+    assert b"secret" not in content
+    assert b"csinodes could not be listed" in content
+    assert b"alice" in encode_snapshot([], header_of(loaded, "1"))
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -116,6 +116,9 @@ def print_node(console: Console, loaded: LoadedCluster, answer: NodeAnswer) -> N
         print_part(console, indented(_waiting(answer)))
     else:
         print_part(console, indented(Text("no pod is pending", style=FAINT)))
+    if answer.not_evaluated:
+        text = f"… and {number(answer.not_evaluated, 'more pending pod')}, not evaluated"
+        print_part(console, indented(Text(text, style=FAINT)))
     _print_warnings(console, loaded.warnings)
 
 

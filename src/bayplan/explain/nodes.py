@@ -18,6 +18,8 @@ from bayplan.snapshot.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
 
 NO_SUCH_NODE: Final = "there is no such node in {source}"
 PODS: Final = "pods"
+MAX_GROUPS: Final = 100
+"""Groups of identical pending pods that are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class NodeAnswer:
     pods: tuple[Pod, ...]
     resources: tuple[ResourceUse, ...]
     waiting: tuple[WaitingPods, ...]
+    not_evaluated: int = 0
+    """Pending pods that are left out, because there are too many different ones."""
 
 
 def explain_node(questions: PodQuestions, name: str) -> NodeAnswer:
@@ -69,8 +73,10 @@ def explain_node(questions: PodQuestions, name: str) -> NodeAnswer:
         raise InputError(NO_SUCH_NODE.format(source=questions.loaded.name), object_key=f"Node {name}")
     pods = sorted(cluster.pods_on(row), key=lambda pod: (-pod.priority, pod.key))
     resources = tuple(_resources(questions, node, row, pods))
-    waiting = tuple(_waiting(questions, name, group) for group in group_identical(questions.pending()))
-    return NodeAnswer(node, tuple(pods), resources, waiting)
+    groups = group_identical(questions.pending())
+    waiting = tuple(_waiting(questions, name, group) for group in groups[:MAX_GROUPS])
+    left = sum(len(group) for group in groups[MAX_GROUPS:])
+    return NodeAnswer(node, tuple(pods), resources, waiting, left)
 
 
 def _resources(questions: PodQuestions, node: Node, row: int, pods: Sequence[Pod]) -> Iterator[ResourceUse]:

@@ -153,6 +153,7 @@ def node_report(loaded: LoadedCluster, answer: NodeAnswer) -> dict[str, Any]:
         ],
         "pods": [{"pod": pod.key, "priority": pod.priority} for pod in answer.pods],
         "pendingPods": _waiting(answer.waiting),
+        "notEvaluatedPods": answer.not_evaluated,
     }
 
 

@@ -36,7 +36,7 @@ STDIN: Final = "-"
 LINES: Final = (".jsonl", ".jsonl.gz")
 
 _SCENARIO: Final = "this is a scenario: only `bayplan decide` reads them"
-_TWICE: Final = "the object is in the snapshot, too"
+_TWICE: Final = "the object is in two files, of which one is a snapshot"
 _BROKEN_JSON: Final = "broken JSON: {why}"
 
 
@@ -97,7 +97,7 @@ class _Files:
         headers = [header for document in self.documents if (header := read_header(document))]
         parts = [*self._snapshots, *(from_header(header, (), name) for header in headers)]
         stored = [item for snapshot in self._snapshots for item in snapshot.objects]
-        _check_once(stored, added)
+        _check_once(stored, added, several=len(self._snapshots) > 1)
         try:
             objects = [*stored, *with_defaults(added, stored)]
         except InputError as error:
@@ -115,11 +115,16 @@ class _Files:
             self.documents += parse_documents(data, source, is_json=is_json)
 
 
-def _check_once(stored: Sequence[Object], added: Sequence[Object]) -> None:
+def _check_once(stored: Sequence[Object], added: Sequence[Object], *, several: bool) -> None:
     """Rejects an object of a snapshot that is also in another file; within a file the reader does it."""
-    if not stored:
+    if not stored or not (added or several):
         return
-    known = {(type(item), item.namespace, item.name) for item in stored}
+    known: set[tuple[type[Object], str, str]] = set()
+    for item in stored:
+        identity = (type(item), item.namespace, item.name)
+        if identity in known:
+            raise DecodeError(_TWICE, object_key=object_key(item))
+        known.add(identity)
     for item in added:
         namespace = item.namespace or (DEFAULT_NAMESPACE if KINDS.of(type(item)).namespaced else "")
         if (type(item), namespace, item.name) in known:

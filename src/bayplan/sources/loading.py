@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from bayplan.api.meta import DEFAULT_NAMESPACE
-from bayplan.client.kubeconfig import load_access
-from bayplan.client.kubeconfig_file import read_config
 from bayplan.errors import InputError
 from bayplan.sources.files import STDIN, read_cluster
-from bayplan.sources.live import list_cluster
 from bayplan.sources.loaded import LoadedCluster, Origin, no_garbage_collection
 from bayplan.sources.options import SourceOptions
 from bayplan.sources.settings import SchedulerSettings, load_settings
@@ -56,6 +53,10 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
 
 def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedCluster:
     """Lists the cluster of a kubeconfig."""
+    # Imported here: a client of API servers takes as long to import as a snapshot of a cluster to read.
+    from bayplan.client.kubeconfig import load_access
+    from bayplan.sources.live import list_cluster
+
     kubeconfig = options.kubeconfig or default_kubeconfig()
     access = load_access(kubeconfig, context=options.context)
     kinds = [kind for plugin in settings.plugins for kind in plugin.kinds]
@@ -76,6 +77,8 @@ def default_namespace(options: SourceOptions) -> str:
     """The namespace of what is named without one: that of the context, as in kubectl; for files `default`."""
     if options.files:
         return DEFAULT_NAMESPACE
+    from bayplan.client.kubeconfig_file import read_config
+
     config = read_config(Path(options.kubeconfig or default_kubeconfig()))
     wanted = options.context or config.current_context
     found = next((one.context.namespace for one in config.contexts if one.name == wanted), "")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
@@ -38,6 +38,8 @@ HEADER_BYTES: Final = 65536
 """The header stands at the beginning of the file, within this many bytes."""
 
 _HEADER: Final = re.compile(rb'\s*\{[^\[]{0,200}"snapshot"\s*:')
+_NOT_LISTED: Final = "{plural} could not be listed: evaluated as if there were none"
+_HIDDEN: Final = "there was a warning ({reason}) whose text was redacted"
 _NEWER: Final = "the snapshot has format {found}; this version reads format {known}: update bayplan"
 
 T = TypeVar("T")
@@ -124,8 +126,19 @@ def header_of(loaded: LoadedCluster, version: str, *, redacted: bool = False) ->
         bayplan=version,
         kinds=tuple(sorted(loaded.listed)),
         redacted=redacted,
-        warnings=tuple(StoredWarning(one.message, one.reason, one.object) for one in loaded.warnings),
+        warnings=tuple(_stored(loaded.warnings, redacted=redacted)),
     )
+
+
+def _stored(warnings: Iterable[Warning], *, redacted: bool) -> Iterator[StoredWarning]:
+    """The warnings for the header. Their texts may contain names of objects and of the user."""
+    for one in warnings:
+        if not redacted:
+            yield StoredWarning(one.message, one.reason, one.object)
+        elif one.reason is Reason.MISSING_KIND:
+            yield StoredWarning(_NOT_LISTED.format(plural=one.object), one.reason, one.object)
+        else:
+            yield StoredWarning(_HIDDEN.format(reason=one.reason.value), one.reason)
 
 
 def decode_snapshot(data: bytes, source: str) -> LoadedCluster | None:
