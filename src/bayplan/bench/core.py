@@ -9,7 +9,12 @@ import msgspec
 
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
+from bayplan.bench.errors import BenchError
 from bayplan.bench.protocol import CoreUnderTest, Outcome
+from bayplan.config import KubeSchedulerConfiguration
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.status import Code
+from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.core import SchedulingCore
 
@@ -26,8 +31,8 @@ class CoreOutcome:
 class MeasuredCore:
     """Pods are decided one after the other and assumed."""
 
-    def __init__(self, release: Release = DEFAULT_RELEASE) -> None:
-        self._core = SchedulingCore(release=release)
+    def __init__(self, core: SchedulingCore) -> None:
+        self._core = core
         self._nominated: dict[str, str] = {}
 
     @property
@@ -45,6 +50,8 @@ class MeasuredCore:
         if nominated is not None:
             pod = _nominated_to(pod, nominated)
         decision = self._core.decide(pod)
+        if decision.status.code is Code.ERROR:
+            raise BenchError(f"{pod.key}: {decision.message}")
         if decision.fits:
             self._core.assume(decision)
             return CoreOutcome(decision.node_name)
@@ -66,6 +73,10 @@ def _nominated_to(pod: Pod, node_name: str) -> Pod:
     return msgspec.structs.replace(pod, status=status)
 
 
-def make_core(release: Release = DEFAULT_RELEASE) -> CoreUnderTest:
-    """An empty cluster with the default configuration, all nodes scored."""
-    return MeasuredCore(release)
+def make_core(
+    release: Release = DEFAULT_RELEASE,
+    config: KubeSchedulerConfiguration | None = None,
+    plugins: Sequence[type[Plugin]] = (),
+) -> CoreUnderTest:
+    """An empty cluster; without a configuration the default one, with all nodes scored."""
+    return MeasuredCore(SchedulingCore(config, plugins=(*BUILTIN_PLUGINS, *plugins), release=release))

@@ -92,8 +92,12 @@ def measure(
     *,
     progress: Progress = silent,
     profile: TextIO | None = None,
+    on_start: Callable[[], None] | None = None,
 ) -> Measurement:
-    """Runs the workload against an empty core; with `profile`, writes a profile there."""
+    """Runs the workload against an empty core; with `profile`, writes a profile there.
+
+    `on_start` is called when the cluster is set up and the measurement begins.
+    """
     if workload.needs_scheduler:
         raise BenchError(f"{workload.name} needs the whole scheduler, leave out --core")
     for namespace in as_delivered(workload.make_namespaces(), Namespace):
@@ -118,6 +122,8 @@ def measure(
     rows_before = core.rows_evaluated
     # Start from a clean heap; collections while measuring are part of the cost.
     gc.collect()
+    if on_start is not None:
+        on_start()
     for begin in range(0, len(pods), SLICE):
         progress("measuring", begin, len(pods))
         _time_slice(core, pods[begin : begin + SLICE], clocks, latencies, profiler)

@@ -22,6 +22,8 @@ from bayplan.bench.errors import BenchError
 from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
 from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, silent
 from bayplan.bench.workload import Workload
+from bayplan.config import KubeSchedulerConfiguration
+from bayplan.framework.plugin_api import Plugin
 from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.memory_api.store import MemoryStore
 from bayplan.metrics import SchedulerMetrics
@@ -44,14 +46,26 @@ def measure_whole(
     progress: Progress = silent,
     profile: TextIO | None = None,
     release: Release = DEFAULT_RELEASE,
+    config: KubeSchedulerConfiguration | None = None,
+    plugins: Sequence[type[Plugin]] = (),
 ) -> Measurement:
     """Runs the workload against an empty cluster."""
-    return asyncio.run(_Run(workload, sizes, progress, release).measured(profile))
+    return asyncio.run(_Run(workload, sizes, progress, release, config, plugins).measured(profile))
 
 
 class _Run:
-    def __init__(self, workload: Workload, sizes: Sizes, progress: Progress, release: Release) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        sizes: Sizes,
+        progress: Progress,
+        release: Release,
+        config: KubeSchedulerConfiguration | None,
+        plugins: Sequence[type[Plugin]],
+    ) -> None:
         self._release = release
+        self._config = config
+        self._plugins = (*((Coscheduling,) if workload.group_size else ()), *plugins)
         self._workload = workload
         self._sizes = sizes
         self._progress = progress
@@ -76,9 +90,10 @@ class _Run:
                 store.create(workload.devices.make_slice(node.name))
         self._scheduler = scheduler = Scheduler(
             MemoryCluster(store),
+            self._config,
             metrics=SchedulerMetrics(),
             on_decision=self._on_decision,
-            plugins=(Coscheduling,) if workload.group_size else (),
+            plugins=tuple(dict.fromkeys(self._plugins)),
             release=self._release,
         )
         self._running = running = asyncio.ensure_future(scheduler.run())

@@ -21,8 +21,8 @@ from bayplan.bench.runner import Sizes, measure, progress_on
 from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
 from bayplan.cli.encoding import echo
-from bayplan.cli.options import release_option
-from bayplan.releases import DEFAULT_RELEASE, Release
+from bayplan.cli.options import SchedulerOptions, scheduler_options
+from bayplan.releases import DEFAULT_RELEASE
 
 PLAIN_WIDTH = 150
 """Columns of a table that is written to a file or pipe; wide enough for every line."""
@@ -43,7 +43,12 @@ PLAIN_WIDTH = 150
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of a table.")
 @click.option("--list", "list_only", is_flag=True, help="List the workloads and their sizes; run nothing.")
 @click.option("--profile", is_flag=True, help="Write a profile to standard error. Slows the run down.")
-@release_option
+@click.option(
+    "--by-plugin",
+    is_flag=True,
+    help="Show the calls, rows and time of each plugin and extension point, with --core.",
+)
+@scheduler_options
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -55,12 +60,14 @@ def bench(
     as_json: bool,
     list_only: bool,
     profile: bool,
-    release: Release | None,
+    by_plugin: bool,
+    scheduler: SchedulerOptions,
 ) -> None:
     """Measure the speed of scheduling for the named workloads, or for all.
 
     Most workloads and sizes are those of Kubernetes' scheduler_perf for 5,000 nodes.
     """
+    core = core or by_plugin
     workloads = [find_workload(name) for name in names] or [
         workload for workload in WORKLOADS if not (core and workload.needs_scheduler)
     ]
@@ -75,11 +82,14 @@ def bench(
         )
         for workload in workloads
     ]
-    release = release or DEFAULT_RELEASE
+    if by_plugin:
+        for workload, size in zip(workloads, sizes, strict=True):
+            _by_plugin(workload, size, scheduler, as_json)
+        return
     if len(workloads) == 1:
-        results = iter([_run_here(workloads[0], sizes[0], core, profile, release)])
+        results = iter([_run_here(workloads[0], sizes[0], core, profile, scheduler)])
     else:
-        results = _run_apart(ctx, workloads, sizes, core, profile, release)
+        results = _run_apart(ctx, workloads, sizes, core, profile, scheduler)
     if as_json:
         for result in results:
             echo(result.as_json())
@@ -92,16 +102,69 @@ def bench(
             _print(make_table(finished, CORE_TITLE if core else WHOLE_TITLE))
 
 
-def _run_here(workload: Workload, sizes: Sizes, core: bool, profile: bool, release: Release) -> Measurement:
+def _by_plugin(workload: Workload, sizes: Sizes, scheduler: SchedulerOptions, as_json: bool) -> None:
+    """Measures the decisions of one workload with all calls of plugins counted, and prints the costs."""
+    from bayplan.bench.by_plugin import cost_lines, count_calls
+    from bayplan.bench.core import MeasuredCore
+    from bayplan.plugins import BUILTIN_PLUGINS
+    from bayplan.scheduler.core import SchedulingCore
+
+    config, plugins = scheduler.load()
+    release = scheduler.release or DEFAULT_RELEASE
+    core = SchedulingCore(config, plugins=(*BUILTIN_PLUGINS, *plugins), release=release)
+    frameworks = list(core.frameworks.values())
+    counting = count_calls(frameworks)
+    progress = progress_on(sys.stderr, workload.name)
+    measured = measure(workload, MeasuredCore(core), sizes, progress=progress, on_start=counting.reset)
+    instances = [plugin for framework in frameworks for plugin in framework.profile.all_plugins()]
+    lines = cost_lines(counting, instances, sizes.nodes, sizes.pods)
+    if as_json:
+        for line in lines:
+            echo(msgspec.json.encode({"workload": workload.name, **msgspec.to_builtins(line)}).decode())
+        return
+    cpu = f"{measured.cpu_us_per_pod:,.0f} µs of CPU time per pod, counting included"
+    title = f"{workload.name}, {sizes.nodes:,} nodes: {cpu}"
+    table = Table(box=None, title=title, title_justify="left")
+    for heading in ("plugin", "point"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("calls/pod", "rows/pod", "µs/pod", "cached"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("hint", overflow="fold")
+    for line in lines:
+        cached = "–" if line.cached is None else f"{line.cached:.1%}"
+        numbers = (
+            f"{line.calls_per_pod:.3g}",
+            f"{line.rows_per_pod:,.1f}",
+            f"{line.us_per_pod:,.1f}",
+            cached,
+        )
+        table.add_row(line.plugin, line.point, *numbers, line.hint)
+    _print(table)
+
+
+def _run_here(
+    workload: Workload, sizes: Sizes, core: bool, profile: bool, scheduler: SchedulerOptions
+) -> Measurement:
     from bayplan.bench.core import make_core
     from bayplan.bench.whole import measure_whole
 
+    config, plugins = scheduler.load()
+    release = scheduler.release or DEFAULT_RELEASE
     progress = progress_on(sys.stderr, workload.name)
     stream = sys.stderr if profile else None
     try:
         if core:
-            return measure(workload, make_core(release), sizes, progress=progress, profile=stream)
-        return measure_whole(workload, sizes, progress=progress, profile=stream, release=release)
+            made = make_core(release, config, plugins)
+            return measure(workload, made, sizes, progress=progress, profile=stream)
+        return measure_whole(
+            workload,
+            sizes,
+            progress=progress,
+            profile=stream,
+            release=release,
+            config=config,
+            plugins=plugins,
+        )
     finally:
         progress("", 0, 0)
 
@@ -112,7 +175,7 @@ def _run_apart(
     sizes: Sequence[Sizes],
     core: bool,
     profile: bool,
-    release: Release,
+    scheduler: SchedulerOptions,
 ) -> Iterator[Measurement]:
     """Runs each workload in a process of its own; a failure is printed by that process and ends the run."""
     for workload, size in zip(workloads, sizes, strict=True):
@@ -120,7 +183,7 @@ def _run_apart(
         if core:
             command.append("--core")
         command += ["--nodes", str(size.nodes), "--init-pods", str(size.init_pods), "--pods", str(size.pods)]
-        command += ["--emulated-version", release.version]
+        command += scheduler.arguments()
         if profile:
             command.append("--profile")
         ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)

@@ -102,6 +102,17 @@ class SchedulerOptions:
     release: Release | None = None
     """None: that of the cluster, or the default."""
 
+    def arguments(self) -> list[str]:
+        """The same options for another command line."""
+        given = {
+            "--config": self.config_file,
+            "--bayplan-config": self.own_file,
+            "--tie-break": self.tie_break,
+            "--emulated-version": None if self.release is None else self.release.version,
+        }
+        words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
+        return [*words, *(word for spec in self.plugin_specs for word in ("--plugin", spec))]
+
     @property
     def own_flags(self) -> OwnFlags:
         """bayplan's own settings on the command line."""

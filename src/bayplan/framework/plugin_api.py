@@ -446,8 +446,9 @@ class NodePlugin(Plugin):
 
 def _filter_each(self: _FilterNode, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
     found: dict[NodeRejection, list[int]] = {}
-    for position in range(len(nodes)):
-        answer = self.filter_node(pod, nodes.node_info(position))
+    filter_node = self.filter_node
+    for position, node in enumerate(nodes.node_infos()):
+        answer = filter_node(pod, node)
         if answer is not None:
             if type(answer) is not NodeRejection or not isinstance(answer.reason, str):
                 raise wrong_result("filter_node", answer, 'return reject("reason") or None')
@@ -459,7 +460,8 @@ def _filter_each(self: _FilterNode, state: CycleState, pod: Pod, nodes: NodeColu
 
 
 def _score_each(self: _ScoreNode, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.int64]:
-    scores: list[object] = [self.score_node(pod, nodes.node_info(position)) for position in range(len(nodes))]
+    score_node = self.score_node
+    scores: list[object] = [score_node(pod, node) for node in nodes.node_infos()]
     for score in scores:
         if type(score) is not int and not isinstance(score, int | np.integer):
             raise wrong_result("score_node", score, "return an integer from 0 to 100")

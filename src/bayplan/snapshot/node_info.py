@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 class NodeInfo:
     """A node and what runs on it. Read-only."""
 
-    __slots__ = ("_cluster", "_row", "pods")
+    __slots__ = ("_cluster", "_pods", "_row")
 
-    def __init__(self, cluster: Cluster, row: int, pods: Sequence[Pod]) -> None:
+    def __init__(self, cluster: Cluster, row: int, pods: Sequence[Pod] | None = None) -> None:
         self._cluster = cluster
         self._row = row
-        self.pods = pods
+        self._pods = pods
+
+    @property
+    def pods(self) -> Sequence[Pod]:
         """The pods on the node (in a hypothesis: those that would be there)."""
+        if self._pods is None:
+            # Listed when first used: most plugins look at the Node object only.
+            self._pods = list(self._cluster.pods_on(self._row))
+        return self._pods
 
     @property
     def row(self) -> int:

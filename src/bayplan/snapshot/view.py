@@ -7,7 +7,7 @@ instead of arrays, and `Hypothesis` the columns with hypothetical pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -249,8 +249,13 @@ class NodeColumns:
 
     def node_info(self, position: int) -> NodeInfo:
         """One node as an object, for plugins that evaluate one node at a time."""
-        row = int(self.rows[position])
-        return NodeInfo(self.cluster, row, self.pods_on(position))
+        return NodeInfo(self.cluster, int(self.rows[position]), self.pods_on(position))
+
+    def node_infos(self) -> Iterator[NodeInfo]:
+        """All of the rows as objects, one after the other."""
+        cluster = self.cluster
+        for row in self.rows.tolist():
+            yield NodeInfo(cluster, row)
 
     # What a hypothesis adds or removes (nothing, here)
 

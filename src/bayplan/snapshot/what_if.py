@@ -7,7 +7,7 @@ preemption and nominated pods require. A hypothesis is a list of pod slots, orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from bayplan.api.pod import Pod
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import PodQuery
+from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.one_node import OneSupposed
 from bayplan.snapshot.pod_info import PodInfo
 from bayplan.snapshot.terms import CarriedTerm
@@ -143,6 +144,10 @@ class Hypothesis(NodeColumns):
         gone, added = self.changed_pods(position)
         left = {pod.uid for pod in gone}
         return [pod for pod in super().pods_on(position) if pod.uid not in left] + added
+
+    def node_infos(self) -> Iterator[NodeInfo]:
+        for position in range(len(self)):
+            yield self.node_info(position)
 
     def used_ports(self, position: int) -> set[HostPort]:
         """As upstream: all pods in question are removed, then those that stay are added again.
