@@ -74,3 +74,26 @@ def test_pods_that_fit_and_pods_without_claims_have_none() -> None:
     fits = [make_resource_slice("s", make_device("gpu-0"), node="a"), make_resource_claim("c", request)]
     assert missing(*fits, nodes="a") == []
     assert missing(nodes="a") == []
+
+
+def test_extended_resources_that_devices_serve() -> None:
+    pod = make_pod(requests={"example.com/gpu": 2})
+    core = SchedulingCore()
+    core.load(
+        [
+            *(make_node(name) for name in "ab"),
+            make_device_class("gpu", extended_resource="example.com/gpu"),
+            make_resource_slice("s", make_device("gpu-0"), node="a"),
+        ]
+    )
+    framework = core.framework_for(pod)
+    assert framework is not None
+    found = missing_devices(core.cluster, pod, explain(framework, pod))
+    assert [(one.claim, one.request, one.nodes, one.reason) for one in found] == [
+        (
+            "default/<extended-resources>",
+            "container-0-request-0",
+            ("a", "b"),
+            "1 of 2 devices available: the node has no other devices",
+        )
+    ]

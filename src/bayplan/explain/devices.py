@@ -1,7 +1,8 @@
 """Why nodes have no devices for a pod's claims: which request fails on how many nodes, and for which reason.
 
 The filter only says `cannot allocate all claims`. Here every request is evaluated alone on each of these
-nodes, and nodes where the same request fails for the same kind of reason are one group.
+nodes, and nodes where the same request fails for the same kind of reason are one group. Extended resources
+that devices serve are requests, too: those of the claim that the scheduler would create.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from bayplan.devices.explanation import RequestExplanation, explain, why_not
 from bayplan.explain.explanation import Explanation
 from bayplan.framework.status import Status
 from bayplan.plugins.dynamic_resources import DynamicResources
+from bayplan.plugins.dynamic_resources.extended import claim_on, extended_demand
 from bayplan.plugins.dynamic_resources.resolving import resolve_claims
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import derived
@@ -41,13 +43,16 @@ def missing_devices(cluster: Cluster, pod: Pod, explanation: Explanation) -> lis
     if isinstance(claims, Status):
         return []
     unallocated = [claim for claim in claims if claim.status.allocation is None]
+    demand = extended_demand(cluster, pod) if nodes else None
     devices, classes = derived(cluster, ClusterDevices), cluster.objects.of(DeviceClass)
     groups: dict[tuple[str, str, str], tuple[RequestExplanation, list[str]]] = {}
     for name in nodes:
         node = cluster.nodes.node[cluster.nodes.row_of[name]]
         if node is None:
             continue
-        found = explain(devices.inventory, devices.allocated, classes.get, node, unallocated)
+        extended = None if demand is None else claim_on(cluster, pod, demand, node)
+        wanted = unallocated if extended is None else [*unallocated, extended]
+        found = explain(devices.inventory, devices.allocated, classes.get, node, wanted)
         for one in why_not(found):
             miss = one.nearest_miss
             kind = one.problem or (miss.failure if miss is not None else "")

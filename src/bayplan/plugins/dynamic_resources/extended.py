@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bayplan.plugin import Cluster, Pod
+from bayplan.plugin import Cluster, Node, Pod
 from bayplan.plugin.columns import derived
 from bayplan.plugin.devices import (
     EXACT_COUNT,
@@ -30,7 +30,7 @@ from bayplan.plugin.devices import (
     is_device_resource,
 )
 from bayplan.plugin.objects import ObjectMeta, OwnerReference
-from bayplan.plugin.resources import NANO, fit_requests, parse_quantity
+from bayplan.plugin.resources import NANO, fit_requests, parse_quantity, value
 
 IN_MEMORY_NAME: Final = "<extended-resources>"
 """The name of a claim that does not exist in the API server yet. No claim there can have it."""
@@ -127,6 +127,22 @@ def variant(classes: ExtendedResources, pod: Pod, needed: Sequence[str]) -> Vari
             mappings += mapped
     requests.sort(key=lambda request: request.name)
     return Variant(tuple(requests), tuple(mappings))
+
+
+def claim_on(cluster: Cluster, pod: Pod, demand: ExtendedDemand, node: Node) -> ResourceClaim | None:
+    """The claim that the scheduler would create on a node; None where it needs none, or none helps."""
+    if demand.is_left_over:
+        return None
+    classes = derived(cluster, ExtendedResources)
+    offered = {name: offered_amount(node, name) for name in demand.amounts}
+    needed = needed_resources(classes, demand.amounts, offered)
+    return claim_with(demand.claim, variant(classes, pod, needed).requests) if needed else None
+
+
+def offered_amount(node: Node, resource: str) -> int | None:
+    """How much of a resource a device plugin offers; None where the node does not know it."""
+    quantity = node.status.allocatable.get(resource)
+    return None if quantity is None else value(quantity)
 
 
 def claim_with(claim: ResourceClaim, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:

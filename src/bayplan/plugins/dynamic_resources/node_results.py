@@ -32,12 +32,12 @@ from bayplan.plugin.devices import (
     NoFit,
     ResourceClaim,
 )
-from bayplan.plugin.resources import value
 from bayplan.plugins.dynamic_resources.extended import (
     ExtendedDemand,
     Variant,
     claim_with,
     needed_resources,
+    offered_amount,
     variant,
 )
 from bayplan.plugins.dynamic_resources.preferences import total_preference
@@ -218,7 +218,7 @@ class NodeResults:
         claims, found = self._claims, None
         if self._demand is not None:
             classes = derived(self._cluster, ExtendedResources)
-            offered = {name: _offered(node, name) for name in self._demand.amounts}
+            offered = {name: offered_amount(node, name) for name in self._demand.amounts}
             needed = needed_resources(classes, self._demand.amounts, offered)
             if needed is None:
                 return Code.NO_RESOURCE, None
@@ -270,9 +270,3 @@ def node_results(
     results = by_content.get(content, lambda: NodeResults(cluster, search, has_user_claims=has_user_claims))
     results.use_for(pod, claims, demand)
     return results
-
-
-def _offered(node: Node, resource: str) -> int | None:
-    """How much of a resource a device plugin offers; None where the node does not know it."""
-    quantity = node.status.allocatable.get(resource)
-    return None if quantity is None else value(quantity)
