@@ -14,15 +14,17 @@ from rich.console import Console
 
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.api.pod import Pod
+from bayplan.cli.compare_versions import print_comparison
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
-from bayplan.cli.options import SchedulerOptions, scheduler_options
+from bayplan.cli.options import ReleaseType, SchedulerOptions, scheduler_options
 from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
 from bayplan.errors import InputError
 from bayplan.explain.allocations import pod_allocations
 from bayplan.explain.explanation import explain
 from bayplan.explain.scenario import as_json
 from bayplan.explain.tables import EvaluatedPod, print_tables
+from bayplan.releases import RELEASES, Release
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.sources.files import STDIN, read_clusters
 from bayplan.sources.loaded import LoadedCluster
@@ -44,6 +46,7 @@ MAX_LISTED: Final = 20
 
 _TWO_READERS: Final = "standard input can be read only once: FILE and --config cannot both be -"
 
+_NOT_BOTH: Final = "--allocations cannot be combined with --compare-version"
 _ONLY_JSON: Final = "--allocations prints JSON; it cannot be combined with --output table"
 
 
@@ -67,6 +70,13 @@ _ONLY_JSON: Final = "--allocations prints JSON; it cannot be combined with --out
     help="Print only the devices that ResourceClaims would get on each node: one JSON list per cluster.",
 )
 @traceback_option
+@click.option(
+    "--compare-version",
+    "compared",
+    type=ReleaseType(),
+    metavar="|".join(RELEASES),
+    help="Show only the pods that this Kubernetes version would decide differently, and the rules behind it.",
+)
 @scheduler_options
 def decide(
     files: tuple[str, ...],
@@ -74,6 +84,7 @@ def decide(
     output: str | None,
     allocations: bool,
     traceback: bool,
+    compared: Release | None,
     scheduler: SchedulerOptions,
 ) -> None:
     """Explain for each pending pod which node it would get and why, or why it is unschedulable.
@@ -92,6 +103,11 @@ def decide(
     if output is None:
         output = TABLE if console.is_terminal else JSON
     settings = scheduler.settings()
+    if compared is not None:
+        if allocations:
+            raise click.UsageError(_NOT_BOTH)
+        print_comparison(files, settings, compared, wanted, console if output == TABLE else None)
+        return
     choice = Choice(wanted)
     failed = FailedPlugins(traceback)
     is_first = True

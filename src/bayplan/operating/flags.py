@@ -213,7 +213,12 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             _seconds(300),
             "How long a pod may wait for an event before it is tried again all the same. Deprecated.",
         ),
-        Flag("emulated-version", EACH, (), "The Kubernetes version to behave as: 1.36 or 1.37."),
+        Flag(
+            "emulated-version",
+            EACH,
+            (),
+            "The Kubernetes version to behave as: 1.36 or 1.37. Without it, that of the API server.",
+        ),
         Flag("min-compatibility-version", EACH, (), "Up to the emulated version, and without effect."),
     ),
     "Metrics": (

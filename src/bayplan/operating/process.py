@@ -75,7 +75,14 @@ class Process:
         """
         self._listen_for_signals()
         version = f"v{self._settings.config.release.patch_version}"
-        log(_log, logging.INFO, "Starting Kubernetes Scheduler", version=version, bayplan=__version__)
+        log(
+            _log,
+            logging.INFO,
+            "Starting Kubernetes Scheduler",
+            version=version,
+            bayplan=__version__,
+            emulated=self._settings.config.release.version,
+        )
         connections = Connections(self._settings.access, metrics=self._metrics.families)
         election = self._make_election(connections)
         cluster = self._make_cluster(connections, election)

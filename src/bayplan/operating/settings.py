@@ -138,13 +138,14 @@ def log_settings(flags: FlagValues) -> LogSettings:
     return settings
 
 
-def make_release(flags: FlagValues) -> Release:
+def make_release(flags: FlagValues, release: Release = DEFAULT_RELEASE) -> Release:
     """The release of Kubernetes to decide as, with the feature gates of the flags.
+
+    `release` is the one to use if no flag names one.
 
     Raises:
         ConfigError: the version is not supported, or a gate cannot be set.
     """
-    release = DEFAULT_RELEASE
     for text in flags["emulated-version"]:
         try:
             release = parse_release(text)
@@ -153,13 +154,13 @@ def make_release(flags: FlagValues) -> Release:
     return release.with_gates(parse_feature_gates(flags["feature-gates"], release))
 
 
-def make_settings(flags: FlagValues) -> Settings:
-    """Combines flags, configuration file and kubeconfig.
+def make_settings(flags: FlagValues, release: Release = DEFAULT_RELEASE) -> Settings:
+    """Combines flags, configuration file and kubeconfig; `release` is for flags that name none.
 
     Raises:
         BayplanError: one of them is wrong.
     """
-    release = make_release(flags)
+    release = make_release(flags, release)
     problems = [
         *_version_problems(flags, release),
         *_port_problems(flags),

@@ -15,7 +15,8 @@ from bayplan.config.features import without_effect
 from bayplan.errors import BayplanError
 from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import log, verbosity
-from bayplan.operating.process import Process
+from bayplan.operating.process import FinishedError, Process
+from bayplan.operating.server_release import StoppedError, release_of_server
 from bayplan.operating.settings import make_settings, shown_config, write_config
 
 OK: Final = 0
@@ -28,6 +29,15 @@ def start(flags: FlagValues) -> int:
     """Runs a scheduler with these flags until its end; returns the exit status."""
     try:
         settings = make_settings(flags)
+        if not flags["emulated-version"] and not flags["write-config-to"]:
+            # Flags and file are checked before the server is asked, and again as its release.
+            try:
+                settings = make_settings(flags, release_of_server(settings.access))
+            except StoppedError:
+                if settings.election() is None:
+                    raise FinishedError("finished without leader elect") from None
+                log(_log, logging.INFO, "Requested to terminate, exiting")
+                return OK
         for gate in without_effect(settings.config.release):
             log(_log, logging.WARNING, "Turning this feature gate off has no effect here", gate=gate)
         if _log.isEnabledFor(verbosity(2)):

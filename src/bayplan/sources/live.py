@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.kinds import KINDS, Kind, Watch
 from bayplan.api.meta import Object
@@ -29,11 +27,11 @@ from bayplan.client.api_errors import NotServedError
 from bayplan.client.listing import list_pages
 from bayplan.client.rate_limit import make_bucket
 from bayplan.client.requests import Connections, Requests
-from bayplan.errors import APIError, ForbiddenError
-from bayplan.releases import Release, nearest_release
+from bayplan.client.server_version import read_version
+from bayplan.errors import ForbiddenError
+from bayplan.releases import Release
 from bayplan.sources.warnings import Reason, Warning
 
-VERSION_PATH: Final = "/version"
 QPS, BURST = 50.0, 100
 COMPONENT: Final = "sources"
 
@@ -66,12 +64,6 @@ class Listing:
     warnings: tuple[Warning, ...]
 
 
-class _Version(msgspec.Struct, rename="camel"):
-    git_version: str = ""
-    major: str = ""
-    minor: str = ""
-
-
 def list_cluster(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> Listing:
     """Lists the cluster.
 
@@ -86,10 +78,10 @@ async def list_cluster_async(access: Access, plugin_kinds: Sequence[type[Object]
     connections = Connections(access)
     try:
         requests = Requests(connections, make_bucket(QPS, BURST), component=COMPONENT)
-        version = msgspec.json.decode(await requests.send("GET", VERSION_PATH), type=_Version)
+        version = await read_version(requests)
         objects: list[Object] = []
         listed: set[str] = set()
-        release, is_same = nearest_release(version.major, version.minor)
+        release, is_same = version.nearest_release()
         warnings: list[Warning] = []
         if not is_same:
             text = _OTHER_VERSION.format(server=version.git_version, release=release)
@@ -113,8 +105,6 @@ async def list_cluster_async(access: Access, plugin_kinds: Sequence[type[Object]
                     objects.append(item)
                 warnings.extend(warning)
         return Listing(tuple(objects), frozenset(listed), version.git_version, release, tuple(warnings))
-    except msgspec.DecodeError as error:
-        raise APIError(f"{VERSION_PATH}: {error}") from error
     finally:
         await connections.close()
 

@@ -7,7 +7,7 @@ Commands get it from `loading.py`.
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -102,6 +102,9 @@ class LoadedCluster:
     """`v1.36.0`; empty if it is unknown."""
     release: Release = DEFAULT_RELEASE
     """The release of Kubernetes to decide as."""
+    reload: Callable[[Release], LoadedCluster] | None = None
+    """Reads it again as another release, if what was read depends on the release (a scenario with a
+    configuration)."""
     warnings: tuple[Warning, ...] = ()
     """What concerns the whole cluster: kinds that could not be listed, absent plugins and extenders."""
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.errors import InputError
+from bayplan.releases import Release
 from bayplan.sources.files import STDIN, read_cluster
 from bayplan.sources.loaded import LoadedCluster, Origin, no_garbage_collection
 from bayplan.sources.options import SourceOptions
@@ -49,6 +50,12 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
         plugins=settings.plugins,
         warnings=(*loaded.warnings, *settings.warnings),
     )
+
+
+def as_release(loaded: LoadedCluster, settings: SchedulerSettings, release: Release) -> LoadedCluster:
+    """The cluster and the settings as another release reads them."""
+    read = replace(loaded, release=release) if loaded.reload is None else loaded.reload(release)
+    return with_settings(read, replace(settings, release=release))
 
 
 def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedCluster:

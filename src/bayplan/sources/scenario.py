@@ -64,7 +64,11 @@ def read_scenario(
     except InputError as error:
         raise error.at(source=source, line=line) from error.__cause__
     config = _config(content, source, line, release)
-    return LoadedCluster(name, objects, pending, config, source, line, release=release)
+
+    def reload(other: Release) -> LoadedCluster:
+        return read_scenario(content, source=source, line=line, release=other)
+
+    return LoadedCluster(name, objects, pending, config, source, line, release=release, reload=reload)
 
 
 def _release(scenario: Mapping[str, Any]) -> Release:

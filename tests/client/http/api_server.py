@@ -70,6 +70,8 @@ class ApiServer:
     streaming: bool = True
     """Whether lists can be had as a stream."""
     paging: bool = False
+    minor: str = "36"
+    """Of its version."""
     served: frozenset[str] = KINDS.names
     """Names of the kinds that there are."""
     interfere: Interference | None = None
@@ -125,6 +127,8 @@ class ApiServer:
             return refused(error)
 
     async def _answer(self, asked: Asked, request: web.Request) -> web.StreamResponse:
+        if asked.path == "/version":
+            return json_response({"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"})
         place = self._place(asked.path)
         if asked.method == "GET" and not place.name:
             if place.resource == "":

@@ -1,0 +1,39 @@
+"""The version of an API server: GET /version."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from bayplan.client.requests import Requests
+from bayplan.errors import APIError
+from bayplan.releases import Release, nearest_release
+
+VERSION_PATH: Final = "/version"
+
+
+class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
+    """What the server says about itself."""
+
+    major: str = ""
+    minor: str = ""
+    git_version: str = ""
+    """`v1.37.1`."""
+
+    def nearest_release(self) -> tuple[Release, bool]:
+        """The release to decide as, and whether it is the server's own."""
+        return nearest_release(self.major, self.minor)
+
+
+async def read_version(requests: Requests) -> ServerVersion:
+    """Asks the server.
+
+    Raises:
+        APIError: it does not answer, or not with a version.
+    """
+    answer = await requests.send("GET", VERSION_PATH)
+    try:
+        return msgspec.json.decode(answer, type=ServerVersion)
+    except msgspec.DecodeError as error:
+        raise APIError(f"{VERSION_PATH}: {error}") from error

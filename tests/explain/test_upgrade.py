@@ -1,0 +1,116 @@
+"""The pods that an upgrade would decide differently, each with the rules behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayplan.cli.main import main
+from bayplan.explain.upgrade import UpgradeReport, compare_releases
+from bayplan.releases import V1_36, V1_37
+from bayplan.releases.changes import TITLES, rule_changes
+from bayplan.sources.loading import as_release
+from bayplan.sources.scenario import read_scenario
+from bayplan.sources.settings import SchedulerSettings
+from tests.recorded.compare import read_lines
+
+ROOT = Path(__file__).parents[2]
+VECTORS = ROOT / "conformance/vectors/v1.37"
+
+NOT_DECIDING = {
+    "minor",
+    "patch_version",
+    "features",
+    "gates",
+    "gated_plugins",
+    "registry",
+    "has_pod_group_post_filter",
+    "anti_affinity_hint_any_term",
+    "new_kinds",
+    "devices.claim_delete_requeues",
+    "devices.reserve_requires_claim",
+    "devices.in_flight_until_bound",
+    "devices.counts_claim_creates_by_owner",
+}
+"""Fields of a release that change no decision about a pod on a given cluster, apart from the queue's."""
+
+
+def compared(scenario: dict[str, Any]) -> UpgradeReport:
+    read = read_scenario(scenario)
+    return compare_releases(partial(as_release, read, SchedulerSettings()), V1_36, V1_37)
+
+
+def scenarios(category: str, count: int) -> Iterator[dict[str, Any]]:
+    """The first scenarios without a configuration: some configurations are only valid as v1.37."""
+    found = (line["scenario"] for line in read_lines(VECTORS / f"{category}.jsonl.gz"))
+    return islice((scenario for scenario in found if "config" not in scenario), count)
+
+
+def test_every_rule_has_a_title() -> None:
+    """A new field of a release has to be either a rule with a title or known not to decide."""
+    names = {field.name for field in fields(V1_37)} - {"queue", "devices"}
+    names |= {f"devices.{field.name}" for field in fields(V1_37.devices)}
+    differing = {name for name in names if _value(V1_36, name) != _value(V1_37, name)}
+    assert differing - TITLES.keys() == {name for name in differing if name in NOT_DECIDING}
+    assert {rule.name for rule in rule_changes(V1_36, V1_37) if not rule.gate} <= TITLES.keys()
+
+
+def _value(release: object, name: str) -> object:
+    for part in name.split("."):
+        release = getattr(release, part)
+    return release
+
+
+def test_all_rules_together_make_the_newer_release() -> None:
+    """Each rule changes something, and no rule is lost on the way."""
+    release = V1_36
+    for rule in rule_changes(V1_36, V1_37):
+        changed = rule.applied(release, V1_37)
+        assert changed != release
+        release = changed
+    assert list(rule_changes(release, V1_37)) == []
+
+
+@pytest.mark.parametrize(
+    ("category", "rule"),
+    [
+        ("storage-scoring", "gate StorageCapacityScoring"),
+        ("volume-limits", "gate VolumeLimitScaling"),
+        ("resize", "accounting"),
+        ("namespace-selector", "namespace_selectors_by_name"),
+        ("image-volumes", "image_volumes_raise_limit"),
+        ("gated-nominated", "queue.nominates_gated_pods"),
+        ("preemption", "preemption_success"),
+    ],
+)
+def test_differences_are_attributed(category: str, rule: str) -> None:
+    found = [difference for one in scenarios(category, 2) for difference in compared(one).differences]
+    named = {cause.name for difference in found for cause in difference.rules}
+    assert rule in named
+    assert all(difference.kinds for difference in found)
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(ROOT / "examples/cluster.yaml")
+    options = ["--emulated-version", "1.37", "--compare-version", "1.36"]
+    assert main(["decide", file, *options, "--pod", "ml/huge-1", "--output", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["from"], report["to"], report["pods"]) == ("1.36", "1.37", 1)
+    (difference,) = report["differences"]
+    assert difference["changes"] == ["worded"]
+    assert [rule["name"] for rule in difference["rules"]] == ["devices.silent_post_filter"]
+    assert main(["decide", file, *options, "--output", "table"]) == 0
+    assert "by: a preemption that finds victims has a message" in capsys.readouterr().out
+
+
+def test_a_version_is_not_compared_with_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(ROOT / "examples/cluster.yaml")
+    assert main(["decide", file, "--emulated-version", "1.36", "--compare-version", "1.36"]) == 2
+    assert "is decided as 1.36" in capsys.readouterr().err
