@@ -58,6 +58,11 @@ def read_manifests(file: str, replicas: int | None = None) -> list[Object]:
     return found
 
 
+def objects_of(raw: Mapping[str, Any], replicas: int | None = None) -> list[Object]:
+    """The same for one object as JSON or YAML decodes it."""
+    return list(_objects(raw, Document(raw, "", None), replicas))
+
+
 def _standard_input() -> Iterator[Document]:
     data = read_stream(sys.stdin.buffer, STDIN)
     return parse_documents(data, STDIN, is_json=data.lstrip().startswith(b"{"))
