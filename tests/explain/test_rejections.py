@@ -57,7 +57,7 @@ def test_nodes_with_one_reason_are_one_group() -> None:
         pytest.param(
             make_pod(memory="9Gi"),
             [make_node("a", memory="4Gi"), make_node("b", memory="8Gi")],
-            "requests 9Gi memory; the largest node, b, has 8Gi",
+            "requests 9Gi memory; the largest of these nodes, b, has 8Gi",
             id="larger than all of them",
         ),
         pytest.param(

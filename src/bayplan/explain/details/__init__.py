@@ -3,7 +3,7 @@
 The reasons are fixed texts, because kube-scheduler counts them. `detail` says, for the nodes that one plugin
 rejects for one reason, what exactly is in the way and how near the nearest node is.
 
-    resources.py    NodeResourcesFit: the smallest shortage, or the largest node
+    resources.py    NodeResourcesFit: the smallest shortage, or the size of the largest node
     nodes.py        TaintToleration, NodeAffinity, NodeDeclaredFeatures: taints, labels, features
     pods.py         InterPodAffinity, NodePorts: which pods, in which domain
     spread.py       PodTopologySpread: the skew by domain

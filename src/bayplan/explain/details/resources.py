@@ -25,7 +25,7 @@ class _Short:
 
 
 def resources_detail(subject: Subject) -> str:
-    """The node with the smallest shortage; or, if empty nodes are too small, the size of the largest node."""
+    """The node with the smallest shortage; or, if empty nodes are too small, the size of the largest."""
     short = list(_short_resources(subject))
     if subject.status.code is Code.UNRESOLVABLE:
         too_large = (_too_large(one, subject.nodes) for one in short)
@@ -52,7 +52,8 @@ def _too_large(short: _Short, nodes: Sequence[str]) -> str:
     if not there:
         return f"no {short.resource} on {'this node' if len(nodes) == 1 else 'these nodes'}"
     requested, has = amount_text(short.resource, short.amount), amount_text(short.resource, there)
-    return f"requests {requested} {short.resource}; the largest node, {nodes[largest]}, has {has}"
+    node = nodes[largest] if len(nodes) == 1 else f"the largest of these nodes, {nodes[largest]},"
+    return f"requests {requested} {short.resource}; {node} has {has}"
 
 
 def _short_resources(subject: Subject) -> Iterator[_Short]:
