@@ -26,6 +26,13 @@ def test_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (result["seed"], result["duration"]) == (7, 1800)
 
 
+def test_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    simulated(capsys, "--report", str(tmp_path / "report.html"))
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Simulation of working-day" in page
+
+
 def test_csv(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     simulated(capsys, "--csv", str(tmp_path / "out"))
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [

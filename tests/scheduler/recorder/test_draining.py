@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from bayplan.api.event import Event
 from bayplan.scheduler import recorder as module
-from bayplan.scheduler.recorder import MAX_COLLECTED, EventRecorder
+from bayplan.scheduler.recorder import MAX_COLLECTED, DiscardedEvents, EventRecorder
 from bayplan.simulator.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_pod
 
@@ -127,3 +127,17 @@ def test_collected_events_are_sent_in_one_round_of_the_loop() -> None:
 
     play(SlowSink(), bound_at(1.0, 1.1, 1.2, 1.3), collect_seconds=0.5)
     assert steps == ["Scheduled", "next round", *["Scheduled"] * 3, *["next round"] * 3]
+
+
+def test_discarded_events_are_not_even_created() -> None:
+    """The sink's methods would fail; an hour later nothing has been written or is left to do."""
+
+    async def run() -> bool:
+        loop = current_loop()
+        recorder = EventRecorder(DiscardedEvents(), hostname="host", wall_time=loop.wall_time, rng=NoJitter())
+        record_pods(recorder, 3)
+        await asyncio.sleep(3600)
+        await recorder.drain()
+        return len(asyncio.all_tasks()) == 1
+
+    assert run_virtual(run())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -330,6 +331,25 @@ def test_pods_of_files_are_there_first() -> None:
     assert (result.pods.initial, result.pods.arrived, result.pods.waiting) == (1, 2, 2)
     assert any("1 pods of the cluster's files run until the end" in note for note in result.notes)
     check_conservation(result)
+
+
+def test_pods_that_cannot_be_simulated_are_mentioned() -> None:
+    """Those of other schedulers wait; those on unknown nodes, and terminating ones, are left out."""
+    finished = simulate(
+        load(
+            {"name": "w", "template": template(schedulerName="other")},
+            objects=[
+                built_pod("lost", node="nowhere"),
+                built_pod("leaving", node="n-0", deleted=datetime(2026, 1, 1, tzinfo=UTC)),
+            ],
+        )
+    )
+    notes = " ".join(finished.notes)
+    assert 'schedulerName of pods of w ("other")' in notes
+    assert "1 pods of the cluster's files are on nodes that do not exist" in notes
+    assert "1 pods of the cluster's files were terminating" in notes
+    assert make_result(finished).pods.waiting == 1
+    assert finished.figures.initial == 0
 
 
 def test_pods_with_claims_are_mentioned() -> None:

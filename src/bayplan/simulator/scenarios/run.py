@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,18 +19,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.defaults import NAMESPACE_NAME_LABEL
-from bayplan.api.event import Event
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
-from bayplan.cluster_api import EventSink
-from bayplan.config import KubeSchedulerConfiguration
+from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.framework.plugin_api import Plugin
 from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.plugins.gpu_sharing import GpuSharing
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.recorder import DiscardedEvents
 from bayplan.scheduler.tasks import cancel_all
 from bayplan.simulator.scenarios import schema
 from bayplan.simulator.scenarios.benchmarks import BenchmarkRun
@@ -58,6 +58,10 @@ _NO_VOLUMES: Final = (
     "Pods of {names} use PersistentVolumeClaims or ResourceClaims. No controller provisions volumes or "
     "creates claims from templates here; only what the cluster's files contain can be used."
 )
+_ORPHANED: Final = "{count:,} pods of the cluster's files are on nodes that do not exist, and are left out."
+_OTHER_SCHEDULER: Final = (
+    "No profile has the schedulerName of pods of {names}: they wait until the end, as for another scheduler."
+)
 _UNFINISHED: Final = (
     "The scheduler_perf workload is not over: operation {} of {} waits, until all of its pods are scheduled."
 )
@@ -77,16 +81,6 @@ class Finished:
     until: float
     figures: Figures
     notes: tuple[str, ...]
-
-
-class NoEvents(EventSink):
-    """Events are not needed: the figures have the reasons."""
-
-    async def create_event(self, event: Event) -> None:
-        pass
-
-    async def patch_event(self, event: Event) -> None:
-        pass
 
 
 def simulate(
@@ -148,6 +142,7 @@ class _Run:
             self._notes.append(_ADDED_GPU_SHARING)
         self._config = config
         self._plugins = plugins
+        self._note_what_is_missing()
 
     async def main(self) -> Finished:
         loop, loaded = current_loop(), self._loaded
@@ -164,7 +159,7 @@ class _Run:
             on_decision=self._decided,
             on_binding=world.binding_progressed,
             hostname="simulation",
-            events=NoEvents(),
+            events=DiscardedEvents(),
         )
         tasks = [asyncio.ensure_future(scheduler.run())]
         benchmark: BenchmarkRun | None = None
@@ -212,29 +207,43 @@ class _Run:
 
     def _add_files(self, world: World) -> None:
         objects: list[Object] = sorted(self._loaded.objects, key=_order)
-        terminating = assigned = 0
         namespaces = {workload.namespace for workload in self._loaded.scenario.workloads}
         namespaces -= {item.name for item in objects if isinstance(item, Namespace)}
         for name in sorted(namespaces):
             world.store.create(Namespace(metadata=ObjectMeta(name=name, labels={NAMESPACE_NAME_LABEL: name})))
+        counts: Counter[str] = Counter()
         for item in objects:
             if isinstance(item, Node):
                 world.add_node(item, "")
             elif not isinstance(item, Pod):
                 world.store.create(item)
             elif item.is_terminating:
-                terminating += 1
+                counts[_TERMINATING] += 1
+            elif item.spec.node_name and item.spec.node_name not in world.nodes:
+                counts[_ORPHANED] += 1
             elif not item.is_finished:
-                assigned += bool(item.spec.node_name)
+                counts[_FILES_RUN_ON] += bool(item.spec.node_name)
                 world.add_initial_pod(item, FILES)
-        if assigned:
-            self._notes.append(_FILES_RUN_ON.format(count=assigned))
-        if terminating:
-            self._notes.append(_TERMINATING.format(count=terminating))
-        claiming = [name for name, pod in self._loaded.templates.items() if _has_claims(pod)]
-        claiming += [FILES] if any(isinstance(o, Pod) and _has_claims(o) for o in objects) else []
+        self._notes.extend(text.format(count=count) for text, count in counts.items() if count)
+
+    def _note_what_is_missing(self) -> None:
+        """Which pods the simulation cannot treat as a cluster would."""
+        loaded = self._loaded
+        pods = list(loaded.templates.items())
+        if loaded.benchmark is not None:
+            pods += [(loaded.benchmark.name, template) for template in loaded.benchmark.templates]
+        pods += [(FILES, item) for item in loaded.objects if isinstance(item, Pod)]
+        claiming = dict.fromkeys(name for name, pod in pods if _has_claims(pod))
         if claiming:
             self._notes.append(_NO_VOLUMES.format(names=", ".join(claiming)))
+        profiles = {profile.scheduler_name for profile in (self._config or default_config()).profiles}
+        other = dict.fromkeys(
+            f'{name} ("{pod.spec.scheduler_name}")'
+            for name, pod in pods
+            if not pod.spec.node_name and pod.spec.scheduler_name not in profiles
+        )
+        if other:
+            self._notes.append(_OTHER_SCHEDULER.format(names=", ".join(other)))
 
 
 def _order(item: Object) -> int:
