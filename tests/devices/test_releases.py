@@ -406,3 +406,10 @@ def test_rules_come_change_and_go() -> None:
     state.remove_taint_rule(first)
     assert fits()
     assert state.inventory.pools(NODE).devices[0].device.taints == ()
+
+
+def test_features_of_a_release_are_one_object() -> None:
+    """Results for devices are cached by it, in all clusters of a process."""
+    assert device_features(V1_37) is device_features(V1_37.with_gates(V1_37.gates))
+    assert device_features(V1_36) is not device_features(V1_37)
+    assert not device_features(V1_37.with_gates(frozenset())).taint_rules

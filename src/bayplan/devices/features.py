@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from bayplan.releases import DEFAULT_RELEASE, DeviceRules, Release
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """Which parts of the device API are on, and the rules of the release; made by `device_features`."""
+    """Which parts of the device API are on, and the rules of the release; made by `device_features`.
+
+    Compared by identity, because results for devices are cached by it.
+    """
 
     rules: DeviceRules
     prioritized_list: bool
@@ -30,10 +34,14 @@ class Features:
 
 
 def device_features(release: Release) -> Features:
-    """The features of a release with its gates as they are set."""
-    gates = release.gates
+    """The features of a release with its gates as they are set; the same object for the same release."""
+    return _features(release.devices, release.gates)
+
+
+@lru_cache(maxsize=16)
+def _features(rules: DeviceRules, gates: frozenset[str]) -> Features:
     return Features(
-        rules=release.devices,
+        rules=rules,
         prioritized_list="DRAPrioritizedList" in gates,
         partitionable_devices="DRAPartitionableDevices" in gates,
         consumable_capacity="DRAConsumableCapacity" in gates,
