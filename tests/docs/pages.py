@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = (
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "conformance/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "extension-points").glob("*.md")),
 )
 ANYTHING = "…"
 """As a line of shown output: any number of lines. At the end of a line: whatever it goes on with."""

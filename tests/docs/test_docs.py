@@ -21,11 +21,13 @@ from bayplan.cli.main import COMMANDS
 from bayplan.config import parse_config
 from bayplan.operating.command_line import parse
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.profile import METHODS
 from bayplan.runtime.signature import POD_FIELDS
 from bayplan.scheduler.plugin_library import LIBRARY_PLUGINS
 from bayplan.scheduler.plugin_sources import catalog_with
 from bayplan.simulator.scenarios.reading import load_scenario
 
+from .extension_point_pages import FOLDER, PROTOCOLS, pages
 from .flags_page import flags_page
 from .pages import PAGES, ROOT, Command, agree, blocks, command_lines, commands, headings, links, read
 
@@ -164,6 +166,13 @@ def test_every_command_and_option_is_described(name: str) -> None:
 def test_the_page_of_flags_is_the_table_of_flags() -> None:
     """`python tests/docs/flags_page.py > docs/flags.md` makes it."""
     assert read(DOCS / "flags.md") == flags_page()
+
+
+def test_the_pages_of_extension_points_are_current() -> None:
+    """`python -m tests.docs.extension_point_pages` makes them."""
+    committed = {page.name: read(page) for page in FOLDER.glob("*.md")}
+    assert committed == pages()
+    assert set(PROTOCOLS) == set(METHODS), "every extension point has a page"
 
 
 def test_the_map_of_the_tree_is_right() -> None:

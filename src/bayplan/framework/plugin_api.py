@@ -175,7 +175,7 @@ class QueueSortPlugin(Protocol):
 
     Every profile enables exactly one, and all profiles the same one. The queue calls it once each time a pod
     enters the queue; `timestamp` is that time in seconds. It may read the pod. Among equal keys the pod that
-    entered first comes first.
+    entered first comes first. A pod whose key cannot be computed or compared is scheduled after all others.
     """
 
     def sort_key(self, pod: Pod, timestamp: float) -> SortKey: ...
