@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from bayplan.api.meta import OwnerReference
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.config import parse_config
 from bayplan.errors import InputError
 from bayplan.testing.builders import make_node, make_pod
 from bayplan.whatif import Cluster, Outcome
@@ -139,6 +141,30 @@ def test_a_gated_pod_and_one_of_another_scheduler_are_told_apart() -> None:
     assert placed["gated"].outcome is Outcome.GATED
     assert placed["other"].outcome is Outcome.SKIPPED
     assert "mine" in placed["other"].reason
+
+
+def test_explain_has_every_filter_and_score() -> None:
+    cluster = cluster_of(*small(2), make_pod("there", cpu="3", node="n0"))
+    told = cluster.explain(make_pod("p", cpu="2"))
+    assert (told.feasible, told.chosen) == (("n1",), "n1")
+    assert told.node_status["n0"].reasons == ("Insufficient cpu",)
+    assert "NodeResourcesFit" in told.scores
+    assert len(cluster.pods) == 1
+    with pytest.raises(InputError, match="no profile is named 'mine'"):
+        cluster.explain(make_pod("p", scheduler_name="mine"))
+
+
+def test_extenders_and_pods_that_are_being_deleted_are_named() -> None:
+    config = parse_config(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "extenders: [{urlPrefix: 'http://127.0.0.1:1/x', filterVerb: filter}]\n"
+    )
+    going = make_pod("going", cpu="3", node="n0", deleted=datetime(2026, 1, 1, tzinfo=UTC))
+    placed = cluster_of(*small(1), going, make_pod("p", cpu="2"), config=config).schedule()
+    texts = [warning.message for warning in placed.warnings]
+    assert any("extender http://127.0.0.1:1/x is not called" in text for text in texts)
+    assert any("being deleted (1) still count" in text for text in texts)
+    assert not placed.fits
 
 
 def test_a_parent_is_not_used_while_a_branch_is_open() -> None:

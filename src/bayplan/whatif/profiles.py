@@ -23,6 +23,7 @@ from bayplan.runtime.profile import PointStep, Profile
 from bayplan.scheduler.context import SchedulerHandle
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.snapshot.cluster import Cluster as Columns
+from bayplan.sources.settings import extender_warnings
 from bayplan.sources.warnings import Reason, Warning
 
 _NOT_RUN: Final = "{point} of plugin {plugin} is not run: it may write outside of the cluster"
@@ -56,6 +57,7 @@ class Profiles:
         api: ClusterAPI,
         now: Callable[[], float],
     ) -> None:
+        self._extenders = extender_warnings(config)
         self.config = replace(config, extenders=())
         self._plugins = tuple(dict.fromkeys((*BUILTIN_PLUGINS, *plugins)))
         self._columns, self._api, self._now = columns, api, now
@@ -89,7 +91,7 @@ class Profiles:
             binder = DefaultBinder(None, handle)
             _ours(profile.binds, Point.BIND, warnings)
             profile.binds = (PointStep(binder.name, binder, binder),)
-        self.warnings = list(warnings)
+        self.warnings = [*self._extenders, *warnings]
         return core
 
     def is_plain(self, profile: Profile, pod: Pod) -> bool:

@@ -9,6 +9,7 @@ Both give the same placements: a pod that is bound without delay affects later o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
@@ -17,12 +18,14 @@ from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.sources.loaded import skip_reason
 from bayplan.sources.missing import MissingObjects
-from bayplan.sources.warnings import Warning
+from bayplan.sources.warnings import Reason, Warning
 from bayplan.whatif.controllers import Controllers
 from bayplan.whatif.engine import Clock, Run
 from bayplan.whatif.outcomes import Outcome, Placement, Placements, unique
 from bayplan.whatif.profiles import Profiles
 from bayplan.whatif.state import State
+
+_TERMINATING: Final = "pods that are being deleted ({count:,}) still count as using their resources"
 
 
 class Scheduling:
@@ -70,6 +73,9 @@ class Scheduling:
         """What results for these pods rest on."""
         core, missing = self.profiles.core(), self._missing_objects()
         found = [*self._warnings, *self.profiles.warnings]
+        terminating = int(self.state.columns.pods.terminating.read.sum())
+        if terminating:
+            found.append(Warning(_TERMINATING.format(count=terminating), reason=Reason.NOT_RUN))
         for pod in pods:
             framework = core.framework_for(pod)
             if framework is not None:
