@@ -26,6 +26,14 @@ def test_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (result["seed"], result["duration"]) == (7, 1800)
 
 
+def test_the_release_is_that_of_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """With and without a cluster or a configuration."""
+    cluster = str(ROOT / "examples" / "cluster.yaml")
+    for arguments in ((), ("-f", cluster), ("--config", str(ROOT / "examples" / "pack.yaml"))):
+        result = json.loads(simulated(capsys, "-o", "json", "--emulated-version", "1.37", *arguments))
+        assert result["emulatedVersion"].removeprefix("v") == "1.37"
+
+
 def test_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     simulated(capsys, "--report", str(tmp_path / "report.html"))
     page = (tmp_path / "report.html").read_text("utf-8")

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bayplan.cli.encoding import echo_utf8
-from bayplan.cli.source_options import source_options
+from bayplan.cli.source_options import optional_source_options
 from bayplan.simulator.scenarios.csv_files import write_csv
 from bayplan.simulator.scenarios.figures import Figures
 from bayplan.simulator.scenarios.html.page import make_page
@@ -75,7 +75,7 @@ class _DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only 
     metavar="FILE.html",
     help="Write a report with charts: one HTML file that needs no network.",
 )
-@source_options
+@optional_source_options
 def run(
     scenario: Path,
     source: SourceOptions,
@@ -93,7 +93,7 @@ def run(
     if source.files or source.kubeconfig or source.context:
         cluster = load_cluster(source)
     else:
-        settings = load_settings(source.config_file, source.plugin_specs, source.own_flags)
+        settings = load_settings(source.config_file, source.plugin_specs, source.own_flags, source.release)
         cluster = with_settings(LoadedCluster("", ()), settings)
     loaded = read_scenario(scenario, cluster.objects)
     with _Bar(loaded.duration if until is None else until) as bar:
@@ -101,6 +101,7 @@ def run(
             loaded,
             config=cluster.config,
             plugins=cluster.plugins,
+            release=cluster.release,
             seed=seed,
             until=until,
             notes=[warning.message for warning in cluster.warnings],

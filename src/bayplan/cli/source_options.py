@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -33,11 +33,32 @@ _OPTIONS: Final = (
     click.option("--context", default="", metavar="NAME", help="The context of the kubeconfig to use."),
 )
 
+_NO_DEFAULT: Final = (
+    _OPTIONS[0],
+    click.option(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="Read the live cluster of this kubeconfig; nothing is written.",
+    ),
+    _OPTIONS[2],
+)
+"""For commands that need no cluster besides what they are given: a kubeconfig is read only if it is named."""
+
 _BOTH: Final = "a cluster comes from -f or from --kubeconfig and --context, not from both"
 
 
 def source_options(command: CommandT) -> CommandT:
     """Adds the options to a command, which gets them as one `SourceOptions` named `source`."""
+    return _with_options(command, _OPTIONS)
+
+
+def optional_source_options(command: CommandT) -> CommandT:
+    """The same for a command that works without a cluster, too."""
+    return _with_options(command, _NO_DEFAULT)
+
+
+def _with_options(command: CommandT, options: Sequence[Callable[[Any], Any]]) -> CommandT:
 
     @wraps(command)
     def with_source(
@@ -46,7 +67,7 @@ def source_options(command: CommandT) -> CommandT:
         kubeconfig: str,
         context: str,
         scheduler: SchedulerOptions,
-        **options: Any,
+        **others: Any,
     ) -> Any:
         if files and (kubeconfig or context):
             raise click.UsageError(_BOTH)
@@ -59,9 +80,9 @@ def source_options(command: CommandT) -> CommandT:
             scheduler.own_flags,
             scheduler.release,
         )
-        return command(*args, source=source, **options)
+        return command(*args, source=source, **others)
 
     decorated: Any = scheduler_options(with_source)
-    for option in reversed(_OPTIONS):
+    for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]

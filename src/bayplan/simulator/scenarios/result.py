@@ -115,6 +115,8 @@ class Result(_Part, frozen=True, kw_only=True):
     scenario: str
     source: str
     version: str = __version__
+    emulated_version: str
+    """The Kubernetes version whose scheduler was simulated."""
     seed: int
     duration: float
     notes: list[str]
@@ -153,6 +155,7 @@ def make_result(finished: Finished) -> Result:
     return Result(
         scenario=finished.loaded.name,
         source=finished.loaded.source,
+        emulated_version=finished.release,
         seed=finished.seed,
         duration=finished.until,
         notes=list(finished.notes),

@@ -27,6 +27,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.plugins.gpu_sharing import GpuSharing
+from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.recorder import DiscardedEvents
@@ -80,6 +81,8 @@ class Finished:
     seed: int
     until: float
     figures: Figures
+    release: str
+    """The Kubernetes version whose scheduler was simulated."""
     notes: tuple[str, ...]
 
 
@@ -88,12 +91,17 @@ def simulate(
     *,
     config: KubeSchedulerConfiguration | None = None,
     plugins: Sequence[type[Plugin]] = (),
+    release: Release = DEFAULT_RELEASE,
     seed: int | None = None,
     until: float | None = None,
     notes: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Finished:
-    """Runs a scenario to its end. Equal arguments give equal results; `notes` are added to its own."""
+    """Runs a scenario to its end. Equal arguments give equal results; `notes` are added to its own.
+
+    `release` is for a simulation without configuration: a configuration has its own.
+    """
+    config = default_config(release=release) if config is None else config
     until = loaded.duration if until is None else until
     seed = loaded.scenario.seed if seed is None else seed
     run = _Run(loaded, config, plugins, seed, until, notes, progress)
@@ -116,7 +124,7 @@ class _Run:
     def __init__(
         self,
         loaded: LoadedScenario,
-        config: KubeSchedulerConfiguration | None,
+        config: KubeSchedulerConfiguration,
         plugins: Sequence[type[Plugin]],
         seed: int,
         until: float,
@@ -129,7 +137,7 @@ class _Run:
         self._progress = progress
         self._figures = Figures()
         self._notes = [_NO_TIME, *notes]
-        if config is not None and config.extenders:
+        if config.extenders:
             # There are no sockets in virtual time; `sources/settings.py` has the warning.
             config = replace(config, extenders=())
         has_gangs = any(workload.kind == schema.GANG for workload in loaded.scenario.workloads)
@@ -181,7 +189,9 @@ class _Run:
         finally:
             await cancel_all(tasks)
         self._figures.finish(loop.time(), world.pods.values())
-        return Finished(loaded, self._seed, self._until, self._figures, tuple(self._notes))
+        return Finished(
+            loaded, self._seed, self._until, self._figures, self._config.release.version, tuple(self._notes)
+        )
 
     async def _take_samples(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         loop, interval = current_loop(), self._loaded.sample_interval
@@ -236,7 +246,7 @@ class _Run:
         claiming = dict.fromkeys(name for name, pod in pods if _has_claims(pod))
         if claiming:
             self._notes.append(_NO_VOLUMES.format(names=", ".join(claiming)))
-        profiles = {profile.scheduler_name for profile in (self._config or default_config()).profiles}
+        profiles = {profile.scheduler_name for profile in self._config.profiles}
         other = dict.fromkeys(
             f'{name} ("{pod.spec.scheduler_name}")'
             for name, pod in pods

@@ -38,7 +38,7 @@ def _origin(result: Result) -> str:
         f"{duration(result.duration)} simulated",
         f"seed {result.seed}",
         f"{result.nodes.start:,} nodes at the start, {result.nodes.end:,} at the end",
-        f"bayplan {result.version}",
+        f"bayplan {result.version}, deciding as Kubernetes {result.emulated_version}",
         f"placements {result.placements_digest[:16]}",
     )
     return " · ".join(parts)
