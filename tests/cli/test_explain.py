@@ -15,8 +15,10 @@ import pytest
 import yaml
 
 from bayplan.cli.main import main
+from bayplan.client.access import Access
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.kinds import NAMESPACES, NODES, PODS
+from bayplan.sources import scheduler_queue
 
 from .test_decide import as_yaml, node, pod
 
@@ -143,3 +145,22 @@ def test_a_snapshot_of_a_live_cluster(
     assert saved["result"] == live["result"]
     assert saved["source"]["origin"] == "snapshot"
     assert saved["source"]["serverVersion"] == live["source"]["serverVersion"]
+
+
+def test_the_position_in_the_queue_of_a_scheduler(
+    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is asked at the URL, with the credentials of the kubeconfig and the given CA."""
+    asked: list[tuple[str, str, str, bool]] = []
+
+    async def answer(access: Access, pod: str) -> dict[str, object]:
+        asked.append((access.server, access.tls.ca_file, pod, bool(access.token)))
+        return {"pod": pod, "state": "active", "position": 3, "length": 7, "attempts": 2, "plugins": ["A"]}
+
+    monkeypatch.setattr(scheduler_queue, "ask", answer)
+    options = ["--kubeconfig", str(kubeconfig), "--scheduler", "https://s:10259/", "--scheduler-ca", "ca.crt"]
+    shown = explain(capsys, "pod", "web", *options)
+    assert "queue: active, position 3 of 7, 2 attempts, because of A" in shown
+    assert asked == [("https://s:10259", "ca.crt", "team/web", True)]
+    found = json.loads(explain(capsys, "pod", "web", *options, "-o", "json"))["queue"]
+    assert (found["visible"], found["position"]) == (True, 3)

@@ -99,6 +99,36 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert "leader-elect-resource-name=mine" in answers["/flagz"][1]
 
 
+def test_where_a_pod_stands_in_the_queue(tmp_path: Path) -> None:
+    async def act(get: Get, run: Run, store: MemoryStore) -> list[tuple[int, str]]:
+        store.create(make_pod("huge", requests={"cpu": "1000"}))
+        while "NodeResourcesFit" not in (await get("/queue?pod=default/huge"))[1]:
+            await asyncio.sleep(0.02)
+        paths = ("/queue?pod=default/huge", "/queue?pod=default/none", "/queue", "/queue?pod=a/b/c")
+        return [await get(path) for path in paths]
+
+    huge, absent, *wrong = ask(tmp_path, act, "--leader-elect=false", OPEN)
+    found = json.loads(huge[1])
+    assert found.pop("secondsSinceLastAttempt") >= 0
+    assert found == {
+        "pod": "default/huge",
+        "state": "unschedulable",
+        "attempts": 1,
+        "plugins": ["NodeResourcesFit"],
+    }
+    assert json.loads(absent[1]) == {"pod": "default/none", "state": "Absent"}
+    assert wrong == [(400, "pass ?pod=NAMESPACE/NAME\n")] * 2
+
+
+def test_nobody_sees_the_queue_unasked(tmp_path: Path) -> None:
+    """Names of pods are no public knowledge."""
+
+    async def act(get: Get, run: Run, store: MemoryStore) -> int:
+        return (await get("/queue?pod=default/p"))[0]
+
+    assert ask(tmp_path, act, "--leader-elect=false") == 403
+
+
 def test_it_is_ready_when_everything_is_known_and_alive_before(tmp_path: Path) -> None:
     """A probe sees a start that takes long, and so does not end it."""
     known = False

@@ -53,9 +53,24 @@ def explain() -> None:
     metavar="NAME",
     help="Namespace of the pod. [default: that of the kubeconfig's context; for files, default]",
 )
+@click.option(
+    "--scheduler",
+    "scheduler_url",
+    metavar="URL",
+    help="The serving port of the bayplan that schedules the pod (https://HOST:10259), for its position in "
+    "the queue. The credentials are those of the kubeconfig.",
+)
+@click.option("--scheduler-ca", default="", metavar="FILE", help="The CA certificate of the scheduler.")
 @output_option
 @source_options
-def explain_pod(source: SourceOptions, name: str, namespace: str | None, output: str) -> None:
+def explain_pod(
+    source: SourceOptions,
+    name: str,
+    namespace: str | None,
+    scheduler_url: str | None,
+    scheduler_ca: str,
+    output: str,
+) -> None:
     """Explain why a pod is pending, or why it is on its node.
 
     For a pending pod: which plugins reject which nodes and how near they are, what preemption would do, and
@@ -72,10 +87,31 @@ def explain_pod(source: SourceOptions, name: str, namespace: str | None, output:
             f"{error.problem}.{did_you_mean(key, questions.keys)}", object_key=error.object_key
         ) from None
     answer = questions.answer(pod)
+    queue: dict[str, Any] = {"visible": False, "reason": UNKNOWN_QUEUE}
+    if scheduler_url is not None:
+        from bayplan.sources.scheduler_queue import ask_queue
+
+        queue = {"visible": True, **ask_queue(source, scheduler_url, key, ca_file=scheduler_ca)}
     if output == TEXT:
-        print_pod(_console(), loaded, answer, UNKNOWN_QUEUE)
+        print_pod(_console(), loaded, answer, _queue_text(queue))
     else:
-        _write(pod_report(loaded, answer, {"visible": False, "reason": UNKNOWN_QUEUE}), output)
+        _write(pod_report(loaded, answer, queue), output)
+
+
+def _queue_text(queue: dict[str, Any]) -> str:
+    """The position in the queue, in one line."""
+    if not queue["visible"]:
+        return str(queue["reason"])
+    parts = [str(queue.get("state", "unknown"))]
+    if "position" in queue:
+        parts.append(f"position {queue['position']} of {queue['length']}")
+    if queue.get("attempts"):
+        parts.append(f"{queue['attempts']} attempts")
+    if queue.get("plugins"):
+        parts.append(f"because of {', '.join(queue['plugins'])}")
+    if "secondsSinceLastAttempt" in queue:
+        parts.append(f"for {queue['secondsSinceLastAttempt']} s")
+    return ", ".join(parts)
 
 
 @explain.command("node")

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from bayplan import __version__
 from bayplan.api.pod import Pod
@@ -64,6 +64,8 @@ class Shown:
     stopping: Callable[[], bool]
     election_problem: Callable[[], str | None] | None
     """What is wrong with the leader election; None without an election."""
+    queue: Callable[[str], Any] | None = None
+    """The position of a pod in the scheduling queue."""
 
 
 class Endpoints:
@@ -114,6 +116,7 @@ class Endpoints:
             resources=lambda: resource_chunks(shown.pods()),
             config=lambda: config,
             flags=settings.flags.texts(),
+            queue=shown.queue,
             healthz=election,
             readyz=[
                 *election,

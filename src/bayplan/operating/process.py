@@ -33,6 +33,7 @@ from bayplan.operating.endpoints import Endpoints, Shown
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.settings import Settings
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 DRAIN_SECONDS: Final = 5.0
@@ -157,6 +158,7 @@ class Process:
                 synced=lambda: self._is_synced,
                 stopping=self._stopped.is_set,
                 election_problem=None if election is None else election.why_unhealthy,
+                queue=lambda key: queue_position(scheduler.context, key),
             ),
         )
 

@@ -341,6 +341,13 @@ class SchedulingQueue:
         """The record of a pending pod, by namespace/name."""
         return self._sub_queues.pods.get(key)
 
+    def active_position(self, info: QueuedPod) -> tuple[int, int] | None:
+        """The place of an active pod, counted from 1, and the number of active pods; None for others."""
+        active = self._sub_queues.active
+        if info.sub_queue is not active:
+            return None
+        return next((place, len(active)) for place, other in enumerate(active, 1) if other is info)
+
     def counts(self) -> PendingPods:
         return self._sub_queues.counts()
 

@@ -25,6 +25,7 @@ NO_STORE: Final = {"Cache-Control": "no-cache, private"}
 MAX_VERBOSITY_BYTES: Final = 1024
 BODY_SECONDS: Final = 10.0
 
+QUEUE: Final = "/queue"
 _VERBOSITY: Final = "/debug/flags/v"
 
 
@@ -57,6 +58,8 @@ class Routes:
     readyz: Sequence[HealthCheck] = ()
     set_verbosity: Callable[[int], None] | None = None
     """Changes the log verbosity; None: /debug is not served."""
+    queue: Callable[[str], Any] | None = None
+    """The position of the pod `namespace/name` in the queue, as JSON values; None: /queue is not served."""
     about: About = field(default_factory=About)
     now: Callable[[], float] = time.time
 
@@ -82,6 +85,8 @@ class RouteTable:
                 self._table[f"/{kind}/{check.name}"] = _one(page, check)
         if routes.set_verbosity is not None:
             self._table[_VERBOSITY] = self._verbosity
+        if routes.queue is not None:
+            self._table[QUEUE] = self._queue
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -116,6 +121,14 @@ class RouteTable:
     async def _configz(self, request: web.BaseRequest) -> web.Response:
         body = msgspec.json.encode({"componentconfig": self._routes.config()})
         return web.Response(body=body, content_type="application/json")
+
+    async def _queue(self, request: web.BaseRequest) -> web.Response:
+        assert self._routes.queue is not None
+        key = request.query.get("pod", "")
+        if key.count("/") != 1:
+            return web.Response(status=400, text="pass ?pod=NAMESPACE/NAME\n")
+        body = msgspec.json.encode(self._routes.queue(key))
+        return web.Response(body=body, content_type="application/json", headers=NO_STORE)
 
     async def _statusz(self, request: web.BaseRequest) -> web.Response:
         about = self._routes.about
