@@ -20,8 +20,8 @@ PODS = 20
 
 
 @pytest.fixture
-def embedded(tmp_path: Path) -> Any:
-    with EmbeddedPlane(tmp_path) as plane:
+def embedded(programs: Programs, tmp_path: Path) -> Any:
+    with EmbeddedPlane(tmp_path, programs.release) as plane:
         yield plane
 
 

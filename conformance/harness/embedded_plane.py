@@ -13,30 +13,33 @@ from typing import Final, Self
 from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
 from conformance.harness.process import Process, wait_until
+from conformance.harness.programs import DEFAULT_RELEASE
 
 _SERVE: Final = """
 import asyncio, sys
 from pathlib import Path
 from bayplan.embedded.server.embedded import EmbeddedServer
+from bayplan.releases import parse_release
 
-async def main(directory):
-    async with EmbeddedServer(directory / "data") as server:
+async def main(directory, release):
+    async with EmbeddedServer(directory / "data", release=parse_release(release)) as server:
         server.write_kubeconfig(directory / "kubeconfig")
         await asyncio.Event().wait()
 
-asyncio.run(main(Path(sys.argv[1])))
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 """
 
 
 class EmbeddedPlane:
     """The embedded server. To be used in a `with` block."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, release: str = DEFAULT_RELEASE) -> None:
         self.directory = directory
+        self._release = release
         self._server: Process | None = None
 
     def __enter__(self) -> Self:
-        command: list[str | Path] = [sys.executable, "-c", _SERVE, self.directory]
+        command: list[str | Path] = [sys.executable, "-c", _SERVE, self.directory, self._release]
         self._server = Process("embedded server", command, self.directory / "server.log")
         wait_until(self._is_ready, "embedded server ready")
         return self
