@@ -47,6 +47,21 @@ def test_text(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in shown
 
 
+def test_a_plugin_that_fails(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = tmp_path / "broken.py"
+    plugin.write_text(
+        "from bayplan.plugin import NodePlugin\n\n"
+        "class Broken(NodePlugin):\n    def score_node(self, pod, node):\n"
+        "        return node.labels['zone']\n"
+    )
+    arguments = ["pod", "a", "-f", cluster, "--plugin", f"{plugin}:Broken"]
+    error = explain(capsys, *arguments, status=2)
+    assert "1 pod was not evaluated completely, because a plugin failed" in error
+    assert "KeyError: 'zone' (broken.py:5, in score_node)" in error
+    assert "Traceback" not in error
+    assert "return node.labels['zone']" in explain(capsys, *arguments, "--traceback", status=2)
+
+
 def test_one_schema(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     as_json = json.loads(explain(capsys, "pod", "big", "-f", cluster, "-o", "json"))
     assert yaml.safe_load(explain(capsys, "pod", "big", "-f", cluster, "-o", "yaml")) == as_json

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
+from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
 from bayplan.cli.source_options import source_options
 from bayplan.errors import InputError
 from bayplan.explain.answers import print_node, print_pod
@@ -62,6 +63,7 @@ def explain() -> None:
 )
 @click.option("--scheduler-ca", default="", metavar="FILE", help="The CA certificate of the scheduler.")
 @output_option
+@traceback_option
 @source_options
 def explain_pod(
     source: SourceOptions,
@@ -70,6 +72,7 @@ def explain_pod(
     scheduler_url: str | None,
     scheduler_ca: str,
     output: str,
+    traceback: bool,
 ) -> None:
     """Explain why a pod is pending, or why it is on its node.
 
@@ -96,6 +99,10 @@ def explain_pod(
         print_pod(_console(), loaded, answer, _queue_text(queue))
     else:
         _write(pod_report(loaded, answer, queue), output)
+    failed = FailedPlugins(traceback)
+    if answer.explanation is not None:
+        failed.add(answer.explanation)
+    failed.raise_any()
 
 
 def _queue_text(queue: dict[str, Any]) -> str:
