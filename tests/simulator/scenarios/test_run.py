@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
+from bayplan.plugin import NodeInfo, NodePlugin
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.simulator.scenarios.nodes import make_node
 from bayplan.simulator.scenarios.pods import Outcome, SimulatedPod, make_pod
@@ -357,3 +358,21 @@ def test_pods_with_claims_are_mentioned() -> None:
     finished = run({"name": "w", "template": template(volumes=volumes)})
     assert any("No controller provisions volumes" in note for note in finished.notes)
     assert finished.figures.waiting == 1
+
+
+class Broken(NodePlugin):
+    """Fails for every pod."""
+
+    name = "Broken"
+
+    def filter_node(self, pod: Pod, node: NodeInfo) -> None:
+        raise ValueError("broken")
+
+
+def test_errors_of_plugins_are_counted_and_named() -> None:
+    finished = simulate(load({"name": "w"}), plugins=[Broken], until=60)
+    result = make_result(finished)
+    assert result.scheduling.errors == result.scheduling.failed_attempts > 0
+    assert result.reasons[0].plugin == "Broken"
+    assert "broken" in result.reasons[0].reason
+    check_conservation(result)

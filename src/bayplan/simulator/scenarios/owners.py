@@ -74,7 +74,7 @@ class PodSet(Owner):
 class Job(PodSet):
     """Runs pods until enough of them have succeeded, some at a time."""
 
-    __slots__ = ("_left", "_run_seconds")
+    __slots__ = ("_run_seconds",)
 
     def __init__(
         self,
@@ -94,7 +94,6 @@ class Job(PodSet):
         )
         self._run_seconds = run_seconds
         """The run times of the pods that have yet to be created, the next one last."""
-        self._left = completions
         for _ in range(min(parallelism, completions)):
             self._create(1, self._run_seconds.pop())
 
@@ -104,7 +103,6 @@ class Job(PodSet):
 
     def succeeded(self, pod: SimulatedPod) -> None:
         del self.pods[pod.uid]
-        self._left -= 1
         if self._run_seconds:
             self._create(1, self._run_seconds.pop())
 

@@ -28,7 +28,11 @@ def print_result(console: Console, result: Result) -> None:
             ("pods", f"{pods.initial:,} initial + {pods.arrived:,} arrived"),
             ("", f"= {pods.waiting:,} waiting + {pods.running:,} running + {pods.finished:,} finished"),
             ("finished", outcomes or "none"),
-            ("attempts", f"{scheduling.attempts:,}, of which {scheduling.failed_attempts:,} failed"),
+            (
+                "attempts",
+                f"{scheduling.attempts:,}, of which {scheduling.failed_attempts:,} failed"
+                + (f", {scheduling.errors:,} of these with an error" if scheduling.errors else ""),
+            ),
             ("preemptions", f"{scheduling.preemptions:,}; victims: {scheduling.victims:,}"),
             (
                 "nodes",

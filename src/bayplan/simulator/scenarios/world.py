@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -231,8 +231,7 @@ class World:
             return
         node.is_tainted = True
         self.figures.down_nodes.add(node.name)
-        taints = (*node.node.spec.taints, *_DOWN_TAINTS)
-        self._update(node, replace(node.node.spec, taints=taints).taints, (_UNKNOWN,))
+        self._update(node, (*node.node.spec.taints, *_DOWN_TAINTS), (_UNKNOWN,))
         for pod in list(node.pods.values()):
             if pod.is_terminating:
                 continue
@@ -263,13 +262,13 @@ class World:
                 self._start(pod)
 
     def _update(
-        self, node: SimulatedNode, taints: Iterable[Taint], conditions: tuple[Condition, ...]
+        self, node: SimulatedNode, taints: tuple[Taint, ...], conditions: tuple[Condition, ...]
     ) -> None:
         known = self.store.get(Node, node.name)
         self.store.update(
             replace(
                 known,
-                spec=replace(known.spec, taints=tuple(taints)),
+                spec=replace(known.spec, taints=taints),
                 status=replace(known.status, conditions=conditions),
             )
         )
