@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from bayplan.cli.encoding import echo
-from bayplan.errors import BayplanError
+from bayplan.errors import BayplanError, ConfigError
 from bayplan.operating.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text
 from bayplan.operating.flags import FLAGS, Flag
 
@@ -55,7 +55,11 @@ def run(arguments: Sequence[str]) -> int:
         echo(usage(PROGRAM, _width()), newline=False)
         return 0
     if flags["version"] != "false":
-        echo(version_text(flags["version"]))
+        try:
+            echo(version_text(flags))
+        except ConfigError as error:
+            echo(f"Error: {error}", err=True)
+            return FAILED
         return 0
     return _run(flags)
 

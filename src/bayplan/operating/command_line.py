@@ -17,9 +17,8 @@ from bayplan import __version__
 from bayplan.errors import BayplanError
 from bayplan.operating.flags import FLAGS, GROUPS, LETTERS, Flag
 from bayplan.plugin_args.duration import Duration
+from bayplan.releases import DEFAULT_RELEASE, parse_release
 
-KUBERNETES: Final = "v1.36.4"
-"""The Kubernetes version of this scheduler."""
 HELP_COLUMN: Final = 34
 ABOUT: Final = (
     "Schedules the pods of a Kubernetes cluster, in place of kube-scheduler or beside it, until it is told "
@@ -145,11 +144,18 @@ def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def version_text(asked: str) -> str:
-    """What `--version` prints; `raw` is for programs."""
-    if asked != "raw":
-        return f"Kubernetes {KUBERNETES}"
-    return f'{{"kubernetes":"{KUBERNETES}","bayplan":"{__version__}"}}'
+def version_text(flags: FlagValues) -> str:
+    """What `--version` prints: the version that is emulated; `raw` is for programs.
+
+    Raises:
+        ConfigError: there is no such version.
+    """
+    emulated = flags["emulated-version"]
+    release = parse_release(emulated[-1]) if emulated else DEFAULT_RELEASE
+    kubernetes = f"v{release.patch_version}"
+    if flags["version"] != "raw":
+        return f"Kubernetes {kubernetes}"
+    return f'{{"kubernetes":"{kubernetes}","bayplan":"{__version__}"}}'
 
 
 def usage(program: str, width: int = 100) -> str:
