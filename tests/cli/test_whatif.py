@@ -71,6 +71,8 @@ def test_workloads_scale_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
         (["--add-nodes", "n1"], "write N=LIKE"),
         (["--add-nodes", "2=none"], "neither a node of the cluster"),
         (["--add-nodes", "2=cpu=x"], "not a machine shape"),
+        (["--add-nodes", "99999999=n1"], "the limit is"),
+        (["--scale", "shop/web=99999999"], "the limit is"),
         (["--add", "nowhere.yaml"], "nowhere.yaml"),
         (["--new-config", "nowhere.yaml"], "nowhere.yaml"),
     ],
@@ -135,8 +137,21 @@ def test_workloads_become_pods_with_claims_and_priorities(
         ("kind: DaemonSet\napiVersion: apps/v1\nmetadata: {name: d}", "a pod on every node"),
         ("kind: Deployment\napiVersion: apps/v1\nmetadata: {name: d}", "no pod template"),
         (
-            "kind: ReplicaSet\napiVersion: apps/v1\nmetadata: {name: d}\nspec: {replicas: x, template: {}}",
+            "kind: Job\napiVersion: batch/v1\nmetadata: {name: d}\nspec: {parallelism: x, template: {a: 1}}",
             "not a number of pods",
+        ),
+        ("kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\nspec: [1]", "expected a mapping"),
+        ("kind: Job\napiVersion: batch/v1\nmetadata: [j]\nspec: {template: {}}", "expected a mapping"),
+        ("kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\nspec: {template: 3}", "expected a mapping"),
+        (
+            "kind: StatefulSet\napiVersion: apps/v1\nmetadata: {name: s}\n"
+            "spec: {template: {spec: {}}, volumeClaimTemplates: [7]}",
+            "expected a list of claims",
+        ),
+        (
+            "kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\n"
+            "spec: {parallelism: 99999999, template: {spec: {}}}",
+            "too many",
         ),
         ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}", "no pod and no workload"),
     ],
@@ -150,6 +165,14 @@ def test_a_manifest_that_cannot_be_expanded(
     printed = capsys.readouterr().err
     assert problem in printed
     assert "m.yaml" in printed
+
+
+def test_pods_that_were_pending_before_can_be_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    _, answer = asked(capsys, "whatif", "--ignore-pending", "--add", CHECKOUT, "--drain", "n3")
+    names = {pod["pod"] for pod in answer["pods"]}
+    assert "shop/report" not in names
+    assert {"shop/checkout-0", "shop/batch-1", "shop/web-7d8f-c"} <= names
+    assert asked(capsys, "whatif", "--ignore-pending")[1]["pods"] == []
 
 
 def test_yaml_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:

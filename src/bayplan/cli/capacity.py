@@ -37,7 +37,7 @@ MAX_NODES: Final = 12
 @click.option(
     "--for",
     "wanted",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=1_000_000),
     metavar="N",
     help="How many pods are wanted: whether they fit, and with --nodes how many nodes are needed for them.",
 )

@@ -27,12 +27,12 @@ from bayplan.sources.options import SourceOptions
 from bayplan.sources.settings import load_settings
 from bayplan.sources.warnings import Warning
 from bayplan.whatif import Cluster, Outcome, Placement, Placements
-from bayplan.whatif.manifests import read_manifests
+from bayplan.whatif.manifests import MAX_PODS, read_manifests
 from bayplan.whatif.nodes import read_node_template
 
 FITS, DOES_NOT_FIT = 0, 1
 MAX_ROWS: Final = 40
-SEVERAL: Final = "*"
+MAX_NODES: Final = 100_000
 
 _WHAT: Final = {
     Outcome.SCHEDULED: "scheduled",
@@ -91,10 +91,22 @@ _WHAT: Final = {
     metavar="FILE",
     help="Schedule with this configuration instead of that of --config.",
 )
+@click.option(
+    "--ignore-pending",
+    is_flag=True,
+    help="Schedule only pods that the changes create or displace, not those that were pending before.",
+)
 @output_option
 @source_options
 @click.pass_context
-def whatif(ctx: click.Context, /, source: SourceOptions, output: str, **changes: Sequence[str]) -> int:
+def whatif(
+    ctx: click.Context,
+    /,
+    source: SourceOptions,
+    output: str,
+    ignore_pending: bool,
+    **changes: Sequence[str],
+) -> int:
     """Show what would happen: make the changes in the given order, then schedule the pending pods.
 
     Pods are taken one after the other as the scheduler would take them, with Permit, groups, volumes and
@@ -103,12 +115,14 @@ def whatif(ctx: click.Context, /, source: SourceOptions, output: str, **changes:
     """
     loaded = load_cluster(source)
     cluster = Cluster.from_loaded(loaded)
+    before = {pod.uid for pod in cluster.pending} if ignore_pending else set()
     done: list[str] = []
     warnings: list[Warning] = []
     for name, value in in_order(ctx, changes):
         done.append(_CHANGES[name](cluster, value, source, warnings))
     budgets = cluster.budget_warnings()
-    placed = cluster.schedule()
+    placed = cluster.schedule(pod for pod in cluster.pending if pod.uid not in before)
+    placed = replace(placed, pods=(*placed.pods, *cluster.not_recreated))
     placed = replace(placed, warnings=(*placed.warnings, *budgets, *warnings))
     fits = all(one.fits for one in placed if one.outcome is not Outcome.SKIPPED)
     if output != TABLE:
@@ -138,6 +152,8 @@ def _add_nodes(cluster: Cluster, value: str, source: SourceOptions, warnings: li
     text, sign, like = value.partition("=")
     if not text.isdecimal() or not sign or not like:
         raise InputError(f"--add-nodes {value}: write N=LIKE, as in 3=n01 or 3=cpu=8,memory=32Gi")
+    if int(text) > MAX_NODES:
+        raise InputError(f"--add-nodes {value}: the limit is {MAX_NODES:,} nodes")
     names = cluster.add_nodes(int(text), read_node_template(like, cluster))
     return f"add {number(len(names), 'node')} like {like}"
 
@@ -159,6 +175,8 @@ def _scale(cluster: Cluster, value: str, source: SourceOptions, warnings: list[W
     workload, _, text = value.rpartition("=")
     if not workload or not text.isdecimal():
         raise InputError(f"--scale {value}: write NAMESPACE/NAME=N, as in shop/web=12")
+    if int(text) > MAX_PODS:
+        raise InputError(f"--scale {value}: the limit is {MAX_PODS:,} pods")
     cluster.scale(workload, int(text))
     return f"scale {workload} to {text}"
 

@@ -228,7 +228,7 @@ class Cluster:
             chosen = [self._known(pod) for pod in pods]
         placed = self._scheduling.schedule([pod for pod in chosen if not pod.spec.node_name])
         moved = tuple(dataclasses.replace(one, was_on=self._lost.get(one.pod, one.was_on)) for one in placed)
-        dropped = () if pods is not None else tuple(self._dropped.values())
+        dropped = () if pods is not None else self.not_recreated
         return Placements((*moved, *dropped), placed.warnings, placed.evicted)
 
     def can_schedule(self, pod: Pod | str) -> Answer:
@@ -259,6 +259,11 @@ class Cluster:
         mix = [(pods, 1)] if isinstance(pods, Pod) else list(pods)
         with self.branch() as branch:
             return count_capacity(branch, mix, at_most)
+
+    @property
+    def not_recreated(self) -> tuple[Placement, ...]:
+        """Pods that lost their node by `drain` or `remove_node`, and have no controller."""
+        return tuple(self._dropped.values())
 
     def budget_warnings(self) -> tuple[Warning, ...]:
         """Budgets that `drain` would violate: kubectl drain waits until they allow the evictions."""

@@ -33,9 +33,14 @@ WORKLOADS: Final = {
     "Job": BATCH,
 }
 
+MAX_PODS: Final = 200_000
+"""More pods of one workload are an error: they would fill the memory before they are scheduled."""
+
 _NOTHING: Final = "there is no pod and no workload in it"
 _DAEMON_SETS: Final = "a DaemonSet has a pod on every node; add one of its pods to ask about it"
 _NO_TEMPLATE: Final = "it has no pod template"
+_NOT_A_MAPPING: Final = "expected a mapping"
+_TOO_MANY: Final = "{count:,} pods are too many; the limit is {limit:,}"
 _NOT_A_NUMBER: Final = "{field} is not a number of pods: {value!r}"
 
 
@@ -80,20 +85,20 @@ def _objects(raw: Mapping[str, Any], document: Document, replicas: int | None) -
     except InputError as error:
         raise error.at(source=document.source, line=document.line) from error.__cause__
     if isinstance(item, Pod) and replicas is not None and replicas != 1:
-        for number in range(replicas):
+        for number in range(_limited(replicas)):
             yield _decoded(_named(raw, f"{item.name or item.metadata.generate_name}-{number}"))
     elif item is not None:
         yield item
 
 
 def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterator[Object]:
-    meta, spec = raw.get("metadata") or {}, raw.get("spec") or {}
-    template = spec.get("template")
+    meta, spec = _mapping(raw, raw, "metadata"), _mapping(raw, raw, "spec")
     name = meta.get("name") or meta.get("generateName")
-    if not isinstance(template, Mapping) or not name:
+    if not spec.get("template") or not name:
         raise DecodeError(_NO_TEMPLATE, object_key=_key(raw))
+    template = _mapping(raw, spec, "template")
     namespace = meta.get("namespace") or "default"
-    count = _count(raw, kind, spec) if replicas is None else replicas
+    count = _limited(_count(raw, kind, spec) if replicas is None else replicas)
     owner_kind = "ReplicaSet" if kind == "Deployment" else kind
     owner = {"apiVersion": WORKLOADS[owner_kind], "kind": owner_kind, "name": name, "controller": True}
     owner["uid"] = f"{owner_kind}-{namespace}-{name}"
@@ -107,7 +112,7 @@ def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterat
                 "spec": selector,
             }
         )
-    described = template.get("metadata") or {}
+    described, pod_spec = _mapping(raw, template, "metadata"), _mapping(raw, template, "spec")
     for number in range(count):
         pod = {
             "apiVersion": "v1",
@@ -119,30 +124,38 @@ def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterat
                 "annotations": described.get("annotations") or {},
                 "ownerReferences": [owner],
             },
-            "spec": dict(template.get("spec") or {}),
+            "spec": dict(pod_spec),
         }
         if kind == "StatefulSet":
-            yield from _claims(spec, pod, f"{name}-{number}", namespace)
+            yield from _claims(raw, spec, pod, f"{name}-{number}", namespace)
         yield _decoded(pod)
 
 
-def _claims(spec: Mapping[str, Any], pod: dict[str, Any], pod_name: str, namespace: str) -> Iterator[Object]:
+def _claims(
+    raw: Mapping[str, Any], spec: Mapping[str, Any], pod: dict[str, Any], pod_name: str, namespace: str
+) -> Iterator[Object]:
     """The claims of one pod of a StatefulSet, which the pod mounts."""
-    volumes = list(pod["spec"].get("volumes") or ())
-    for template in spec.get("volumeClaimTemplates") or ():
-        volume = template["metadata"]["name"]
+    templates, volumes = spec.get("volumeClaimTemplates") or [], pod["spec"].get("volumes") or []
+    if not isinstance(templates, list) or not all(isinstance(one, Mapping) for one in templates):
+        raise DecodeError("expected a list of claims", object_key=_key(raw), field="volumeClaimTemplates")
+    for template in templates:
+        meta = _mapping(raw, template, "metadata")
+        volume = meta.get("name", "")
         name = f"{volume}-{pod_name}"
         yield _decoded(
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
-                "metadata": {**template["metadata"], "name": name, "namespace": namespace},
-                "spec": template.get("spec") or {},
+                "metadata": {**meta, "name": name, "namespace": namespace},
+                "spec": _mapping(raw, template, "spec"),
             }
         )
-        volumes = [one for one in volumes if one.get("name") != volume]
-        volumes.append({"name": volume, "persistentVolumeClaim": {"claimName": name}})
-    pod["spec"]["volumes"] = volumes
+        mounted = {"name": volume, "persistentVolumeClaim": {"claimName": name}}
+        # A volume of the same name is replaced; anything that is not a volume is found when it is decoded.
+        others = [one for one in volumes if not isinstance(one, Mapping) or one.get("name") != volume]
+        volumes = [*others, mounted]
+    if templates:
+        pod["spec"]["volumes"] = volumes
 
 
 def _count(raw: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> int:
@@ -162,6 +175,22 @@ def _number(raw: Mapping[str, Any], spec: Mapping[str, Any], field: str, default
     return value
 
 
+def _mapping(raw: Mapping[str, Any], within: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """A field that has fields; empty if it is absent."""
+    found = within.get(field)
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise DecodeError(_NOT_A_MAPPING, object_key=_key(raw), field=field)
+    return found
+
+
+def _limited(count: int) -> int:
+    if count > MAX_PODS:
+        raise InputError(_TOO_MANY.format(count=count, limit=MAX_PODS))
+    return count
+
+
 def _named(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**raw, "metadata": {**(raw.get("metadata") or {}), "name": name, "uid": ""}}
 
@@ -173,5 +202,6 @@ def _decoded(raw: Mapping[str, Any]) -> Object:
 
 
 def _key(raw: Mapping[str, Any]) -> str:
-    meta = raw.get("metadata") or {}
+    meta = raw.get("metadata")
+    meta = meta if isinstance(meta, Mapping) else {}
     return f"{raw.get('kind')} {meta.get('namespace') or 'default'}/{meta.get('name', '')}"
