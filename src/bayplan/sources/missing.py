@@ -45,7 +45,9 @@ class MissingObjects:
         self._found: dict[str, dict[str, Any]] = {}
         self._listed = listed
         for item in objects:
-            self._found.setdefault(type(item).__name__, {})[_key(item.name, item.namespace)] = item
+            # Nobody refers to a pod by name, and there are more of them than of anything else.
+            if type(item) is not Pod:
+                self._found.setdefault(type(item).__name__, {})[_key(item.name, item.namespace)] = item
 
     def find(self, kind: str, name: str, namespace: str = "") -> Any:
         """The object, or None."""
