@@ -14,8 +14,11 @@ import pytest
 import yaml
 
 from bayplan.cli.main import main
+from bayplan.releases import DEFAULT_RELEASE
 
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+AS_RELEASE = f"decided as Kubernetes {DEFAULT_RELEASE}"
 
 
 def node(name: str, *, cpu: str = "4", **spec: Any) -> dict[str, Any]:
@@ -150,9 +153,12 @@ def test_a_pod_with_nothing_set(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_nothing_there(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(content)
-    assert decide(capsys, path) == [{"name": str(path), "warnings": [], "skipped": [], "results": []}]
+    version = DEFAULT_RELEASE.version
+    assert decide(capsys, path) == [
+        {"name": str(path), "kubernetesVersion": version, "warnings": [], "skipped": [], "results": []}
+    ]
     assert main(["decide", str(path), "--output", "table"]) == 0
-    assert capsys.readouterr().out == f"{path}: 0 nodes, 0 assigned pods, 0 pending\n"
+    assert capsys.readouterr().out == f"{path}: 0 nodes, 0 assigned pods, 0 pending; {AS_RELEASE}\n"
 
 
 def test_only_pods_that_wait_are_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +185,7 @@ def test_only_pods_that_wait_are_evaluated(tmp_path: Path, capsys: pytest.Captur
     ]
     assert main(["decide", str(path), "--output", "table"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{path}: 1 node, 1 assigned pod, 1 pending"
+    assert lines[0] == f"{path}: 1 node, 1 assigned pod, 1 pending; {AS_RELEASE}"
     assert [line for line in lines if " skipped: " in line] == [
         "default/gated skipped: it is gated by SchedulingGates "
         "(waiting for scheduling gates: [example.com/quota])",
@@ -509,7 +515,7 @@ def test_json_into_a_pipe_and_tables_on_demand(cluster: Path, capsys: pytest.Cap
     assert json.loads(line)["name"] == str(cluster)
     assert main(["decide", str(cluster), "--output", "table"]) == 0
     out = capsys.readouterr().out
-    assert " ".join(out.split()).startswith(f"{cluster}: 2 nodes, 1 assigned pod, 2 pending ")
+    assert " ".join(out.split()).startswith(f"{cluster}: 2 nodes, 1 assigned pod, 2 pending; {AS_RELEASE} ")
     assert "default/a goes to n2 · 2 of 2 nodes fit" in out
     assert "default/b is unschedulable; preemption would not help · 0 of 2 nodes fit" in out
 

@@ -69,7 +69,34 @@ def test_all_beta_off() -> None:
 )
 def test_errors(value: str, error: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_feature_gates([value])
+        parse_feature_gates([value], V1_36)
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("SchedulerQueueingHints=true", "unrecognized feature gate: SchedulerQueueingHints"),
+        ("GangScheduling=false", "unrecognized feature gate: GangScheduling"),
+        (
+            "NodeDeclaredFeatures=false",
+            "cannot set feature gate NodeDeclaredFeatures to false, feature is locked to true",
+        ),
+        (
+            "DRADeviceTaints=false",
+            "DRADeviceTaintRules is enabled, but depends on features that are disabled: [DRADeviceTaints]",
+        ),
+        ("GenericWorkload=true", "cannot turn on feature gate GenericWorkload: not built into bayplan yet"),
+        ("CompositePodGroup=false,PodGroupPreemptionPolicy=false", ""),
+    ],
+)
+def test_errors_of_v1_37(value: str, error: str) -> None:
+    """Gates that are gone, locked, depend on others, or are off and not built."""
+    if not error:
+        assert parse_feature_gates([value], V1_37) == V1_37.gates
+        return
+    with pytest.raises(ConfigError) as caught:
+        parse_feature_gates([value], V1_37)
     assert str(caught.value) == error
 
 

@@ -39,7 +39,7 @@ from bayplan.plugin.devices import (
 )
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.plugins.dynamic_resources.extended import variant
-from bayplan.releases import V1_37
+from bayplan.releases import V1_36, V1_37
 from bayplan.scheduler.core import CoreHandle
 from bayplan.snapshot.derived import derived
 from bayplan.snapshot.extended_resources import ExtendedResources
@@ -92,9 +92,7 @@ def gpus(node: str, count: int = 1, **fields: Any) -> Object:
     return make_resource_slice(f"slice-{node}", *devices, node=node)
 
 
-def cluster_with(
-    *objects: Object, nodes: tuple[str, ...] = ("a", "b"), release: Release = DEFAULT_RELEASE
-) -> Cluster:
+def cluster_with(*objects: Object, nodes: tuple[str, ...] = ("a", "b"), release: Release = V1_36) -> Cluster:
     cluster = Cluster(release)
     for name in nodes:
         cluster.set_node(make_node(name))

@@ -207,6 +207,7 @@ def _json_line(
     return msgspec.json.encode(
         {
             "name": case.name,
+            "kubernetesVersion": core.release.version,
             "warnings": [warning.as_json() for warning in warnings],
             "skipped": [{"pod": key, "reason": reason} for key, reason in skipped],
             "results": [as_json(one.explanation) for one in evaluated],
@@ -229,7 +230,7 @@ def _print_tables(
             f"{len(case.pending(core)):,} pending",
         )
     )
-    heading = f"{case.name or case.place}: {counts}"
+    heading = f"{case.name or case.place}: {counts}; decided as Kubernetes {core.release}"
     print_tables(console, heading, list(_evaluated(case, core, pods, failed)), details, _warnings(case))
     skipped = list(case.skipped(core).items())
     if skipped:

@@ -23,16 +23,19 @@ _HEEDED: Final = frozenset(
         "DRASchedulerFilterTimeout",
         "DRADeviceBindingConditions",
         "DRAResourceClaimDeviceStatus",
+        "StorageCapacityScoring",
+        "VolumeLimitScaling",
+        "DRADeviceTaintRules",
         "DRAPrioritizedList",
         "DRAPartitionableDevices",
         "DRAConsumableCapacity",
         "DRADeviceTaints",
-        "DRADeviceTaintRules",
         "DRAExtendedResource",
         # There is nothing of it here to turn off, or it is the API server's.
         "OpportunisticBatching",
         "ClearingNominatedNodeNameAfterBinding",
         "PodTopologyLabelsAdmission",
+        "PodLevelResourcesFixDefaulting",
         "DRAResourceClaimGranularStatusAuthorization",
     }
 )

@@ -71,7 +71,7 @@ def print_tables(
     warnings: Sequence[Warning] = (),
 ) -> None:
     """The heading, one line per pod if there are several, and sections for the first `details` pods."""
-    print_part(console, Text(heading, style=STRONG))
+    console.print(Text(heading, style=STRONG), soft_wrap=True)
     for warning in warnings:
         print_part(console, Text(f"warning: {warning.message}", style=HOPE))
     if len(evaluated) > 1:
