@@ -1,6 +1,6 @@
 """What-if questions about a cluster: where would pods go, what still fits, what moves.
 
-cluster.py      `Cluster` and its branches: the library
+cluster.py      `Cluster` and its branches: the library; view.py has what can be read of them
 scheduling.py   schedules pods, one after the other
 engine.py       runs the scheduler in virtual time
 capacity.py     counts how many more pods fit

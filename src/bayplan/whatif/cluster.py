@@ -44,12 +44,11 @@ from bayplan.whatif.profiles import Profiles
 from bayplan.whatif.scaling import new_pods, pods_of_workload, to_delete
 from bayplan.whatif.scheduling import Scheduling
 from bayplan.whatif.state import BranchStore, ColumnHandler, State
+from bayplan.whatif.view import ClusterView
 
 if TYPE_CHECKING:
     from bayplan.explain.explanation import Explanation
 
-_NO_NODE: Final = "there is no node {name!r}"
-_NO_POD: Final = "there is no pod {key}"
 _EXISTS: Final = "there is already a {kind} {key}"
 _BUDGET: Final = (
     "draining {node} evicts {count} pods of PodDisruptionBudget {key}, which allows {allowed}: "
@@ -59,22 +58,8 @@ _NOT_OPEN: Final = "this branch was closed"
 _INNER: Final = "a branch of this cluster is open: use the branch, or leave its with block"
 
 
-class Cluster:
+class Cluster(ClusterView):
     """A cluster, or a branch of one. Create it with `load`, `from_kubeconfig` or `from_objects`."""
-
-    def __init__(self, scheduling: Scheduling, parent: Cluster | None = None) -> None:
-        self._scheduling = scheduling
-        self._state = scheduling.state
-        self._store = scheduling.state.store
-        self._parent = parent
-        self._child: Cluster | None = None
-        self._is_open = True
-        self._lost: dict[str, str] = {}
-        """The node that a pod lost, by the pod's key."""
-        self._dropped: dict[str, Placement] = {}
-        """Pods that lost their node and are not created again."""
-        self._blocked: dict[str, Warning] = {}
-        """Budgets that a drain violates, by key."""
 
     # Making one
 
@@ -155,63 +140,6 @@ class Cluster:
         scheduling = Scheduling(state, profiles, clock, seed=seed, listed=listed, warnings=warnings)
         return cls(scheduling)
 
-    # Reading
-
-    @property
-    def columns(self) -> Columns:
-        """The columns that scheduling reads; do not change them."""
-        return self._state.columns
-
-    @property
-    def objects(self) -> list[Object]:
-        """All objects, kind by kind."""
-        return [item for kind in self._store.kinds() for item in self._store.list(kind)]
-
-    @property
-    def nodes(self) -> list[str]:
-        """The names of all nodes, in the order in which they are evaluated."""
-        names = self._state.columns.nodes.name
-        return [names[row] for row in self._state.columns.order]
-
-    def node(self, name: str) -> Node:
-        """The Node object.
-
-        Raises:
-            InputError: there is no such node.
-        """
-        found = self._store.find(Node, name)
-        if found is None:
-            raise InputError(_NO_NODE.format(name=name))
-        return found
-
-    @property
-    def pods(self) -> list[Pod]:
-        """All pods that have not finished, ordered by namespace and name."""
-        return [pod for pod in self._store.list(Pod) if not pod.is_finished]
-
-    def pod(self, key: str) -> Pod:
-        """A pod by `namespace/name`, or by its name in the default namespace.
-
-        Raises:
-            InputError: there is no such pod.
-        """
-        namespace, _, name = key.rpartition("/")
-        found = self._store.find(Pod, name, namespace or "default")
-        if found is None:
-            raise InputError(_NO_POD.format(key=key))
-        return found
-
-    def pods_of(self, node: str) -> list[Pod]:
-        """The pods on a node."""
-        row = self._state.columns.nodes.row_of.get(node)
-        return [] if row is None else list(self._state.columns.pods_on(row))
-
-    @property
-    def pending(self) -> list[Pod]:
-        """The pods without a node, in the order in which they were created."""
-        waiting = [pod for pod in self.pods if not pod.spec.node_name]
-        return sorted(waiting, key=_created)
-
     # Questions
 
     def schedule(self, pods: Iterable[Pod | str] | None = None) -> Placements:
@@ -259,15 +187,6 @@ class Cluster:
         mix = [(pods, 1)] if isinstance(pods, Pod) else list(pods)
         with self.branch() as branch:
             return count_capacity(branch, mix, at_most)
-
-    @property
-    def not_recreated(self) -> tuple[Placement, ...]:
-        """Pods that lost their node by `drain` or `remove_node`, and have no controller."""
-        return tuple(self._dropped.values())
-
-    def budget_warnings(self) -> tuple[Warning, ...]:
-        """Budgets that `drain` would violate: kubectl drain waits until they allow the evictions."""
-        return tuple(self._blocked.values())
 
     # Changes
 
@@ -407,12 +326,16 @@ class Cluster:
     def use_config(self, config: KubeSchedulerConfiguration, plugins: Sequence[type[Plugin]] = ()) -> None:
         """Schedules with another configuration from now on. The release stays."""
         self._check()
-        scheduling = self._scheduling
-        before = scheduling.profiles
-        if self._state.columns.undo.active:
-            self._state.columns.undo.record(lambda: setattr(scheduling, "profiles", before))
-        scheduling.profiles = before.with_config(config, plugins)
-        self._state.direct = ColumnHandler(self._state.columns, scheduling.profiles.core().frameworks.keys())
+        scheduling, state = self._scheduling, self._state
+        profiles, direct = scheduling.profiles, state.direct
+
+        def revert() -> None:
+            scheduling.profiles, state.direct = profiles, direct
+
+        if state.columns.undo.active:
+            state.columns.undo.record(revert)
+        scheduling.profiles = profiles.with_config(config, plugins)
+        state.direct = ColumnHandler(state.columns, scheduling.profiles.core().frameworks.keys())
 
     # Branches
 
@@ -490,11 +413,6 @@ class Branch(Cluster):
                 assert isinstance(self._child, Branch)
                 self._child.__exit__(kind, error, trace)
             self.revert()
-
-
-def _created(pod: Pod) -> float:
-    created = pod.metadata.creation_timestamp
-    return 0.0 if created is None else created.timestamp()
 
 
 def _stays_on_drain(pod: Pod) -> bool:

@@ -1,0 +1,93 @@
+"""Changes of a cluster: scaling in the order of controllers, another configuration, budgets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bayplan.api.meta import OwnerReference
+from bayplan.api.pod import Pod
+from bayplan.config import parse_config
+from bayplan.errors import InputError
+from bayplan.testing.builders import make_node, make_pod
+from bayplan.whatif import Cluster
+
+PACK = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: packer
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+"""
+
+
+def member(name: str, kind: str, owner: str, **fields: Any) -> Pod:
+    reference = OwnerReference(api_version="apps/v1", kind=kind, name=owner, uid=owner, controller=True)
+    return make_pod(name, cpu="100m", owner=reference, **fields)
+
+
+def names(cluster: Cluster) -> list[str]:
+    return [pod.name for pod in cluster.pods]
+
+
+def at(minute: int) -> datetime:
+    return datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
+
+
+def test_a_stateful_set_loses_its_highest_ordinals() -> None:
+    pods = [member(f"db-{i}", "StatefulSet", "db", node="n0") for i in (0, 1, 2, 10)]
+    cluster = Cluster.from_objects([make_node("n0"), *pods])
+    cluster.scale("db", 2)
+    assert names(cluster) == ["db-0", "db-1"]
+    assert [pod.name for pod in cluster.scale("default/db", 4)] == ["db-2", "db-3"]
+
+
+@pytest.mark.parametrize(
+    ("left", "fields"),
+    [
+        pytest.param("a", [{"node": "n0"}, {}], id="pods without a node go first"),
+        pytest.param(
+            "b",
+            [
+                {"node": "n0", "annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}},
+                {"node": "n0"},
+            ],
+            id="then those with a lower deletion cost",
+        ),
+        pytest.param(
+            "a",
+            [{"node": "n0", "created": at(1)}, {"node": "n1", "created": at(2)}],
+            id="then newer ones",
+        ),
+    ],
+)
+def test_a_replica_set_deletes_in_the_order_of_its_controller(left: str, fields: list[Any]) -> None:
+    pods = [member(name, "ReplicaSet", "web-1", **given) for name, given in zip("ab", fields, strict=True)]
+    cluster = Cluster.from_objects([make_node("n0"), make_node("n1"), *pods])
+    cluster.scale("web-1", 1)
+    assert names(cluster) == [left]
+
+
+def test_a_deployment_is_found_by_the_hash_of_its_pods() -> None:
+    pod = member("web-abc-x", "ReplicaSet", "web-abc", node="n0", labels={"pod-template-hash": "abc"})
+    cluster = Cluster.from_objects([make_node("n0"), pod])
+    assert [made.name for made in cluster.scale("web", 2)] == ["web-abc-new-0"]
+    cluster.scale("web", 0)
+    assert names(cluster) == []
+    with pytest.raises(InputError, match="add its manifest"):
+        cluster.scale("web", 1)
+
+
+def test_another_configuration_lasts_as_long_as_its_branch() -> None:
+    pod = make_pod("p", scheduler_name="packer")
+    cluster = Cluster.from_objects([make_node("n0"), pod])
+    with cluster.branch() as b:
+        b.use_config(parse_config(PACK))
+        assert b.schedule().fits
+        assert not b.can_schedule(make_pod("q"))
+    assert not cluster.schedule().fits, "no profile has this name"
+    assert cluster.can_schedule(make_pod("q"))
