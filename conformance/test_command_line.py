@@ -12,7 +12,7 @@ from bayplan.operating.flags import FLAGS
 from conformance.harness.programs import Programs
 
 NOWHERE = "--master=http://127.0.0.1:1"
-OWN = frozenset({"plugin"})
+OWN = frozenset({"bayplan-config", "plugin", "slow-cycle-threshold", "tie-break"})
 
 LINES = [
     ["--foo"],
