@@ -83,3 +83,7 @@ def test_the_kubeconfig_of_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert default_kubeconfig({"KUBECONFIG": f"{tmp_path}/none:{other}"}) == other
     with pytest.raises(InputError):
         default_kubeconfig({"KUBECONFIG": f"{tmp_path}/none"})
+    first = write(tmp_path / "first", {"current-context": "b", "contexts": [{"name": "a"}]})
+    second = write(tmp_path / "second", {"contexts": [{"name": "b"}]})
+    both = {"KUBECONFIG": f"{first}:{second}"}
+    assert (default_kubeconfig(both), default_kubeconfig(both, "a")) == (second, first)

@@ -64,7 +64,7 @@ def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedClus
     from bayplan.client.kubeconfig import load_access
     from bayplan.sources.live import list_cluster
 
-    kubeconfig = options.kubeconfig or default_kubeconfig()
+    kubeconfig = options.kubeconfig or default_kubeconfig(context=options.context)
     access = load_access(kubeconfig, context=options.context)
     kinds = [kind for plugin in settings.plugins for kind in plugin.kinds]
     listing = list_cluster(access, kinds)
@@ -86,22 +86,32 @@ def default_namespace(options: SourceOptions) -> str:
         return DEFAULT_NAMESPACE
     from bayplan.client.kubeconfig_file import read_config
 
-    config = read_config(Path(options.kubeconfig or default_kubeconfig()))
+    config = read_config(Path(options.kubeconfig or default_kubeconfig(context=options.context)))
     wanted = options.context or config.current_context
     found = next((one.context.namespace for one in config.contexts if one.name == wanted), "")
     return found or DEFAULT_NAMESPACE
 
 
-def default_kubeconfig(environ: Mapping[str, str] | None = None) -> str:
-    """The file that kubectl would read.
+def default_kubeconfig(environ: Mapping[str, str] | None = None, context: str = "") -> str:
+    """The file that kubectl would read: of several in `$KUBECONFIG`, the first that has the context.
+
+    kubectl also merges the files; here a context's cluster and user must be in the same file.
 
     Raises:
         InputError: there is none.
     """
     environ = os.environ if environ is None else environ
-    for name in filter(None, environ.get("KUBECONFIG", "").split(os.pathsep)):
-        if Path(name).is_file():
-            return name
+    named = filter(None, environ.get("KUBECONFIG", "").split(os.pathsep))
+    files = [name for name in named if Path(name).is_file()]
+    if len(files) > 1:
+        from bayplan.client.kubeconfig_file import read_config
+
+        configs = {name: read_config(Path(name)) for name in files}
+        wanted = context or next((one.current_context for one in configs.values() if one.current_context), "")
+        having = (name for name, one in configs.items() if any(c.name == wanted for c in one.contexts))
+        return next(having, files[0])
+    if files:
+        return files[0]
     default = Path("~/.kube/config").expanduser()
     if default.is_file() and not environ.get("KUBECONFIG"):
         return str(default)

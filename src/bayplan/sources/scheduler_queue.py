@@ -32,7 +32,8 @@ def ask_queue(options: SourceOptions, url: str, pod: str, *, ca_file: str = "") 
         ConfigError: the kubeconfig is invalid.
         APIError: the scheduler cannot be reached, or rejects the request.
     """
-    access = load_access(options.kubeconfig or default_kubeconfig(), context=options.context)
+    kubeconfig = options.kubeconfig or default_kubeconfig(context=options.context)
+    access = load_access(kubeconfig, context=options.context)
     tls: TLSSettings = replace(access.tls, ca_file=ca_file, ca_data=b"", server_name="", insecure=False)
     return asyncio.run(ask(replace(access, server=url.rstrip("/"), tls=tls), pod))
 
