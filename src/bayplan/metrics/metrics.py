@@ -70,6 +70,9 @@ class Metrics:
     def pod_scheduled(self, profile: str, seconds: float, attempts: int, since_first: float) -> None:
         """A pod is bound at its nth attempt, `since_first` after its first attempt began."""
 
+    def scheduled_after_flush(self) -> None:
+        """A pod is bound that was requeued because it had waited long, and not by an event."""
+
     def preemption_attempt(self) -> None:
         """The PostFilter of a plugin that preempts was called."""
 

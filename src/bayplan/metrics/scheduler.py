@@ -119,6 +119,9 @@ class SchedulerMetrics(Metrics):
         self._pod_attempts.note(attempts)
         self._sli_seconds[(_ATTEMPTS[min(attempts, 15) - 1],)].note(since_first)
 
+    def scheduled_after_flush(self) -> None:
+        self.families[scheduler.SCHEDULED_AFTER_FLUSH][()].inc()
+
     def preemption_attempt(self) -> None:
         self.families[scheduler.PREEMPTION_ATTEMPTS][()].inc()
 

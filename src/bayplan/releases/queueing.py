@@ -35,5 +35,7 @@ class QueueRules:
     unschedulable_pods."""
     counts_flushed_pods: bool = False
     """Whether pods that are scheduled after the periodic flush are counted. In v1.36 the mark is lost."""
+    group_queues: tuple[str, ...] = ()
+    """Queues of pod groups, which `pending_pods` shows from the beginning, with 0 pods."""
     dump_label: str = "unschedulablePods"
     """The name of unschedulable pods in the dump after SIGUSR2."""

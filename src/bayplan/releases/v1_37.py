@@ -94,6 +94,7 @@ V1_37: Final = replace(
         unknown_update_adds=True,
         counts_every_deletion=True,
         counts_flushed_pods=True,
+        group_queues=("incomplete", "pending"),
         dump_label="unschedulableEntities",
     ),
     devices=DeviceRules(

@@ -330,6 +330,8 @@ class Bindings:
             first = info.initial_attempt_timestamp
             assert first is not None, "set when the pod became active"
             context.metrics.pod_scheduled(profile, seconds, info.attempts, context.now() - first)
+            if info.was_flushed and context.cluster.release.queue.counts_flushed_pods:
+                context.metrics.scheduled_after_flush()
         self._post_bind(attempt)
         self._activate(attempt)
 

@@ -279,7 +279,9 @@ class Scheduler:
             metrics.declare_profile(
                 name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
             )
-        metrics.pending_pods_from(lambda: dataclasses.asdict(context.queue.counts()))
+        # Pod groups are not built in, so none is ever there.
+        of_groups = dict.fromkeys(self.config.release.queue.group_queues, 0)
+        metrics.pending_pods_from(lambda: dataclasses.asdict(context.queue.counts()) | of_groups)
         metrics.inflight_events_from(context.queue.in_flight_counts)
         metrics.running_from(
             lambda: {
