@@ -63,6 +63,7 @@ def test_defaults() -> None:
         Point.POST_BIND: [],
         Point.PLACEMENT_GENERATE: [],
         Point.PLACEMENT_SCORE: ["NodeResourcesFit"],
+        Point.POD_GROUP_POST_FILTER: [],
     }
     assert default.weights == {
         "TaintToleration": 3,
