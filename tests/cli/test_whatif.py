@@ -68,7 +68,8 @@ def test_workloads_scale_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
         (["--drain", "nope"], "no node 'nope'"),
         (["--scale", "shop/web"], "write NAMESPACE/NAME=N"),
         (["--scale", "shop/none=3"], "add its manifest instead"),
-        (["--add-nodes", "n1"], "write N=LIKE"),
+        (["--add-nodes", "n1"], "write N or N=LIKE"),
+        (["--add-nodes", "2="], "write N or N=LIKE"),
         (["--add-nodes", "2=none"], "neither a node of the cluster"),
         (["--add-nodes", "2=cpu=x"], "not a machine shape"),
         (["--add-nodes", "99999999=n1"], "the limit is"),
@@ -165,6 +166,13 @@ def test_a_manifest_that_cannot_be_expanded(
     printed = capsys.readouterr().err
     assert problem in printed
     assert "m.yaml" in printed
+
+
+def test_nodes_are_added_like_the_usual_one(capsys: pytest.CaptureFixture[str]) -> None:
+    _, answer = asked(
+        capsys, "whatif", "--cordon", "n1", "--add-nodes", "1=cpu=64,memory=1Ti", "--add-nodes", "2"
+    )
+    assert answer["changes"][-1] == "add 2 nodes like n2"
 
 
 def test_pods_that_were_pending_before_can_be_ignored(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ from bayplan.sources.settings import load_settings
 from bayplan.sources.warnings import Warning
 from bayplan.whatif import Cluster, Outcome, Placement, Placements
 from bayplan.whatif.manifests import MAX_PODS, read_manifests
-from bayplan.whatif.nodes import read_node_template
+from bayplan.whatif.nodes import read_node_template, usual_node
 
 FITS, DOES_NOT_FIT = 0, 1
 MAX_ROWS: Final = 40
@@ -58,9 +58,9 @@ _WHAT: Final = {
     "--add-nodes",
     "add_nodes",
     multiple=True,
-    metavar="N=LIKE",
+    metavar="N[=LIKE]",
     help="Add N empty nodes like a node of the cluster, a Node in a file, or a machine shape: 3=n01, "
-    "3=node.yaml, 3=cpu=8,memory=32Gi.",
+    "3=node.yaml, 3=cpu=8,memory=32Gi. Without LIKE: like a node of the most frequent size.",
 )
 @click.option(
     "--remove-node",
@@ -150,8 +150,9 @@ def _add(cluster: Cluster, value: str, source: SourceOptions, warnings: list[War
 
 def _add_nodes(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
     text, sign, like = value.partition("=")
-    if not text.isdecimal() or not sign or not like:
-        raise InputError(f"--add-nodes {value}: write N=LIKE, as in 3=n01 or 3=cpu=8,memory=32Gi")
+    if not text.isdecimal() or (sign and not like):
+        raise InputError(f"--add-nodes {value}: write N or N=LIKE, as in 3=n01 or 3=cpu=8,memory=32Gi")
+    like = like or usual_node(cluster)
     if int(text) > MAX_NODES:
         raise InputError(f"--add-nodes {value}: the limit is {MAX_NODES:,} nodes")
     names = cluster.add_nodes(int(text), read_node_template(like, cluster))

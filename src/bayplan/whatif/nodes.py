@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +13,30 @@ from bayplan.errors import InputError
 from bayplan.whatif.cluster import Cluster
 from bayplan.whatif.machines import machine
 
+_NO_NODES: Final = "there is no node to copy; write N=LIKE, as in 3=cpu=8,memory=32Gi"
 _NOT_ONE: Final = "there must be exactly one Node in it"
 _UNKNOWN: Final = (
     "{like!r} is neither a node of the cluster, nor a file, nor a machine shape (cpu=8,memory=32Gi)"
 )
+
+
+def usual_node(cluster: Cluster) -> str:
+    """The first node of the most frequent size that is not cordoned.
+
+    Raises:
+        InputError: there are no nodes.
+    """
+    nodes = [cluster.node(name) for name in cluster.nodes]
+    if not nodes:
+        raise InputError(_NO_NODES)
+    sizes = Counter(_size(node) for node in nodes)
+    usual = sizes.most_common(1)[0][0]
+    of_size = [node for node in nodes if _size(node) == usual]
+    return next((node for node in of_size if not node.spec.unschedulable), of_size[0]).name
+
+
+def _size(node: Node) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, str(amount)) for name, amount in node.status.allocatable.items()))
 
 
 def read_node_template(like: str, cluster: Cluster) -> Node:
