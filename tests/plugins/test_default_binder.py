@@ -11,6 +11,7 @@ import pytest
 from bayplan.errors import UnknownOutcomeError
 from bayplan.plugin import CycleState, Handle, Pod, Status, annotate_binding, failure
 from bayplan.plugins.default_binder import NO_HANDLE, DefaultBinder
+from bayplan.releases import DEFAULT_RELEASE
 from bayplan.testing.builders import make_pod
 
 from .judging import points
@@ -18,6 +19,8 @@ from .judging import points
 
 class FakeHandle:
     """Remembers what was bound, or fails."""
+
+    release = DEFAULT_RELEASE
 
     def __init__(self, error: Exception | None = None) -> None:
         self.bound: list[tuple[str, str]] = []

@@ -15,6 +15,7 @@ from bayplan.plugins.default_preemption import DefaultPreemption
 from bayplan.plugins.inter_pod_affinity import InterPodAffinity
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.plugins.pod_topology_spread import PodTopologySpread
+from bayplan.releases import DEFAULT_RELEASE
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.scheduler.cycle import decide
@@ -120,6 +121,7 @@ class Handle:
     """What the plugin asks of the scheduler: dice, and who is being waited for."""
 
     log = logging.getLogger("test")
+    release = DEFAULT_RELEASE
 
     def __init__(self, cluster: Cluster, preempting: set[str] | None = None) -> None:
         self.cluster = cluster

@@ -15,7 +15,8 @@ REJECTED = (UNRESOLVABLE, (REASON,))
 
 
 def test_its_points_are_upstreams() -> None:
-    assert points(NodeName) == {"Filter"}
+    """PreFilter since v1.37."""
+    assert points(NodeName) == {"PreFilter", "Filter"}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_TAINT)
 
 
 def test_its_points_are_upstreams() -> None:
-    assert points(NodeUnschedulable) == {"Filter"}
+    """PreFilter since v1.37."""
+    assert points(NodeUnschedulable) == {"PreFilter", "Filter"}
 
 
 @pytest.mark.parametrize(

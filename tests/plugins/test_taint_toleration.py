@@ -17,7 +17,8 @@ NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_TAINT)
 
 
 def test_its_points_are_upstreams() -> None:
-    assert points(TaintToleration) == {"Filter", "PreScore", "Score", "NormalizeScore"}
+    """PreFilter since v1.37."""
+    assert points(TaintToleration) == {"PreFilter", "Filter", "PreScore", "Score", "NormalizeScore"}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from bayplan.plugins.volume_binding import (
     REASON_NO_VOLUME,
     VolumeBinding,
 )
+from bayplan.releases import DEFAULT_RELEASE
 from bayplan.testing.builders import (
     make_pod,
     make_pv,
@@ -40,6 +41,8 @@ from .clusters import HOST, MADE, NODES, SELECTED, STATIC, WANTS, refused, reser
 
 class Scheduler:
     """As much of a scheduler as the plugin needs; with `volumes`, one that can write."""
+
+    release = DEFAULT_RELEASE
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
