@@ -18,7 +18,9 @@ from bayplan.errors import BayplanError
 from bayplan.framework.tie_break import TieBreak
 from bayplan.operating.command_line import parse
 from bayplan.operating.settings import Settings, make_settings
+from bayplan.operating.starting import settings_of_any_release
 from bayplan.plugin_args.duration import Duration
+from bayplan.releases import V1_37
 from tests.client.http.certificates import authority
 
 from .running import kubeconfig
@@ -296,6 +298,29 @@ UNCHECKED: list[Any] = [
         id="a burst of none",
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        pytest.param({"shape": [{"utilization": 0, "score": 5}]}, "", id="only in v1.37"),
+        pytest.param({"shape": [{"utilization": 0, "score": 50}]}, "shape", id="in no version"),
+    ],
+)
+def test_a_file_is_valid_before_the_version_is_known_if_any_version_accepts_it(
+    args: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    profile = {"pluginConfig": [{"name": "VolumeBinding", "args": args}]}
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({**HEAD, "profiles": [profile]}))
+    flags = parse([f"--config={file}", "--master=https://here:6443"], "bayplan run")
+    with pytest.raises(BayplanError, match="shape"):
+        make_settings(flags)
+    if problem:
+        with pytest.raises(BayplanError, match=problem):
+            settings_of_any_release(flags)
+    else:
+        assert settings_of_any_release(flags).config.release.version == V1_37.version
 
 
 @pytest.mark.parametrize("verbosity", ["-v=0", "-v=2"])

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 from bayplan.client.leader_election import LeadershipLostError
+from bayplan.client.rate_limit import make_bucket
 from bayplan.config.features import without_effect
 from bayplan.errors import BayplanError
 from bayplan.operating.command_line import FlagValues
+from bayplan.operating.endpoints import serving_settings
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.process import FinishedError, Process
 from bayplan.operating.server_release import StoppedError, release_of_server
-from bayplan.operating.settings import make_settings, shown_config, write_config
+from bayplan.operating.settings import Settings, make_settings, shown_config, write_config
+from bayplan.releases import DEFAULT_RELEASE, RELEASES
 
 OK: Final = 0
 FAILED: Final = 1
@@ -28,9 +32,11 @@ _log = logging.getLogger(__name__)
 def start(flags: FlagValues) -> int:
     """Runs a scheduler with these flags until its end; returns the exit status."""
     try:
-        settings = make_settings(flags)
-        if not flags["emulated-version"] and not flags["write-config-to"]:
-            # Flags and file are checked before the server is asked, and again as its release.
+        if flags["emulated-version"] or flags["write-config-to"]:
+            settings = make_settings(flags)
+        else:
+            settings = settings_of_any_release(flags)
+            _check(settings)
             try:
                 settings = make_settings(flags, release_of_server(settings.access))
             except StoppedError:
@@ -54,3 +60,36 @@ def start(flags: FlagValues) -> int:
     except (BayplanError, OSError) as error:
         log(_log, logging.ERROR, "command failed", err=error)
         return FAILED
+
+
+def settings_of_any_release(flags: FlagValues) -> Settings:
+    """The settings as the first release that accepts flags and file.
+
+    They are checked before the server is asked for its version, so that a mistake is reported at once, and
+    checked again as the server's release. Until then, what is valid in any release is valid.
+
+    Raises:
+        BayplanError: no release accepts them; the error is that of the default one.
+    """
+    try:
+        return make_settings(flags)
+    except BayplanError:
+        for release in RELEASES.values():
+            if release is not DEFAULT_RELEASE:
+                with suppress(BayplanError):
+                    return make_settings(flags, release)
+        raise
+
+
+def _check(settings: Settings) -> None:
+    """Reports what otherwise only shows when the parts of the process are made, after the server answered.
+
+    Raises:
+        BayplanError: the settings of leader election, rate limit or serving are wrong.
+    """
+    election = settings.election()
+    if election is not None:
+        election.check()
+    connection = settings.config.client_connection
+    make_bucket(connection.qps, connection.burst)
+    serving_settings(settings.flags)
