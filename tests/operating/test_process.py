@@ -241,10 +241,17 @@ def test_what_the_server_rejects_is_reported_and_tried_again(
     assert play(main()).startswith("W")
 
 
-def test_a_server_that_cannot_be_reached_is_reported_and_tried_again() -> None:
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        pytest.param([], "Waiting for the version of the API server", id="which may have any version"),
+        pytest.param(["--emulated-version=1.36"], "cannot list or watch Node", id="as one version"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_reported_and_tried_again(flags: list[str], message: str) -> None:
     async def main() -> str:
-        async with started("--master=http://127.0.0.1:1", *ALONE) as run:
-            line = await run.says("cannot list or watch Node")
+        async with started("--master=http://127.0.0.1:1", *ALONE, *flags) as run:
+            line = await run.says(message)
             assert run.process.returncode is None
             return line
 
