@@ -81,7 +81,8 @@ class TestUpdatedPods:
     @pytest.mark.parametrize(
         ("after", "seen"),
         [
-            pytest.param(make_pod("p", annotations={"a": "b"}), False, id="nothing that rules read"),
+            pytest.param(make_pod("p"), False, id="nothing that plugins read"),
+            pytest.param(make_pod("p", annotations={"a": "b"}), True, id="its annotations"),
             pytest.param(make_pod("p", deleted=NOW), True, id="it is being deleted"),
             pytest.param(make_pod("p", labels={"a": "b"}), True, id="its labels"),
             pytest.param(make_pod("p", started=NOW), True, id="its start"),

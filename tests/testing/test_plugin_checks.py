@@ -228,7 +228,7 @@ class HintsMaybe(Plugin):
         (TooHigh, "returns an invalid score 101"),
         (NormalizesByPlace, "of scores that are all 0"),
         (LooksAtNeighbours, "Filter on some rows"),
-        (NotPlain, "Filter on one node with plain numbers"),
+        (NotPlain, "mask must be True, False or an array of bool"),
         (NotWhole, "Score gave"),
         (WrongShortcutOfFilter, "row_filter"),
         (WrongShortcutOfScore, "row_score"),

@@ -25,7 +25,7 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.fault_checks import Oversight, misplaced, oversights, untidiness
 from bayplan.simulator.fault_cluster import LastingClient, Ledger, WatchedCluster
 from bayplan.simulator.fault_devices import DeviceWorld, claim_problems, has_devices
-from bayplan.simulator.fault_plugins import Hazard, SlowExtender, requeue_on_any_event
+from bayplan.simulator.fault_plugins import Hazard, InjectedError, SlowExtender, requeue_on_any_event
 from bayplan.simulator.fault_workload import World
 from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.spoiled import SPOILED
@@ -105,7 +105,8 @@ class _LoggedErrors(logging.Handler):
         self.setFormatter(logging.Formatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        if SPOILED in record.getMessage():
+        message = record.getMessage()
+        if SPOILED in message or InjectedError.__name__ in message:
             return
         self._report.problems.append(f"{record.name}: {self.format(record)}")
 
