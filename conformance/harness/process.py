@@ -86,7 +86,14 @@ class Process:
         return self._process.wait(seconds)
 
     def signal(self, number: signal.Signals) -> None:
+        """Sends a signal. SIGSTOP returns when all threads have stopped."""
         self._process.send_signal(number)
+        if number is signal.SIGSTOP:
+            wait_until(self._has_stopped, "all threads have stopped")
+
+    def _has_stopped(self) -> bool:
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        return all(task.read_text().rpartition(")")[2].split()[0] in "Tt" for task in tasks)
 
     def kill(self) -> None:
         self._process.kill()
