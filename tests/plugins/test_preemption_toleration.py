@@ -124,3 +124,22 @@ def test_higher_priorities_are_never_victims() -> None:
 def test_the_policy_of_a_class() -> None:
     assert policy_of(tolerant()) == Policy(10000, 3600)
     assert policy_of(tolerant(minimum=None, seconds=None)) == Policy(8001, 0)
+
+
+def test_a_limited_number_of_candidates_is_evaluated() -> None:
+    """The arguments are those of DefaultPreemption, and so is their effect."""
+    config = (
+        CONFIG
+        + """
+  pluginConfig:
+  - name: PreemptionToleration
+    args: {minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 1}
+"""
+    )
+    plugins: list[type[Plugin]] = [*BUILTIN_PLUGINS, PreemptionToleration]
+    core = SchedulingCore(parse_config(config, catalog=catalog_with(plugins)), plugins=plugins)
+    core.load([make_node(f"n{i}", cpu="4") for i in range(4)])
+    core.load([make_pod(f"victim-{i}", cpu="3", node=f"n{i}", priority=i) for i in range(4)])
+    chosen = {core.decide(make_pod("preemptor", cpu="3", priority=9000)).nomination for _ in range(12)}
+    # Were all candidates evaluated, it would always be n0, where the victim is least important.
+    assert len(chosen) > 1

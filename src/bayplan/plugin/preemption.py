@@ -18,6 +18,10 @@ from bayplan.preemption.evaluation import (
     preemption_result,
     why_not,
 )
+from bayplan.preemption.plugin import (
+    PreemptionPlugin,
+    candidate_sampling,
+)
 from bayplan.preemption.table import (
     Candidates,
 )
@@ -38,7 +42,9 @@ __all__ = [
     "Hypothesis",
     "MayEvict",
     "Nomination",
+    "PreemptionPlugin",
     "Sampling",
+    "candidate_sampling",
     "evaluate",
     "eviction_on",
     "fit_error",

@@ -25,26 +25,19 @@ from bayplan.plugin import (
     FilterOutcome,
     FilterPlugin,
     NodeColumns,
-    Plugin,
     Pod,
-    PostFilterPlugin,
-    PostFilterResult,
-    PreEnqueuePlugin,
     PreFilterPlugin,
     Reject,
-    ReservePlugin,
     Resource,
     Status,
     event_with_hint,
-    unresolvable,
     unschedulable,
 )
 from bayplan.plugin.columns import derived
 from bayplan.plugin.objects import ElasticQuota, NamespaceUsage
-from bayplan.plugin.preemption import Hypothesis, evaluate, preemption_result
+from bayplan.plugin.preemption import Hypothesis, MayEvict, PreemptionPlugin
 from bayplan.plugin.resources import fit_requests, milli_value, value
 
-UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
 OVER_MAX: Final = "namespace {namespace} would use more than the max of its ElasticQuota ({resource})"
 OVER_MIN: Final = "all namespaces with an ElasticQuota would use more than the sum of their min ({resource})"
 STILL_OVER: Final = "node(s) had too few pods whose eviction would free the quota"
@@ -53,14 +46,11 @@ STATE: Final = "CapacityScheduling"
 Amounts = dict[str, int]
 
 
-class CapacityScheduling(
-    Plugin, PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, PostFilterPlugin, ReservePlugin
-):
+class CapacityScheduling(PreemptionPlugin, PreFilterPlugin, FilterPlugin):
     """Keeps namespaces within their elastic quotas, and preempts borrowers for lenders."""
 
     name: ClassVar = "CapacityScheduling"
     kinds: ClassVar = (ElasticQuota,)
-    preempts: ClassVar = True
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -71,11 +61,6 @@ class CapacityScheduling(
     def pod_deletion_helps(self, pod: Pod, old: Pod, new: Pod | None) -> bool:
         """A pod that was assigned or nominated gives back quota, perhaps that of all namespaces together."""
         return bool(old.spec.node_name or old.status.nominated_node_name)
-
-    def pre_enqueue(self, pod: Pod) -> Status | None:
-        if self.handle is not None and self.handle.is_preempting(pod.uid):
-            return unresolvable(UNDER_WAY)
-        return None
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         quotas = Quotas.of(nodes, pod)
@@ -94,23 +79,11 @@ class CapacityScheduling(
             over[position] = bool(quotas.without(gone).problem())
         yield Reject(over, STILL_OVER)
 
-    def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
         found = state.get(STATE)
         # Another plugin may have ended the search before PreFilter.
         quotas = found if isinstance(found, Quotas) else Quotas.of(NodeColumns(outcome.cluster), pod)
-
-        def may_evict(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
-            return quotas.victims(pod, pods)
-
-        return preemption_result(evaluate(pod, outcome, None, may_evict), outcome)
-
-    # The assumed pod is counted with all others on its node.
-
-    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
-        return None
-
-    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        return None
+        return lambda row, pods: quotas.victims(pod, pods)
 
 
 @dataclass(slots=True)

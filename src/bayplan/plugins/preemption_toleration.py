@@ -14,27 +14,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
-from bayplan.plugin import (
-    Action,
-    ClusterEventWithHint,
-    CycleState,
-    FilterOutcome,
-    Handle,
-    Plugin,
-    Pod,
-    PostFilterPlugin,
-    PostFilterResult,
-    PreEnqueuePlugin,
-    Resource,
-    Status,
-    event_with_hint,
-    unresolvable,
-)
+from bayplan.plugin import CycleState, FilterOutcome, Pod
 from bayplan.plugin.args import DefaultPreemptionArgs
 from bayplan.plugin.objects import PriorityClass
-from bayplan.plugin.preemption import Sampling, evaluate, preemption_result
+from bayplan.plugin.preemption import MayEvict, PreemptionPlugin
 
-UNDER_WAY: Final = "waiting for the preemption for this pod to be finished"
 ANNOTATIONS: Final = "preemption-toleration.scheduling.x-k8s.io/"
 MINIMUM_PRIORITY: Final = ANNOTATIONS + "minimum-preemptable-priority"
 TOLERATION_SECONDS: Final = ANNOTATIONS + "toleration-seconds"
@@ -47,36 +31,22 @@ class Policy(NamedTuple):
     seconds: int
 
 
-class PreemptionToleration(Plugin, PreEnqueuePlugin, PostFilterPlugin):
+class PreemptionToleration(PreemptionPlugin):
     """Preempts pods of lower priority that do not tolerate it."""
 
     name: ClassVar = "PreemptionToleration"
     args_type: ClassVar = DefaultPreemptionArgs
     kinds: ClassVar = (PriorityClass,)
-    preempts: ClassVar = True
 
-    def __init__(self, args: DefaultPreemptionArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or DefaultPreemptionArgs(), handle)
-
-    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # Whether a deleted pod helps is decided by the plugin that rejected the pod.
-        return (event_with_hint(Resource.POD, Action.DELETE, lambda pod, old, new: False),)
-
-    def pre_enqueue(self, pod: Pod) -> Status | None:
-        if self.handle is not None and self.handle.is_preempting(pod.uid):
-            return unresolvable(UNDER_WAY)
-        return None
-
-    def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
-        def may_evict(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+        def chosen(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
             return [
                 other
                 for other in pods
                 if other.priority < pod.priority and not self.tolerates(outcome, other, pod)
             ]
 
-        evaluation = evaluate(pod, outcome, self._sampling(), may_evict)
-        return preemption_result(evaluation, outcome)
+        return chosen
 
     def tolerates(self, outcome: FilterOutcome, victim: Pod, preemptor: Pod) -> bool:
         """Whether the victim is spared from preemption by this pod."""
@@ -95,15 +65,6 @@ class PreemptionToleration(Plugin, PreEnqueuePlugin, PostFilterPlugin):
             # It was assigned a moment ago.
             return True
         return since.timestamp() + policy.seconds > self.handle.now()
-
-    def _sampling(self) -> Sampling | None:
-        """None, and so all candidates, unless the configuration limits their number."""
-        if self.args.evaluates_all_candidates:
-            return None
-        offset = self.handle.random.random() if self.handle is not None else 0.0
-        return Sampling(
-            self.args.min_candidate_nodes_percentage, self.args.min_candidate_nodes_absolute, offset
-        )
 
 
 def policy_of(priority_class: PriorityClass) -> Policy | None:

@@ -1,0 +1,57 @@
+"""The base of plugins that preempt. A policy of its own is a subclass with another `may_evict`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from bayplan.api.pod import Pod
+from bayplan.framework.events import Action, ClusterEventWithHint, Resource, event_with_hint
+from bayplan.framework.handle import Handle
+from bayplan.framework.outcome import FilterOutcome, PostFilterResult
+from bayplan.framework.plugin_api import Plugin, PostFilterPlugin, PreEnqueuePlugin
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import Status, unresolvable
+from bayplan.plugin_args.args import DefaultPreemptionArgs
+from bayplan.preemption.evaluation import Sampling, evaluate, preemption_result
+from bayplan.preemption.victims import MayEvict
+
+WAITING_FOR_VICTIMS: Final = "waiting for the preemption for this pod to be finished"
+
+
+class PreemptionPlugin(Plugin, PreEnqueuePlugin, PostFilterPlugin):
+    """Preempts pods in PostFilter, and keeps the pod out of the queue until they are evicted."""
+
+    preempts: ClassVar = True
+
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict | None:
+        """The rule for which pods may be evicted for this one; None: pods of lower priority.
+
+        Dry runs with the default rule are cached for identical pods, those with another rule are not.
+        """
+        return None
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint] | None:
+        # Whether a deleted pod helps is decided by the plugin that rejected the pod.
+        return (event_with_hint(Resource.POD, Action.DELETE, lambda pod, old, new: False),)
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        if self.handle is not None and self.handle.is_preempting(pod.uid):
+            return unresolvable(WAITING_FOR_VICTIMS)
+        return None
+
+    def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
+        sampling = candidate_sampling(self.args, self.handle)
+        evaluation = evaluate(pod, outcome, sampling, self.may_evict(state, pod, outcome))
+        return preemption_result(evaluation, outcome)
+
+
+def candidate_sampling(args: object, handle: Handle | None) -> Sampling | None:
+    """How many candidates are evaluated by these arguments of a plugin; None: all of them.
+
+    Only `DefaultPreemptionArgs` can limit their number.
+    """
+    if not isinstance(args, DefaultPreemptionArgs) or args.evaluates_all_candidates:
+        return None
+    offset = 0.0 if handle is None else handle.random.random()
+    return Sampling(args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute, offset)
