@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -26,8 +27,11 @@ from tests.fuzz.targets import TARGETS, Target
 
 SLICE_SECONDS: Final = 20.0
 """A worker runs one target for this time; then another target has its turn."""
-HANG_SECONDS: Final = 120.0
-"""After this time with one input a worker is killed."""
+HANG_CPU_SECONDS: Final = 60.0
+"""A worker that spends this much CPU on one input is ended by SIGPROF. CPU, because a busy machine makes
+everything slow and is no finding."""
+HANG_SECONDS: Final = 900.0
+"""After this time with one input a worker is killed: it waits for something that does not come."""
 MEMORY_BYTES: Final = 4 << 30
 """Of address space: an input that needs more is a finding."""
 REPOSITORY: Final = Path(__file__).parents[2]
@@ -90,6 +94,7 @@ def work(target: Target, first: int, seconds: float) -> None:
     end, seed = time.monotonic() + seconds, first
     while time.monotonic() < end:
         output.write(b"%d\n" % seed)
+        signal.setitimer(signal.ITIMER_PROF, HANG_CPU_SECONDS)
         given = make_input(target, seed)
         try:
             run_input(target, given, max_cpu=MAX_CPU_SECONDS)
@@ -169,11 +174,13 @@ class _Worker:
         elif time.monotonic() - self._heard > HANG_SECONDS:
             self._process.kill()
             self._process.wait()
-            yield self._dead("hangs", f"no end after {HANG_SECONDS:.0f} s")
+            yield self._dead("waits", f"no end after {HANG_SECONDS:.0f} s")
             self._close()
 
     def _end(self, status: int) -> Iterator[Finding]:
-        if status:
+        if status == -signal.SIGPROF:
+            yield self._dead("hangs", f"no end after {HANG_CPU_SECONDS:.0f} s of CPU")
+        elif status:
             said = self._said.decode(errors="replace")
             yield self._dead(
                 f"worker ended with {status}", f"the process ended with status {status}:\n{said}"

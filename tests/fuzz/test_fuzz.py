@@ -6,6 +6,9 @@ import asyncio
 import json
 import logging
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import pytest
 from bayplan.client.transport import Headers, Request
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import FindingError, judged
-from tests.fuzz.running import Finding, Tally, make_input, run, run_seed, save
+from tests.fuzz.running import REPOSITORY, Finding, Tally, make_input, run, run_seed, save
 from tests.fuzz.targets import TARGETS, Target
 from tests.fuzz.targets.api_server import FakeServer
 from tests.fuzz.targets.embedded import is_server_error
@@ -89,6 +92,25 @@ def test_time_is_limited() -> None:
 
     with pytest.raises(FindingError, match="of CPU"):
         spend()
+
+
+def test_a_worker_that_never_ends_an_input_is_ended_by_its_use_of_cpu() -> None:
+    program = """
+from tests.fuzz import running
+
+class Spin:
+    name = "spin"
+    def make(self, rng): return None
+    def run(self, given):
+        while True: pass
+
+running.HANG_CPU_SECONDS = 0.05
+running.work(Spin(), 0, 1.0)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGPROF, b"0\n")
 
 
 def test_each_cause_is_reported_once() -> None:
