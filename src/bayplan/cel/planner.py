@@ -15,16 +15,12 @@ from typing import Final, TypeAlias
 
 from bayplan.cel.attributes import METER, Attribute, Conditional, Step, Variables, constant_lookup, look_up
 from bayplan.cel.checker import type_of
-from bayplan.cel.costs import FAILED, LIST_BASE, MAP_BASE, call_cost
-from bayplan.cel.declarations import SINGLE_IMPLEMENTATION, type_names
-from bayplan.cel.errors import (
-    NO_SUCH_OVERLOAD,
-    CompileError,
-    CostLimitError,
-    EvaluationError,
-)
+from bayplan.cel.costs import LIST_BASE, MAP_BASE
+from bayplan.cel.declarations import type_names
+from bayplan.cel.errors import CompileError, CostLimitError, EvaluationError
 from bayplan.cel.library import FUNCTIONS
 from bayplan.cel.macros import ACCUMULATOR
+from bayplan.cel.steps import alternative, charged, compared_with, logical, metered_call, plain_call
 from bayplan.cel.syntax import (
     Call,
     Comprehension,
@@ -53,7 +49,6 @@ _CONVERSIONS: Final = frozenset(
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr"})
 """Functions of constants that are computed while planning, where nobody counts what they cost."""
 _FULL_TYPE_NAMES: Final = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
-_REGEX: Final = frozenset({"matches", "find", "findAll"})
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
@@ -175,14 +170,14 @@ class _Planner:
     def _call(self, call: Call) -> _Plan:
         match call.function:
             case "_&&_":
-                return _Computed(_logical(list(map(self._step, call.args)), False))
+                return _Computed(logical(list(map(self._step, call.args)), False))
             case "_||_":
-                return _Computed(_logical(list(map(self._step, call.args)), True))
+                return _Computed(logical(list(map(self._step, call.args)), True))
             case "_?_:_":
                 return self._conditional(call)
             case "or" | "orValue" if call.target is not None:
                 return _Computed(
-                    _alternative(self._step(call.target), self._step(call.args[0]), call.function)
+                    alternative(self._step(call.target), self._step(call.args[0]), call.function)
                 )
             case "@not_strictly_false":
                 return _Computed(self._not_strictly_false(call))
@@ -246,12 +241,12 @@ class _Planner:
         else:
             function = FUNCTIONS[call.function]
         if self._metered:
-            return _Computed(_metered_call(call, function, steps))
+            return _Computed(metered_call(call, function, steps))
         if call.function in ("_==_", "_!=_") and isinstance(plans[1], _Constant):
             constant = plans[1].value
             if type(constant) in (str, int):
-                return _Computed(_compared_with(steps[0], constant, function, call.function == "_==_"))
-        return _Computed(_plain_call(function, steps))
+                return _Computed(compared_with(steps[0], constant, function, call.function == "_==_"))
+        return _Computed(plain_call(function, steps))
 
     def _folded(self, function: str, args: list[Value]) -> _Plan:
         """A constant such as `quantity("40Gi")`; where it fails, it does so when it is evaluated."""
@@ -276,7 +271,7 @@ class _Planner:
                     values.append(value.value)
             return tuple(values)
 
-        return _Computed(_charged(build, LIST_BASE) if self._metered else build)
+        return _Computed(charged(build, LIST_BASE) if self._metered else build)
 
     def _map(self, expr: MapExpr) -> _Plan:
         plans = [(self.plan(entry.key), self.plan(entry.value), entry.optional) for entry in expr.entries]
@@ -295,7 +290,7 @@ class _Planner:
         parts = [each for key, value, _ in plans for each in (key, value)]
         if all(isinstance(each, _Constant) for each in parts) and not any(each[2] for each in plans):
             return _Constant(build({}))
-        return _Computed(_charged(build, MAP_BASE) if self._metered else build)
+        return _Computed(charged(build, MAP_BASE) if self._metered else build)
 
     def _comprehension(self, expr: Comprehension) -> _Plan:
         if expr.accu_var != ACCUMULATOR:
@@ -352,46 +347,6 @@ def _entries(value: Value, with_values: bool) -> Iterable[Value]:
     raise EvaluationError(f"got '{type_name(value)}', expected iterable type")
 
 
-def _logical(terms: list[Step], deciding: bool) -> Step:
-    """`||` (decided by True) or `&&` (by False): an error matters only if no operand decides."""
-    other = not deciding
-
-    def evaluate(variables: Variables) -> Value:
-        first_error: EvaluationError | None = None
-        for term in terms:
-            try:
-                value = term(variables)
-            except CostLimitError:
-                raise
-            except EvaluationError as error:
-                first_error = first_error or error
-                continue
-            if value is deciding:
-                return deciding
-            if value is not other and first_error is None:
-                first_error = EvaluationError(NO_SUCH_OVERLOAD)
-        if first_error is not None:
-            raise first_error
-        return other
-
-    return evaluate
-
-
-def _alternative(optional: Step, alternative: Step, function: str) -> Step:
-    """`or` and `orValue`: the alternative is evaluated only where it is needed."""
-    unwrap = function == "orValue"
-
-    def evaluate(variables: Variables) -> Value:
-        value = optional(variables)
-        if type(value) is not Optional:
-            return value
-        if value.has_value:
-            return value.value if unwrap else value
-        return alternative(variables)
-
-    return evaluate
-
-
 def _membership(operand: Step, values: tuple[Value, ...]) -> _Plan | None:
     """`x in [constants]` as a look-up, for which upstream charges nothing; None if the list does not allow
     it.
@@ -431,82 +386,3 @@ def _optional(value: Value, what: str) -> Optional:
     if type(value) is not Optional:
         raise EvaluationError(f"cannot initialize optional {what} from non-optional value {value}")
     return value
-
-
-def _plain_call(function: Callable[..., Value], steps: list[Step]) -> Step:
-    match steps:
-        case []:
-            return lambda variables: function()
-        case [one]:
-            return lambda variables: function(one(variables))
-        case [one, other]:
-            return lambda variables: function(one(variables), other(variables))
-        case _:
-            return lambda variables: function(*[step(variables) for step in steps])
-
-
-def _compared_with(step: Step, constant: str | int, function: Callable[..., Value], wanted: bool) -> Step:
-    """`x == "constant"` or `!=`, the most common comparison: values of the same type are compared at once."""
-    kind = type(constant)
-
-    def evaluate(variables: Variables) -> Value:
-        value = step(variables)
-        return (value == constant) is wanted if type(value) is kind else function(value, constant)
-
-    return evaluate
-
-
-def _metered_call(call: Call, function: Callable[..., Value], steps: list[Step]) -> Step:
-    """A call that is charged for whether it fails or not, as upstream does.
-
-    With up to two arguments all of them are evaluated even if the first fails. With more arguments, with a
-    constant regular expression, or where the overload is found at run time, evaluation ends there, and the
-    call costs nothing if arguments are left.
-    """
-    name = call.function
-    overload = call.overloads[0] if len(call.overloads) == 1 else ""
-    ends_at_error = len(steps) > 2 or (name in _REGEX and isinstance(call.args[-1], Literal))
-    ends_at_error = ends_at_error or (not overload and name not in SINGLE_IMPLEMENTATION)
-
-    def evaluate(variables: Variables) -> Value:
-        args: list[Value] = []
-        failed: EvaluationError | None = None
-        for step in steps:
-            try:
-                args.append(step(variables))
-            except CostLimitError:
-                raise
-            except EvaluationError as error:
-                if ends_at_error and len(args) + 1 < len(steps):
-                    raise
-                failed = failed or error
-                args.append(FAILED)
-        result: Value = FAILED
-        if failed is None:
-            try:
-                result = function(*args)
-            except EvaluationError as error:
-                failed = error
-        variables[METER].charge(call_cost(name, overload, args, result))
-        if failed is not None:
-            raise failed
-        return result
-
-    return evaluate
-
-
-def _charged(step: Step, cost: int) -> Step:
-    """A list or map literal, which is charged for even if one of its elements fails."""
-
-    def evaluate(variables: Variables) -> Value:
-        try:
-            value = step(variables)
-        except CostLimitError:
-            raise
-        except EvaluationError:
-            variables[METER].charge(cost)
-            raise
-        variables[METER].charge(cost)
-        return value
-
-    return evaluate

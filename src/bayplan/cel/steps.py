@@ -1,0 +1,137 @@
+"""The functions that evaluate operators and calls, made of the functions of their operands.
+
+What is `metered` also charges the meter among the variables, as upstream counts costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from bayplan.cel.attributes import METER, Step, Variables
+from bayplan.cel.costs import FAILED, call_cost
+from bayplan.cel.declarations import SINGLE_IMPLEMENTATION
+from bayplan.cel.errors import NO_SUCH_OVERLOAD, CostLimitError, EvaluationError
+from bayplan.cel.syntax import Call, Literal
+from bayplan.cel.values import Optional, Value
+
+_REGEX: Final = frozenset({"matches", "find", "findAll"})
+
+
+def logical(terms: list[Step], deciding: bool) -> Step:
+    """`||` (decided by True) or `&&` (by False): an error matters only if no operand decides."""
+    other = not deciding
+
+    def evaluate(variables: Variables) -> Value:
+        first_error: EvaluationError | None = None
+        for term in terms:
+            try:
+                value = term(variables)
+            except CostLimitError:
+                raise
+            except EvaluationError as error:
+                first_error = first_error or error
+                continue
+            if value is deciding:
+                return deciding
+            if value is not other and first_error is None:
+                first_error = EvaluationError(NO_SUCH_OVERLOAD)
+        if first_error is not None:
+            raise first_error
+        return other
+
+    return evaluate
+
+
+def alternative(optional: Step, alternative: Step, function: str) -> Step:
+    """`or` and `orValue`: the alternative is evaluated only where it is needed."""
+    unwrap = function == "orValue"
+
+    def evaluate(variables: Variables) -> Value:
+        value = optional(variables)
+        if type(value) is not Optional:
+            return value
+        if value.has_value:
+            return value.value if unwrap else value
+        return alternative(variables)
+
+    return evaluate
+
+
+def plain_call(function: Callable[..., Value], steps: list[Step]) -> Step:
+    match steps:
+        case []:
+            return lambda variables: function()
+        case [one]:
+            return lambda variables: function(one(variables))
+        case [one, other]:
+            return lambda variables: function(one(variables), other(variables))
+        case _:
+            return lambda variables: function(*[step(variables) for step in steps])
+
+
+def compared_with(step: Step, constant: str | int, function: Callable[..., Value], wanted: bool) -> Step:
+    """`x == "constant"` or `!=`, the most common comparison: values of the same type are compared at once."""
+    kind = type(constant)
+
+    def evaluate(variables: Variables) -> Value:
+        value = step(variables)
+        return (value == constant) is wanted if type(value) is kind else function(value, constant)
+
+    return evaluate
+
+
+def metered_call(call: Call, function: Callable[..., Value], steps: list[Step]) -> Step:
+    """A call that is charged for whether it fails or not, as upstream does.
+
+    With up to two arguments all of them are evaluated even if the first fails. With more arguments, with a
+    constant regular expression, or where the overload is found at run time, evaluation ends there, and the
+    call costs nothing if arguments are left.
+    """
+    name = call.function
+    overload = call.overloads[0] if len(call.overloads) == 1 else ""
+    ends_at_error = len(steps) > 2 or (name in _REGEX and isinstance(call.args[-1], Literal))
+    ends_at_error = ends_at_error or (not overload and name not in SINGLE_IMPLEMENTATION)
+
+    def evaluate(variables: Variables) -> Value:
+        args: list[Value] = []
+        failed: EvaluationError | None = None
+        for step in steps:
+            try:
+                args.append(step(variables))
+            except CostLimitError:
+                raise
+            except EvaluationError as error:
+                if ends_at_error and len(args) + 1 < len(steps):
+                    raise
+                failed = failed or error
+                args.append(FAILED)
+        result: Value = FAILED
+        if failed is None:
+            try:
+                result = function(*args)
+            except EvaluationError as error:
+                failed = error
+        variables[METER].charge(call_cost(name, overload, args, result))
+        if failed is not None:
+            raise failed
+        return result
+
+    return evaluate
+
+
+def charged(step: Step, cost: int) -> Step:
+    """A list or map literal, which is charged for even if one of its elements fails."""
+
+    def evaluate(variables: Variables) -> Value:
+        try:
+            value = step(variables)
+        except CostLimitError:
+            raise
+        except EvaluationError:
+            variables[METER].charge(cost)
+            raise
+        variables[METER].charge(cost)
+        return value
+
+    return evaluate
