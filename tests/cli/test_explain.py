@@ -65,7 +65,7 @@ def test_a_plugin_that_fails(cluster: str, tmp_path: Path, capsys: pytest.Captur
 def test_one_schema(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     as_json = json.loads(explain(capsys, "pod", "big", "-f", cluster, "-o", "json"))
     assert yaml.safe_load(explain(capsys, "pod", "big", "-f", cluster, "-o", "yaml")) == as_json
-    assert (as_json["apiVersion"], as_json["kind"]) == ("bayplan.explain/v1", "PodExplanation")
+    assert (as_json["apiVersion"], as_json["kind"]) == ("bayplan/v1", "PodExplanation")
     assert as_json["result"]["rejections"][0]["detail"].startswith("requests 64 cpu; the largest of")
     found = json.loads(explain(capsys, "node", "n1", "-f", cluster, "-o", "json"))
     assert (found["kind"], [one["fits"] for one in found["pendingPods"]]) == (

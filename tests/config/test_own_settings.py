@@ -21,7 +21,7 @@ from bayplan.framework.tie_break import TieBreak
 from bayplan.plugin_args.duration import Duration
 
 SCHEDULER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 3\n"
-OWN = "apiVersion: bayplan.config/v1\nkind: BayplanConfiguration\ntieBreak: FirstNode\n"
+OWN = "apiVersion: bayplan/v1\nkind: BayplanConfiguration\ntieBreak: FirstNode\n"
 FIRST = BayplanConfiguration(tie_break=TieBreak.FIRST_NODE)
 
 
@@ -33,7 +33,7 @@ FIRST = BayplanConfiguration(tie_break=TieBreak.FIRST_NODE)
         pytest.param(OWN, 16, id="alone"),
         pytest.param(f"{SCHEDULER}---\nkind: Other\n---\n{OWN}", 3, id="after another document"),
         pytest.param(
-            '{"apiVersion": "bayplan.config/v1", "kind": "BayplanConfiguration", "tieBreak": "FirstNode"}',
+            '{"apiVersion": "bayplan/v1", "kind": "BayplanConfiguration", "tieBreak": "FirstNode"}',
             16,
             id="as JSON",
         ),
@@ -55,7 +55,7 @@ def test_a_file_for_kube_scheduler_is_read_as_kube_scheduler_does(rest: str) -> 
     ("text", "message"),
     [
         (f"{OWN}---\n{OWN}", "f.yaml:5: a second BayplanConfiguration; there may be one"),
-        (OWN.replace("v1", "v2"), "f.yaml:1: apiVersion: should be bayplan.config/v1"),
+        (OWN.replace("v1", "v2"), "f.yaml:1: apiVersion: should be bayplan/v1"),
         (OWN.replace("kind: B", "kind: b"), "f.yaml:2: kind: should be BayplanConfiguration"),
         (OWN.replace("tieBreak", "tieBrake"), 'f.yaml:3: tieBrake: unknown field, did you mean "tieBreak"?'),
         (
@@ -78,7 +78,7 @@ def test_a_file_of_its_own(tmp_path: Path) -> None:
     file.write_text(OWN)
     assert load_own_settings(file) == FIRST
     file.write_text(SCHEDULER)
-    with pytest.raises(DecodeError, match=r"expected a document with apiVersion bayplan\.config/v1"):
+    with pytest.raises(DecodeError, match=r"expected a document with apiVersion bayplan/v1"):
         load_own_settings(file)
 
 

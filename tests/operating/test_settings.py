@@ -45,7 +45,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., S
     return make
 
 
-OWN = "apiVersion: bayplan.config/v1\nkind: BayplanConfiguration\n"
+OWN = "apiVersion: bayplan/v1\nkind: BayplanConfiguration\n"
 
 
 def test_own_settings(settings: Callable[..., Settings]) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from bayplan.bench.errors import BenchError
@@ -22,6 +21,7 @@ from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
 from bayplan.cli.encoding import echo
 from bayplan.cli.options import SchedulerOptions, scheduler_options
+from bayplan.cli.output import make_console
 from bayplan.releases import DEFAULT_RELEASE
 
 PLAIN_WIDTH = 150
@@ -213,7 +213,4 @@ def _print_list(workloads: Sequence[Workload], as_json: bool) -> None:
 
 
 def _print(table: Table) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH)
-    console.print(table)
+    make_console(PLAIN_WIDTH).print(table)

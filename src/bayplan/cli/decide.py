@@ -18,6 +18,7 @@ from bayplan.cli.compare_versions import print_comparison
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
 from bayplan.cli.options import ReleaseType, SchedulerOptions, scheduler_options
+from bayplan.cli.output import JSON, TABLE, make_console
 from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
 from bayplan.errors import InputError
 from bayplan.explain.allocations import pod_allocations
@@ -33,10 +34,6 @@ from bayplan.sources.missing import MissingObjects
 from bayplan.sources.settings import SchedulerSettings, extender_warnings
 from bayplan.sources.warnings import Warning
 
-JSON: Final = "json"
-TABLE: Final = "table"
-PLAIN_WIDTH: Final = 120
-"""Columns of tables that are written to a file or pipe."""
 MAX_DETAILS: Final = 10
 """Pods of one cluster that are shown in full; the others get one line each, unless --pod names them."""
 MAX_SKIPPED: Final = 10
@@ -97,9 +94,7 @@ def decide(
         raise click.UsageError(_TWO_READERS)
     if allocations and output == TABLE:
         raise click.UsageError(_ONLY_JSON)
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH, highlight=False, markup=False)
+    console = make_console()
     if output is None:
         output = TABLE if console.is_terminal else JSON
     settings = scheduler.settings()

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
-import msgspec
-import yaml
-from rich.console import Console
 
-from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
+from bayplan.cli.output import TABLE, make_console, output_option, print_document
 from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
 from bayplan.cli.source_options import source_options
 from bayplan.errors import InputError
@@ -21,20 +18,7 @@ from bayplan.explain.report import node_report, pod_report
 from bayplan.sources.loading import default_namespace, load_cluster
 from bayplan.sources.options import SourceOptions
 
-JSON, YAML, TEXT = "json", "yaml", "text"
-PLAIN_WIDTH: Final = 120
-"""Columns of tables that are written to a file or pipe."""
-
 UNKNOWN_QUEUE: Final = "the position in the scheduler's queue cannot be seen from outside"
-
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice([TEXT, JSON, YAML]),
-    default=TEXT,
-    show_default=True,
-    help="Tables, or one object with everything (docs/explain.md has the schema).",
-)
 
 
 @click.group()
@@ -95,10 +79,10 @@ def explain_pod(
         from bayplan.sources.scheduler_queue import ask_queue
 
         queue = {"visible": True, **ask_queue(source, scheduler_url, key, ca_file=scheduler_ca)}
-    if output == TEXT:
-        print_pod(_console(), loaded, answer, _queue_text(queue))
+    if output == TABLE:
+        print_pod(make_console(), loaded, answer, _queue_text(queue))
     else:
-        _write(pod_report(loaded, answer, queue), output)
+        print_document("PodExplanation", pod_report(loaded, answer, queue), output)
     failed = FailedPlugins(traceback)
     if answer.explanation is not None:
         failed.add(answer.explanation)
@@ -136,19 +120,7 @@ def explain_node_command(source: SourceOptions, name: str, output: str) -> None:
         raise InputError(
             f"{error.problem}.{did_you_mean(name, nodes)}", object_key=error.object_key
         ) from None
-    if output == TEXT:
-        print_node(_console(), loaded, answer)
+    if output == TABLE:
+        print_node(make_console(), loaded, answer)
     else:
-        _write(node_report(loaded, answer), output)
-
-
-def _console() -> Console:
-    console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False, markup=False)
-
-
-def _write(report: dict[str, Any], output: str) -> None:
-    if output == JSON:
-        echo_utf8(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    else:
-        echo_utf8(yaml.safe_dump(report, sort_keys=False, allow_unicode=True), newline=False)
+        print_document("NodeExplanation", node_report(loaded, answer), output)

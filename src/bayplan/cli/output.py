@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.cli.encoding import echo_utf8
+from bayplan.explain.tables import number as number
 from bayplan.sources.warnings import Warning
 
 PLAIN_WIDTH: Final = 120
@@ -30,15 +32,15 @@ output_option = click.option(
 )
 
 
-def make_console() -> Console:
+def make_console(plain_width: int = PLAIN_WIDTH) -> Console:
     """A console as wide as the terminal; of fixed width where output is not a terminal."""
     console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH, highlight=False, markup=False)
+    return console if console.is_terminal else Console(width=plain_width, highlight=False, markup=False)
 
 
 def print_document(kind: str, content: dict[str, Any], output: str) -> None:
-    """Prints a result as one JSON or YAML document with a version."""
-    document = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, **content}
+    """Prints a result as one JSON or YAML document, of a kind that docs/versions.md lists."""
+    document = {"apiVersion": OWN_API_VERSION, "kind": kind, **content}
     if output == YAML:
         plain = msgspec.json.decode(msgspec.json.encode(document))
         echo_utf8(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), newline=False)
@@ -64,7 +66,3 @@ def print_warnings(console: Console, warnings: Sequence[Warning]) -> None:
         console.print(f"warning: {f'{one.pod}: ' if one.pod else ''}{one.message}", soft_wrap=True)
     if len(warnings) > MAX_WARNINGS:
         console.print(f"… and {len(warnings) - MAX_WARNINGS:,} more warnings; -o json has all of them")
-
-
-def number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -11,7 +11,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from bayplan import __version__
@@ -19,6 +18,7 @@ from bayplan.cli.encoding import echo
 from bayplan.cli.errors import FAILED, did_you_mean
 from bayplan.cli.new_plugin import write_package
 from bayplan.cli.options import SchedulerOptions, plugin_option, scheduler_options
+from bayplan.cli.output import make_console
 from bayplan.cli.plugin_failures import traceback_option
 from bayplan.config import build_profiles
 from bayplan.errors import BayplanError, InputError
@@ -114,10 +114,7 @@ def _print(found: list[ListedPlugin]) -> None:
         table.add_column(heading, overflow="fold")
     for one in found:
         table.add_row(one.name, one.source, one.version, one.error or ", ".join(one.points))
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH, highlight=False, markup=False)
-    console.print(table)
+    make_console(PLAIN_WIDTH).print(table)
 
 
 @plugin.command()

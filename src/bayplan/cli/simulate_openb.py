@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from bayplan.cli.encoding import echo
+from bayplan.cli.output import make_console
 from bayplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -123,7 +124,6 @@ def _progress(label: str) -> Callable[[int, int], None]:
 
 
 def _print_table(results: Sequence[Result]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None)
@@ -148,10 +148,7 @@ def _print_table(results: Sequence[Result]) -> None:
         if len(final) > 1:
             mean, deviation = statistics.mean(final), statistics.stdev(final)
             table.add_row(policy, "mean", "", "", "", f"{mean:.2f} ±{deviation:.2f}", "", "")
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
-    console.print(table)
+    make_console().print(table)
 
 
 def _percent(value: float | None) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
 
 import click
 import msgspec
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bayplan.cli.encoding import echo_utf8
+from bayplan.cli.output import make_console
 from bayplan.cli.source_options import optional_source_options
 from bayplan.simulator.scenarios.csv_files import write_csv
 from bayplan.simulator.scenarios.figures import Figures
@@ -28,9 +28,6 @@ from bayplan.sources.loaded import LoadedCluster
 from bayplan.sources.loading import load_cluster, with_settings
 from bayplan.sources.options import SourceOptions
 from bayplan.sources.settings import load_settings
-
-PLAIN_WIDTH: Final = 120
-"""Columns of tables that are written to a file or pipe."""
 
 
 class _DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions
@@ -115,10 +112,7 @@ def run(
     if output == "json":
         echo_utf8(msgspec.json.encode(result))
         return
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH, highlight=False, markup=False)
-    print_result(console, result)
+    print_result(make_console(), result)
 
 
 class _Bar:

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.input_files import read_file, read_stream
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.config.catalog import PluginCatalog, builtin_catalog
 from bayplan.config.decoding import Decoder
 from bayplan.config.defaults import (
@@ -27,7 +28,6 @@ from bayplan.config.defaults import (
 from bayplan.config.document import Value, parse_documents
 from bayplan.config.model import (
     API_VERSION,
-    BAYPLAN_API_VERSION,
     BAYPLAN_KIND,
     KIND,
     BayplanConfiguration,
@@ -72,7 +72,7 @@ def load_own_settings(path: str | Path) -> BayplanConfiguration:
     own = [document for document in documents if is_own(document)]
     if not own:
         raise DecodeError(
-            f"expected a document with apiVersion {BAYPLAN_API_VERSION} and kind {BAYPLAN_KIND}",
+            f"expected a document with apiVersion {OWN_API_VERSION} and kind {BAYPLAN_KIND}",
             source=source,
         )
     return decode_own(own, source)
@@ -151,7 +151,7 @@ def _documents(text: str, source: str) -> tuple[Value | None, BayplanConfigurati
     """The KubeSchedulerConfiguration, if there is one, and bayplan's own settings."""
     documents = parse_documents(text, source)
     found = [next(documents, Value(None, 1))]
-    if BAYPLAN_KIND in text or BAYPLAN_API_VERSION in text:
+    if BAYPLAN_KIND in text or OWN_API_VERSION in text:
         found += documents
     own = [document for document in found if is_own(document)]
     others = (document for document in found if not is_own(document))

@@ -23,7 +23,6 @@ from bayplan.releases import Release
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
-BAYPLAN_API_VERSION: Final = "bayplan.config/v1"
 BAYPLAN_KIND: Final = "BayplanConfiguration"
 ALL: Final = "*"
 """As a disabled plugin: all that the defaults would enable."""

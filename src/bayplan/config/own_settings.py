@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.config.decoding import Decoder
 from bayplan.config.document import Value
 from bayplan.config.model import (
-    BAYPLAN_API_VERSION,
     BAYPLAN_KIND,
     BayplanConfiguration,
     KubeSchedulerConfiguration,
@@ -26,7 +26,7 @@ from bayplan.framework.tie_break import TieBreak
 from bayplan.plugin_args.duration import Duration
 
 _TYPE_KEYS: Final = ("apiVersion", "kind")
-_TYPES: Final = (BAYPLAN_API_VERSION, BAYPLAN_KIND)
+_TYPES: Final = (OWN_API_VERSION, BAYPLAN_KIND)
 
 
 def is_own(document: Value) -> bool:
@@ -68,7 +68,7 @@ def own_wire(settings: BayplanConfiguration) -> dict[str, object] | None:
         return None
     values: dict[str, object] = msgspec.to_builtins(settings)
     values["slowCycleThreshold"] = str(settings.slow_cycle_threshold)
-    return {"apiVersion": BAYPLAN_API_VERSION, "kind": BAYPLAN_KIND} | values
+    return {"apiVersion": OWN_API_VERSION, "kind": BAYPLAN_KIND} | values
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,9 @@
-"""Answers as plain values for programs: one versioned schema, which docs/explain.md describes.
-
-Fields are added in later versions; a field is never removed or given another meaning under the same
-`apiVersion`.
-"""
+"""Answers as plain values for programs, with the fields that docs/explain.md describes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from bayplan.explain.details import detail
 from bayplan.explain.details.resources import amount_text
@@ -21,14 +17,10 @@ from bayplan.framework.status import Status
 from bayplan.sources.loaded import LoadedCluster, Origin
 from bayplan.sources.warnings import Warning
 
-API_VERSION: Final = "bayplan.explain/v1"
-
 
 def pod_report(loaded: LoadedCluster, answer: PodAnswer, queue: dict[str, Any]) -> dict[str, Any]:
     """The answer about a pod."""
     report: dict[str, Any] = {
-        "apiVersion": API_VERSION,
-        "kind": "PodExplanation",
         "pod": answer.pod.key,
         "state": answer.state.value,
         "schedulerName": answer.pod.spec.scheduler_name,
@@ -134,8 +126,6 @@ def node_report(loaded: LoadedCluster, answer: NodeAnswer) -> dict[str, Any]:
     """The answer about a node."""
     node = answer.node
     return {
-        "apiVersion": API_VERSION,
-        "kind": "NodeExplanation",
         "node": node.name,
         "unschedulable": node.spec.unschedulable,
         "taints": [

@@ -7,9 +7,10 @@ from typing import Any
 
 from bayplan.api.documents import Document
 from bayplan.api.meta import Object
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.simulator.scenarios.reading import LoadedScenario, load_scenario
 from bayplan.simulator.scenarios.run import Finished, simulate
-from bayplan.simulator.scenarios.schema import API_VERSION, KIND
+from bayplan.simulator.scenarios.schema import KIND
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,7 +36,7 @@ def load(
     """A scenario of one hour with these workloads, by default on two nodes with 4 cores each."""
     cluster = {"nodes": [nodes(2)] if groups is None else groups, **fields.pop("cluster", {})}
     content = {
-        "apiVersion": API_VERSION,
+        "apiVersion": OWN_API_VERSION,
         "kind": KIND,
         "duration": "1h",
         "cluster": cluster,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.errors import InputError
 from bayplan.simulator.scenarios.reading import read_scenario
-from bayplan.simulator.scenarios.schema import API_VERSION
 
 from .building import ROOT, load, template
 
-HEAD = f"apiVersion: {API_VERSION}\nkind: Scenario\n"
+HEAD = f"apiVersion: {OWN_API_VERSION}\nkind: Scenario\n"
 
 
 @pytest.mark.parametrize(

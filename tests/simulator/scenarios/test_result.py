@@ -40,7 +40,7 @@ def test_json_can_be_read_back(finished: Finished) -> None:
     result = make_result(finished)
     assert msgspec.json.decode(msgspec.json.encode(result), type=Result) == result
     raw: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(result))
-    assert (raw["apiVersion"], raw["kind"]) == ("bayplan.simulation/v1alpha1", "SimulationResult")
+    assert (raw["apiVersion"], raw["kind"]) == ("bayplan/v1", "SimulationResult")
     lengths = {len(values) for values in raw["series"].values() if isinstance(values, list)}
     assert lengths == {289}
 

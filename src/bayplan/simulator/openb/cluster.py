@@ -14,8 +14,10 @@ import msgspec
 
 from bayplan.api.meta import ObjectMeta, ResourceList
 from bayplan.api.node import Node, NodeStatus
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.api.pod import Container, Pod, PodSpec, ResourceRequirements
 from bayplan.config import KubeSchedulerConfiguration, parse_config
+from bayplan.config.model import BAYPLAN_KIND
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.gpu_sharing import FGD, GpuBestFit, GpuClustering, GpuDotProd, GpuPacking, GpuRandom
@@ -82,7 +84,7 @@ def _config(plugin: type[Plugin], seed: int, typical: Sequence[TypicalPod]) -> K
             }
         ],
     }
-    own = {"apiVersion": "bayplan.config/v1", "kind": "BayplanConfiguration", "tieBreak": "FirstNode"}
+    own = {"apiVersion": OWN_API_VERSION, "kind": BAYPLAN_KIND, "tieBreak": "FirstNode"}
     text = "".join(f"---\n{msgspec.json.encode(document).decode()}\n" for document in (scheduler, own))
     return parse_config(text, catalog=catalog_with([plugin]))
 

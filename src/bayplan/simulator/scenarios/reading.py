@@ -20,6 +20,7 @@ from bayplan.api.documents import Document, read_documents
 from bayplan.api.meta import Object
 from bayplan.api.names import dns_label_problems
 from bayplan.api.node import Node
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.api.pod import Pod
 from bayplan.api.reading import problem_and_field, without_nulls
 from bayplan.api.workloads import PriorityClass
@@ -29,7 +30,7 @@ from bayplan.simulator.openb.trace import read_nodes
 from bayplan.simulator.scenarios import schema
 from bayplan.simulator.scenarios.nodes import make_node
 from bayplan.simulator.scenarios.scheduler_perf import Benchmark, read_benchmark
-from bayplan.simulator.scenarios.schema import ALL_NODES, API_VERSION, KIND, Scenario, Workload
+from bayplan.simulator.scenarios.schema import ALL_NODES, KIND, Scenario, Workload
 from bayplan.simulator.scenarios.times import seconds
 from bayplan.simulator.scenarios.traces import TraceRow, read_trace
 from bayplan.sources.files import read_cluster
@@ -114,7 +115,7 @@ def load_scenario(document: Document, directory: Path, added: Sequence[Object] =
 
 
 def _decoded(content: Any) -> Scenario:
-    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+    for name, wanted in (("apiVersion", OWN_API_VERSION), ("kind", KIND)):
         if content.get(name) != wanted:
             raise InvalidFieldError(name, f"expected {wanted}, got {content.get(name)!r}")
     try:

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from bayplan import __version__
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.simulator.scenarios.figures import PODS, Figures, Sample
 from bayplan.simulator.scenarios.pods import SimulatedPod
 from bayplan.simulator.scenarios.run import Finished
-from bayplan.simulator.scenarios.schema import API_VERSION
 
 KIND: Final = "SimulationResult"
 MAX_REASONS: Final = 50
@@ -110,7 +110,7 @@ class Series(_Part, frozen=True, kw_only=True):
 
 
 class Result(_Part, frozen=True, kw_only=True):
-    api_version: str = API_VERSION
+    api_version: str = OWN_API_VERSION
     kind: str = KIND
     scenario: str
     source: str

@@ -12,8 +12,8 @@ import msgspec
 
 from bayplan.api.meta import ResourceList
 from bayplan.api.node import Taint
+from bayplan.api.own_version import OWN_API_VERSION
 
-API_VERSION: Final = "bayplan.simulation/v1alpha1"
 KIND: Final = "Scenario"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
@@ -165,7 +165,7 @@ class Event(Part, frozen=True):
 
 
 class Scenario(Part, frozen=True):
-    api_version: str = API_VERSION
+    api_version: str = OWN_API_VERSION
     kind: str = KIND
     metadata: Metadata = Metadata()
     duration: str = "24h"
