@@ -83,6 +83,73 @@ def test_bad_input_is_status_2(words: list[str], problem: str, capsys: pytest.Ca
     assert problem in capsys.readouterr().err
 
 
+PLUGINS = """
+from bayplan.plugin import NodePlugin, Plugin
+
+class Raises(NodePlugin):
+    def filter_node(self, pod, node):
+        return node.labels["nope"]
+
+class Fails(Plugin):
+    def filter(self, state, pod, nodes):
+        raise ValueError("no backend")
+
+class WrongScore(NodePlugin):
+    def score_node(self, pod, node):
+        return 1.5
+
+class RaisesAtPreEnqueue(Plugin):
+    def pre_enqueue(self, pod):
+        return pod.labels["nope"]
+
+class RaisesAtPostFilter(Plugin):
+    def post_filter(self, state, pod, outcome):
+        raise ValueError("no candidates")
+
+class RaisesAtPermit(Plugin):
+    def permit(self, state, pod, node_name):
+        raise ValueError("no permission")
+"""
+
+
+@pytest.mark.parametrize(
+    ("plugin", "problem"),
+    [
+        ("Raises", "KeyError: 'nope' (broken.py:6, in filter_node)"),
+        ("Fails", "ValueError: no backend"),
+        ("WrongScore", "score_node returned 1.5"),
+        ("RaisesAtPreEnqueue", "KeyError: 'nope'"),
+        ("RaisesAtPostFilter", "ValueError: no candidates"),
+        ("RaisesAtPermit", "ValueError: no permission"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["whatif", "--add", f"{CHECKOUT}=9"],
+        ["capacity", CHECKOUT],
+        ["capacity", CHECKOUT, "--for", "9", "--nodes", "n1"],
+        ["compare", "default", "--jobs", "1", "--add", f"{CHECKOUT}=9"],
+    ],
+    ids=" ".join,
+)
+def test_a_plugin_that_fails_is_status_2(
+    plugin: str, problem: str, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script must not take such a result for an answer. The failure is one message, not a log."""
+    (tmp_path / "broken.py").write_text(PLUGINS)
+    words = [command[0], "-f", CLUSTER, *command[1:], "--plugin", f"{tmp_path}/broken.py:{plugin}"]
+    assert main([*words, "-o", "json"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: the result is not reliable, because a plugin failed:\n  pod shop/")
+    assert problem in printed.err
+    assert "Traceback" not in printed.err
+    assert any(problem in failure for failure in json.loads(printed.out)["failures"])
+    assert main([*words, "--traceback"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("Traceback (most recent call last)") == (0 if plugin == "WrongScore" else 1)
+
+
 MANIFESTS = """
 apiVersion: apps/v1
 kind: StatefulSet

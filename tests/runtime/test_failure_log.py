@@ -6,7 +6,13 @@ import logging
 
 import pytest
 
-from bayplan.runtime.failure_log import FailureLog
+from bayplan.runtime.failure_log import (
+    FailureLog,
+    PluginFailure,
+    collected_failures,
+    forget_plugin_errors,
+    log_plugin_error,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -50,3 +56,18 @@ def test_a_clock_that_starts_again(caplog: pytest.LogCaptureFixture) -> None:
     failures.log(LOG, "one", "", 1000)
     failures.log(LOG, "one", "", 0)
     assert len(caplog.messages) == 2
+
+
+def test_failures_are_collected_instead(caplog: pytest.LogCaptureFixture) -> None:
+    forget_plugin_errors()
+    with collected_failures() as found:
+        for message in ("one", "two"):
+            log_plugin_error(LOG, message, "Traceback")
+        log_plugin_error(LOG, "three", "")
+        with collected_failures() as inner:
+            log_plugin_error(LOG, "four", "")
+    assert list(found.values()) == [PluginFailure("one", "Traceback"), PluginFailure("three")]
+    assert list(inner.values()) == [PluginFailure("four")]
+    assert caplog.messages == []
+    log_plugin_error(LOG, "five", "")
+    assert caplog.messages == ["five"]

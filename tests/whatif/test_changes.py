@@ -91,3 +91,16 @@ def test_another_configuration_lasts_as_long_as_its_branch() -> None:
         assert not b.can_schedule(make_pod("q"))
     assert not cluster.schedule().fits, "no profile has this name"
     assert cluster.can_schedule(make_pod("q"))
+
+
+def test_pods_that_are_terminating_are_not_replaced_again() -> None:
+    """Their controllers have done that already."""
+    going = member("web-a", "ReplicaSet", "web", node="n0", deleted=at(0))
+    cluster = Cluster.from_objects([make_node("n0"), make_node("n1"), going, make_pod("p", node="n0")])
+    with cluster.branch() as b:
+        assert b.drain("n0") == []
+        assert [pod.name for pod in b.pods_of("n0")] == ["web-a"]
+    with cluster.branch() as b:
+        assert b.remove_node("n0") == []
+        assert [one.pod for one in b.not_recreated] == ["default/p"]
+        assert names(b) == []

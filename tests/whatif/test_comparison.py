@@ -92,6 +92,18 @@ def test_from_scratch_leaves_pods_that_belong_to_nodes() -> None:
     assert [item.spec.node_name for item in freed if hasattr(item.spec, "node_name")] == ["n0", ""]  # type: ignore[attr-defined]
 
 
+def test_only_pods_of_these_schedulers_count_as_not_scheduled() -> None:
+    """Victims of preemption have their own figure."""
+    low = make_pod("low", cpu="4", node="n0", priority=0)
+    pods = (low, make_pod("high", cpu="2", priority=10), make_pod("other", scheduler_name="other"))
+    found = compare(Workload((make_node("n0", cpu="4"), *pods)), variants()[:1], jobs=1)
+    assert (mean(found, "scheduled"), mean(found, "not scheduled"), mean(found, "preempted")) == (
+        [1],
+        [0],
+        [1],
+    )
+
+
 def test_trials_are_sent_to_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.cli.changes import name_and_number
 from bayplan.cli.output import (
     TABLE,
     make_console,
@@ -19,6 +20,7 @@ from bayplan.cli.output import (
     print_table,
     print_warnings,
 )
+from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import source_options
 from bayplan.cli.whatif import DOES_NOT_FIT, FITS
 from bayplan.errors import InputError
@@ -56,6 +58,7 @@ MAX_NODES: Final = 12
     metavar="N",
     help="Stop counting at this number of pods.",
 )
+@traceback_option
 @output_option
 @source_options
 def capacity(
@@ -64,13 +67,14 @@ def capacity(
     wanted: int | None,
     template: str | None,
     at_most: int,
+    traceback: bool,
     output: str,
 ) -> int:
     """Count how many more pods fit on the cluster, without evictions.
 
     POD is a manifest with one pod or workload, FILE[=SHARE], or a pod of the cluster, NAMESPACE/NAME[=SHARE].
     Several of them are a mix in proportion to their shares. Copies are scheduled one by one until the next
-    does not fit. Exit status: 1 if --for N pods do not fit.
+    does not fit. Exit status: 1 if --for N pods do not fit, 2 invalid input or a plugin failed.
     """
     if template is not None and wanted is None:
         raise click.UsageError("--nodes needs --for N")
@@ -79,7 +83,7 @@ def capacity(
     mix = [_share(text, cluster) for text in pods]
     counted = cluster.capacity(mix, at_most=at_most if wanted is None else wanted)
     needed = None
-    if template is not None and wanted is not None:
+    if template is not None and wanted is not None and not counted.failures:
         needed = nodes_needed(cluster, mix, wanted, read_node_template(template, cluster))
     fits = wanted is None or counted.count >= wanted
     enough = fits or (needed is not None and needed.count is not None)
@@ -90,12 +94,13 @@ def capacity(
         print_document("Capacity", content, output)
     else:
         _print(make_console(), loaded.name, cluster, counted, wanted, template, needed)
+    raise_failures(counted.failures, with_traceback=traceback)
     return FITS if enough else DOES_NOT_FIT
 
 
 def _share(text: str, cluster: Cluster) -> tuple[Pod, int]:
-    name, sign, share = text.rpartition("=")
-    name, count = (name, int(share)) if sign and share.isdecimal() else (text, 1)
+    name, share = name_and_number(text)
+    count = 1 if share is None else share
     if any(pod.key == name for pod in cluster.pods):
         return cluster.pod(name), count
     found: list[Object] = read_manifests(name, 1)
@@ -117,7 +122,9 @@ def _print(
 ) -> None:
     console.print(f"{name}: {number(len(cluster.nodes), 'node')}, {number(len(cluster.pods), 'pod')}")
     console.print()
-    if wanted is not None:
+    if counted.failures:
+        console.print(f"{number(counted.count, 'more pod')} placed before a plugin failed")
+    elif wanted is not None:
         verdict = "they fit" if counted.count >= wanted else f"only {counted.count:,} fit"
         console.print(f"{number(wanted, 'more pod')} wanted: {verdict}")
     elif counted.is_limit:

@@ -8,6 +8,7 @@ from typing import Final
 import click
 from rich.console import Console
 
+from bayplan.cli.changes import Changes
 from bayplan.cli.output import (
     TABLE,
     make_console,
@@ -17,8 +18,8 @@ from bayplan.cli.output import (
     print_table,
     print_warnings,
 )
+from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import source_options
-from bayplan.cli.whatif import add_manifest
 from bayplan.config import default_config
 from bayplan.releases import parse_release
 from bayplan.sources.loading import load_cluster
@@ -64,6 +65,7 @@ _PERCENT: Final = ("utilisation", "imbalance", "fragmentation")
     metavar="ADDRESS",
     help="Run on the Dask cluster with this scheduler, tcp://HOST:PORT (needs bayplan[dask]).",
 )
+@traceback_option
 @output_option
 @source_options
 def compare_command(
@@ -75,6 +77,7 @@ def compare_command(
     shuffle: bool,
     jobs: int,
     dask: str,
+    traceback: bool,
     output: str,
 ) -> None:
     """Compare scheduler configurations: the same cluster and the same pending pods.
@@ -84,8 +87,9 @@ def compare_command(
     """
     loaded = load_cluster(source)
     cluster = Cluster.from_loaded(loaded)
+    change = Changes(cluster, source)
     for value in add:
-        add_manifest(cluster, value)
+        change.add(value)
     objects = tuple(from_scratch(cluster.objects)) if scratch else tuple(cluster.objects)
     chosen = configs if len(configs) > 1 else (source.config_file or DEFAULT, *configs)
     warnings: list[Warning] = [*loaded.warnings]
@@ -97,6 +101,7 @@ def compare_command(
         print_document("Comparison", {"name": loaded.name, **found.as_json()}, output)
     else:
         _print(make_console(), loaded.name, found, shuffle=shuffle)
+    raise_failures(found.failures, with_traceback=traceback)
 
 
 def _variant(text: str, source: SourceOptions, warnings: list[Warning]) -> Variant:

@@ -5,8 +5,9 @@ A result without the plugin that failed is incomplete: scripts must not take it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import click
@@ -14,8 +15,12 @@ import click
 from bayplan.cli.encoding import echo
 from bayplan.errors import BayplanError
 from bayplan.explain.explanation import Explanation
+from bayplan.runtime.failure_log import PluginFailure
 
 MAX_LISTED: Final = 5
+
+_INCOMPLETE: Final = "{pods} not evaluated completely, because a plugin failed:"
+_NOT_RELIABLE: Final = "the result is not reliable, because a plugin failed:"
 
 traceback_option = click.option(
     "--traceback", is_flag=True, help="Print the tracebacks of plugins that fail, on standard error."
@@ -48,12 +53,24 @@ class FailedPlugins:
         if not self._failures:
             return
         count = len(self._failures)
-        lines = [f"{pod}: {text}" for pod, text in self._failures[:MAX_LISTED]]
-        more = [f"and {count - MAX_LISTED:,} more"] if count > MAX_LISTED else []
-        hint = [] if self.with_traceback else ["--traceback shows where"]
-        raise PluginsFailedError(_joined(count, [*lines, *more, *hint]))
+        pods = "1 pod was" if count == 1 else f"{count:,} pods were"
+        texts = (f"{pod}: {text}" for pod, text in self._failures)
+        lines = _lines(texts, count, hint=not self.with_traceback)
+        raise PluginsFailedError("\n  ".join([_INCOMPLETE.format(pods=pods), *lines]))
 
 
-def _joined(count: int, lines: Sequence[str]) -> str:
-    pods = "1 pod was" if count == 1 else f"{count:,} pods were"
-    return "\n  ".join([f"{pods} not evaluated completely, because a plugin failed:", *lines])
+def raise_failures(failures: Sequence[PluginFailure], *, with_traceback: bool) -> None:
+    """Raises PluginsFailedError if plugins failed while the scheduler ran."""
+    if not failures:
+        return
+    for traceback in dict.fromkeys(one.traceback for one in failures if with_traceback and one.traceback):
+        echo(traceback, err=True)
+    hint = not with_traceback and any(one.traceback for one in failures)
+    shown = _lines((one.message for one in failures), len(failures), hint=hint)
+    raise PluginsFailedError("\n  ".join([_NOT_RELIABLE, *shown]))
+
+
+def _lines(texts: Iterable[str], count: int, *, hint: bool) -> list[str]:
+    shown = list(islice(texts, MAX_LISTED))
+    more = [f"and {count - MAX_LISTED:,} more"] if count > MAX_LISTED else []
+    return [*shown, *more, *(["--traceback shows where"] if hint else [])]

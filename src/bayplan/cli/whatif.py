@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
+from bayplan.cli.changes import Changes
 from bayplan.cli.ordered import OrderedCommand, in_order
 from bayplan.cli.output import (
     TABLE,
@@ -20,19 +21,14 @@ from bayplan.cli.output import (
     print_table,
     print_warnings,
 )
+from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import source_options
-from bayplan.errors import InputError
 from bayplan.sources.loading import load_cluster
 from bayplan.sources.options import SourceOptions
-from bayplan.sources.settings import load_settings
-from bayplan.sources.warnings import Warning
 from bayplan.whatif import Cluster, Outcome, Placement, Placements
-from bayplan.whatif.manifests import MAX_PODS, read_manifests
-from bayplan.whatif.nodes import read_node_template, usual_node
 
 FITS, DOES_NOT_FIT = 0, 1
 MAX_ROWS: Final = 40
-MAX_NODES: Final = 100_000
 
 _WHAT: Final = {
     Outcome.SCHEDULED: "scheduled",
@@ -96,6 +92,7 @@ _WHAT: Final = {
     is_flag=True,
     help="Schedule only pods that the changes create or displace, not those that were pending before.",
 )
+@traceback_option
 @output_option
 @source_options
 @click.pass_context
@@ -104,6 +101,7 @@ def whatif(
     /,
     source: SourceOptions,
     output: str,
+    traceback: bool,
     ignore_pending: bool,
     **changes: Sequence[str],
 ) -> int:
@@ -111,19 +109,17 @@ def whatif(
 
     Pods are taken one after the other as the scheduler would take them, with Permit, groups, volumes and
     preemption. Nothing is written to the cluster. Exit status: 0 everything fits, 1 something does not,
-    2 invalid input.
+    2 invalid input or a plugin failed.
     """
     loaded = load_cluster(source)
     cluster = Cluster.from_loaded(loaded)
     before = {pod.uid for pod in cluster.pending} if ignore_pending else set()
-    done: list[str] = []
-    warnings: list[Warning] = []
-    for name, value in in_order(ctx, changes):
-        done.append(_CHANGES[name](cluster, value, source, warnings))
+    change = Changes(cluster, source)
+    done = [change.make(option, value) for option, value in in_order(ctx, changes)]
     budgets = cluster.budget_warnings()
     placed = cluster.schedule(pod for pod in cluster.pending if pod.uid not in before)
     placed = replace(placed, pods=(*placed.pods, *cluster.not_recreated))
-    placed = replace(placed, warnings=(*placed.warnings, *budgets, *warnings))
+    placed = replace(placed, warnings=(*placed.warnings, *budgets, *change.warnings))
     fits = all(one.fits for one in placed if one.outcome is not Outcome.SKIPPED)
     if output != TABLE:
         print_document(
@@ -131,80 +127,8 @@ def whatif(
         )
     else:
         _print(make_console(), loaded.name, cluster, done, placed)
+    raise_failures(placed.failures, with_traceback=traceback)
     return FITS if fits else DOES_NOT_FIT
-
-
-# Changes
-
-
-def add_manifest(cluster: Cluster, value: str) -> str:
-    """`--add FILE[=REPLICAS]`. Returns what was done, as text."""
-    file, replicas = _file_and_number(value)
-    pods = cluster.add(*read_manifests(file, replicas))
-    return f"add {number(len(pods), 'pod')} of {file}"
-
-
-def _add(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
-    return add_manifest(cluster, value)
-
-
-def _add_nodes(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
-    text, sign, like = value.partition("=")
-    if not text.isdecimal() or (sign and not like):
-        raise InputError(f"--add-nodes {value}: write N or N=LIKE, as in 3=n01 or 3=cpu=8,memory=32Gi")
-    like = like or usual_node(cluster)
-    if int(text) > MAX_NODES:
-        raise InputError(f"--add-nodes {value}: the limit is {MAX_NODES:,} nodes")
-    names = cluster.add_nodes(int(text), read_node_template(like, cluster))
-    return f"add {number(len(names), 'node')} like {like}"
-
-
-def _remove_node(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
-    return f"remove node {value}: {number(len(cluster.remove_node(value)), 'pod')} to place again"
-
-
-def _drain(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
-    return f"drain {value}: {number(len(cluster.drain(value)), 'pod')} to place again"
-
-
-def _cordon(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
-    cluster.cordon(value)
-    return f"cordon {value}"
-
-
-def _scale(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
-    workload, _, text = value.rpartition("=")
-    if not workload or not text.isdecimal():
-        raise InputError(f"--scale {value}: write NAMESPACE/NAME=N, as in shop/web=12")
-    if int(text) > MAX_PODS:
-        raise InputError(f"--scale {value}: the limit is {MAX_PODS:,} pods")
-    cluster.scale(workload, int(text))
-    return f"scale {workload} to {text}"
-
-
-def _new_config(cluster: Cluster, value: str, source: SourceOptions, warnings: list[Warning]) -> str:
-    settings = load_settings(value, source.plugin_specs, source.own_flags, cluster.columns.release)
-    assert settings.config is not None, "a file was read"
-    cluster.use_config(settings.config, settings.plugins)
-    warnings += settings.warnings
-    return f"schedule with {value}"
-
-
-_CHANGES: Final = {
-    "add": _add,
-    "add_nodes": _add_nodes,
-    "remove_node": _remove_node,
-    "drain": _drain,
-    "cordon": _cordon,
-    "scale": _scale,
-    "new_config": _new_config,
-}
-
-
-def _file_and_number(value: str) -> tuple[str, int | None]:
-    """FILE[=REPLICAS]: a file name may contain =, too."""
-    file, sign, text = value.rpartition("=")
-    return (file, int(text)) if sign and text.isdecimal() else (value, None)
 
 
 # Tables

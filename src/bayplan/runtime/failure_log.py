@@ -2,6 +2,8 @@
 
 A plugin that fails for one pod usually fails for all of them, thousands of times. What is suppressed is
 counted, and the number is in the next line.
+
+Commands that answer questions report failures with the result instead (`collected_failures`).
 """
 
 from __future__ import annotations
@@ -9,12 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 MIN_SECONDS: Final = 60.0
 MAX_TRACEBACKS: Final = 1000
 """Distinct tracebacks that are remembered; beyond, all are forgotten."""
+
+
+class PluginFailure(NamedTuple):
+    """What a plugin did wrong."""
+
+    message: str
+    traceback: str = ""
 
 
 class FailureLog:
@@ -22,10 +32,15 @@ class FailureLog:
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[float, int]] = {}
+        self.collected: dict[str, PluginFailure] | None = None
+        """Failures go here instead of into the log, each traceback once."""
 
     def log(self, log: logging.Logger, message: str, traceback: str, now: float) -> None:
         """Logs the message with its traceback, unless the same traceback was logged within a minute."""
         key = traceback or message
+        if self.collected is not None:
+            self.collected.setdefault(key, PluginFailure(message, traceback))
+            return
         logged_at, suppressed = self._logged.get(key, (-MIN_SECONDS, 0))
         # A loop with virtual time may have started again at 0.
         if logged_at <= now < logged_at + MIN_SECONDS:
@@ -45,6 +60,17 @@ class FailureLog:
 _failures: Final = FailureLog()
 forget_plugin_errors: Final = _failures.clear
 """Called when a scheduler starts: its log is complete."""
+
+
+@contextmanager
+def collected_failures() -> Iterator[dict[str, PluginFailure]]:
+    """Collects what plugins do wrong meanwhile, instead of logging it."""
+    before, found = _failures.collected, dict[str, PluginFailure]()
+    _failures.collected = found
+    try:
+        yield found
+    finally:
+        _failures.collected = before
 
 
 def log_plugin_error(log: logging.Logger, message: str, traceback: str) -> None:

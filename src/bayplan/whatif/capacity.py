@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
+from bayplan.runtime.failure_log import PluginFailure
 from bayplan.runtime.search import NotFound
-from bayplan.scheduler.cycle import diagnosis_message
+from bayplan.scheduler.cycle import NO_NODES, diagnosis_message
 from bayplan.whatif.outcomes import Capacity
 
 if TYPE_CHECKING:
@@ -39,10 +40,12 @@ def count_capacity(branch: Branch, mix: PodMix, at_most: int) -> Capacity:
     for count, pod in enumerate(_copies(prepared)):
         if count == at_most:
             return Capacity(count, False, dict(by_node), warnings=warnings)
-        node, reason = _place(branch, pod, count)
-        if not node:
-            return Capacity(count, True, dict(by_node), reason, pod.key, warnings)
-        by_node[node] += 1
+        placed = _place(branch, pod, count)
+        if not placed.node:
+            return Capacity(
+                count, not placed.failures, dict(by_node), placed.reason, pod.key, warnings, placed.failures
+            )
+        by_node[placed.node] += 1
     raise AssertionError("copies never end")
 
 
@@ -62,8 +65,15 @@ def _copies(mix: PodMix) -> Iterator[Pod]:
                 yield pod
 
 
-def _place(branch: Branch, pod: Pod, number: int) -> tuple[str, str]:
-    """The node of the next copy, or why there is none."""
+class _Placed(NamedTuple):
+    """The node of a copy, or why there is none."""
+
+    node: str = ""
+    reason: str = ""
+    failures: tuple[PluginFailure, ...] = ()
+
+
+def _place(branch: Branch, pod: Pod, number: int) -> _Placed:
     scheduling = branch._scheduling
     core = scheduling.profiles.core()
     framework = core.framework_for(pod)
@@ -72,16 +82,16 @@ def _place(branch: Branch, pod: Pod, number: int) -> tuple[str, str]:
     meta = replace(pod.metadata, name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
     if not scheduling.profiles.is_plain(framework.profile, pod):
         fresh = replace(pod, metadata=replace(meta, uid="", resource_version=""))
-        placed = branch.schedule(branch.add(fresh)).pods[0]
-        return placed.node, placed.reason
+        result = branch.schedule(branch.add(fresh))
+        return _Placed(result.pods[0].node, result.pods[0].reason, result.failures)
     copy = replace(pod, metadata=meta)
     if not len(scheduling.state.columns.order):
-        return "", "no nodes available to schedule pods"
+        return _Placed(reason=NO_NODES)
     found = framework.find(copy)
     if isinstance(found, NotFound):
-        return "", diagnosis_message(found.diagnosis)
+        return _Placed(reason=diagnosis_message(found.diagnosis))
     scheduling.state.columns.add_pod(copy, found.node_name, found.search.pod_info)
-    return found.node_name, ""
+    return _Placed(found.node_name)
 
 
 @dataclass(frozen=True, slots=True)

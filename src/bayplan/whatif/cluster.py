@@ -36,7 +36,7 @@ from bayplan.sources.loading import load_cluster
 from bayplan.sources.options import SourceOptions
 from bayplan.sources.warnings import Reason, Warning
 from bayplan.whatif.capacity import PodMix, count_capacity
-from bayplan.whatif.controllers import is_recreated, violated_budgets, without_node
+from bayplan.whatif.controllers import belongs_to_node, is_recreated, violated_budgets, without_node
 from bayplan.whatif.engine import Clock
 from bayplan.whatif.machines import like_node
 from bayplan.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
@@ -157,13 +157,13 @@ class Cluster(ClusterView):
         placed = self._scheduling.schedule([pod for pod in chosen if not pod.spec.node_name])
         moved = tuple(dataclasses.replace(one, was_on=self._lost.get(one.pod, one.was_on)) for one in placed)
         dropped = () if pods is not None else self.not_recreated
-        return Placements((*moved, *dropped), placed.warnings, placed.evicted)
+        return dataclasses.replace(placed, pods=(*moved, *dropped))
 
     def can_schedule(self, pod: Pod | str) -> Answer:
         """Whether the pod would be scheduled now, where, or why not. Nothing changes."""
         with self.branch() as branch:
             placed = branch.schedule([pod])
-            return Answer(placed.pods[0], placed.warnings)
+            return Answer(placed.pods[0], placed.warnings, placed.failures)
 
     def explain(self, pod: Pod | str) -> Explanation:
         """Every filter and score for a pending pod, on the cluster as it is."""
@@ -244,15 +244,16 @@ class Cluster(ClusterView):
     def drain(self, name: str) -> list[Pod]:
         """Cordons a node and evicts its pods, except those of DaemonSets and static pods.
 
-        Returns the pods that controllers create again: they are pending.
+        Returns the pods that controllers create again: they are pending. Pods that are terminating already
+        stay: their controllers have replaced them, or will when they have ended.
         """
         self.cordon(name)
-        evicted = [pod for pod in self.pods_of(name) if not _stays_on_drain(pod)]
+        evicted = [pod for pod in self.pods_of(name) if not (pod.is_terminating or belongs_to_node(pod))]
         for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
             text = _BUDGET.format(
                 key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
             )
-            self._blocked[budget.key] = Warning(text, reason=Reason.NOT_RUN, object=budget.key)
+            self._blocked[name, budget.key] = Warning(text, reason=Reason.NOT_RUN, object=budget.key)
         return self._displace(name, evicted)
 
     def cordon(self, name: str) -> None:
@@ -294,10 +295,12 @@ class Cluster(ClusterView):
         for pod in pods:
             self._store.delete(Pod, pod.name, pod.namespace)
             self._state.deliver()
+            if pod.is_terminating:
+                continue  # See `drain`.
             if is_recreated(pod):
                 again.append(self._store.create(without_node(pod)))
                 self._lost[pod.key] = node
-            elif not _stays_on_drain(pod):
+            elif not belongs_to_node(pod):
                 reason = "it has no controller that would create it again"
                 self._dropped[pod.key] = Placement(pod.key, Outcome.NOT_RECREATED, "", node, reason)
             self._state.deliver()
@@ -413,12 +416,6 @@ class Branch(Cluster):
                 assert isinstance(self._child, Branch)
                 self._child.__exit__(kind, error, trace)
             self.revert()
-
-
-def _stays_on_drain(pod: Pod) -> bool:
-    """Pods that `kubectl drain` leaves: of DaemonSets, and static ones."""
-    owner = pod.metadata.controller()
-    return owner is not None and owner.kind in ("DaemonSet", "Node")
 
 
 def _copies(item: Object, replicas: int) -> list[Object]:

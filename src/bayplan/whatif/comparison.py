@@ -22,10 +22,11 @@ from bayplan.api.pod import Pod, PodStatus
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import InputError
 from bayplan.releases import RELEASES
+from bayplan.runtime.failure_log import PluginFailure
 from bayplan.scheduler.plugin_sources import load_plugin
 from bayplan.sources.warnings import Warning
 from bayplan.whatif.cluster import Cluster
-from bayplan.whatif.controllers import NOT_RECREATED
+from bayplan.whatif.controllers import belongs_to_node
 from bayplan.whatif.figures import FIGURES, measure
 from bayplan.whatif.outcomes import unique
 
@@ -65,6 +66,7 @@ class Trial:
     nodes: dict[str, str]
     """The node of each pod; empty if it is not scheduled."""
     warnings: tuple[Warning, ...]
+    failures: tuple[PluginFailure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Comparison:
     """Pods that do not get the same node in all variants (with the first seed): their nodes."""
     pods: int
     warnings: tuple[Warning, ...] = ()
+    failures: tuple[PluginFailure, ...] = ()
+    """What plugins did wrong: if there is something, the figures are not reliable."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -102,6 +106,7 @@ class Comparison:
                 for name, estimates in self.figures.items()
             },
             "differences": {pod: list(nodes) for pod, nodes in self.differences.items()},
+            "failures": [failure.message for failure in self.failures],
             "warnings": [warning.as_json() for warning in self.warnings],
         }
 
@@ -109,11 +114,15 @@ class Comparison:
 def from_scratch(objects: Iterable[Object]) -> Iterator[Object]:
     """The cluster as if all pods had just been created, except those of DaemonSets and static pods."""
     for item in objects:
-        if isinstance(item, Pod) and item.spec.node_name and not item.is_finished:
-            owner = item.metadata.controller()
-            if owner is None or owner.kind not in NOT_RECREATED:
-                item = replace(item, spec=replace(item.spec, node_name=""), status=PodStatus())
+        if isinstance(item, Pod) and item.spec.node_name and _is_rescheduled(item):
+            # Its claims stay: no controller would create them again.
+            status = PodStatus(resource_claim_statuses=item.status.resource_claim_statuses)
+            item = replace(item, spec=replace(item.spec, node_name=""), status=status)
         yield item
+
+
+def _is_rescheduled(pod: Pod) -> bool:
+    return not (pod.is_finished or pod.is_terminating or belongs_to_node(pod))
 
 
 def run_trial(workload: Workload, variant: Variant, seed: int) -> Trial:
@@ -129,7 +138,7 @@ def run_trial(workload: Workload, variant: Variant, seed: int) -> Trial:
         random.Random(seed).shuffle(pods)
     placed = cluster.schedule(pods)
     nodes = {pod.key: placed.nodes.get(pod.key, "") for pod in pods}
-    return Trial(measure(cluster.columns, pods, placed), nodes, placed.warnings)
+    return Trial(measure(cluster.columns, pods, placed), nodes, placed.warnings, placed.failures)
 
 
 def compare(
@@ -162,7 +171,8 @@ def compare(
         {name: tuple(estimate([t.figures[name] for t in of]) for of in by_variant) for name in FIGURES},
         differences,
         len(first[0]),
-        unique([warning for trial in trials for warning in trial.warnings]),
+        unique(warning for trial in trials for warning in trial.warnings),
+        unique(failure for trial in trials for failure in trial.failures),
     )
 
 

@@ -47,18 +47,23 @@ from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.whatif.state import BranchStore
 
 ZONE: Final = "topology.kubernetes.io/zone"
-NOT_RECREATED: Final = frozenset(("DaemonSet", "Node"))
-"""Owners whose pods belong to one node: their pods are not created again on another one."""
+_PER_NODE: Final = frozenset(("DaemonSet", "Node"))
+"""Kinds of owners that have one pod on each node: DaemonSets, and kubelets with static pods."""
+
+
+def belongs_to_node(pod: Pod) -> bool:
+    """Whether the pod is of a DaemonSet or static: a drain leaves it, and it never moves to another node."""
+    owner = pod.metadata.controller()
+    return owner is not None and owner.kind in _PER_NODE
 
 
 def is_recreated(pod: Pod) -> bool:
-    """Whether a controller creates the pod again if it is deleted."""
-    owner = pod.metadata.controller()
-    return owner is not None and owner.kind not in NOT_RECREATED
+    """Whether a controller creates the pod again, perhaps on another node, if it is deleted."""
+    return pod.metadata.controller() is not None and not belongs_to_node(pod)
 
 
 def without_node(pod: Pod) -> Pod:
-    """The pod as its controller creates it again: pending, and with no result of its first life."""
+    """The pod as its controller creates it again: pending, without status and what the server has set."""
     meta = replace(
         pod.metadata, uid="", resource_version="", deletion_timestamp=None, creation_timestamp=None
     )
@@ -104,7 +109,7 @@ class Controllers:
     # Pods
 
     def pod_deleted(self, pod: Pod) -> None:
-        """Frees the claims of a pod and, if it was evicted, creates it again."""
+        """Frees the resource claims of a pod, and deletes those that were created for it."""
         names = {status.resource_claim_name for status in pod.status.resource_claim_statuses}
         names.update(entry.resource_claim_name for entry in pod.spec.resource_claims)
         extended = pod.status.extended_resource_claim_status

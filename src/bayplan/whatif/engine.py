@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import random
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,15 +28,19 @@ from bayplan.cluster_api import EventSink
 from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.memory_api.kubelet import end_after_grace_period
 from bayplan.memory_api.store import MemoryStore
+from bayplan.runtime.failure_log import log_plugin_error
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.sources.loaded import skip_reason
 from bayplan.whatif.controllers import Controllers, is_recreated, without_node
 from bayplan.whatif.outcomes import Outcome, Placement
 from bayplan.whatif.profiles import Profiles, WhatIfHandle
 from bayplan.whatif.state import State
+
+_log = logging.getLogger(__name__)
 
 QUIET_SECONDS: Final = 300.0
 """Virtual time without a binding or an eviction after which a run ends."""
@@ -67,12 +72,18 @@ class NoEvents(EventSink):
 
 def run_in_virtual_time(main: Coroutine[Any, Any, T], start: float) -> T:
     """Runs a coroutine in virtual time, in a notebook too, whose own loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _loop_is_running():
         return run_virtual(main, start=start)
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(run_virtual, main, start=start).result()
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Run:
@@ -198,6 +209,9 @@ class Run:
     # What happens
 
     def _decided(self, decision: Decision) -> None:
+        if self._profiles.has_failed(decision) and not decision.traceback:
+            # The scheduler itself reports exceptions.
+            log_plugin_error(_log, f"pod {decision.pod.key}: {decision.message}", "")
         self._decisions[decision.pod.key] = decision
         self._bindings.pop(decision.pod.key, None)
         answer = decision.post_filter
@@ -270,7 +284,7 @@ class Run:
             )
         queued = scheduler.context.queue.find(key)
         if queued is not None and queued.gating_plugin:
-            return Placement(key, Outcome.GATED, reason=_gate(core, pod, queued.gating_plugin))
+            return Placement(key, Outcome.GATED, reason=skip_reason(pod, core))
         progress = self._bindings.get(key)
         if progress is not None and progress.step in (BindingStep.REJECTED, BindingStep.FAILED):
             outcome = Outcome.UNSCHEDULABLE if progress.step is BindingStep.REJECTED else Outcome.FAILED
@@ -281,16 +295,6 @@ class Run:
             return Placement(key, Outcome.FAILED, reason=_NOT_TRIED)
         outcome = Outcome.UNSCHEDULABLE if decision.status.is_rejection else Outcome.FAILED
         return Placement(key, outcome, reason=decision.message, evicted=victims)
-
-
-def _gate(core: SchedulingCore, pod: Pod, plugin: str) -> str:
-    """Why a PreEnqueue plugin keeps a pod out of the queue."""
-    framework = core.framework_for(pod)
-    for step in () if framework is None else framework.profile.pre_enqueues:
-        if step.name == plugin:
-            status = step.plugin.pre_enqueue(pod)
-            return f"{plugin}: {status.message}" if status is not None else plugin
-    return plugin
 
 
 def _nothing() -> None:

@@ -23,7 +23,7 @@ from bayplan.api.pod import Pod
 from bayplan.simulator.scenarios.fragmentation import RequestMix, fragmentation
 from bayplan.snapshot.cluster import Cluster as Columns
 from bayplan.whatif.controllers import ZONE
-from bayplan.whatif.outcomes import Placements
+from bayplan.whatif.outcomes import Outcome, Placements
 
 RESOURCES: Final = ("cpu", "memory")
 FIGURES: Final = (
@@ -41,12 +41,16 @@ FIGURES: Final = (
 )
 
 
+_NOT_COUNTED: Final = (Outcome.SKIPPED, Outcome.NOT_RECREATED)
+"""Pods of other schedulers, and victims of preemption, which have their own figure."""
+
+
 def measure(columns: Columns, pods: Sequence[Pod], placed: Placements) -> dict[str, float]:
     """The figures after these pods were scheduled."""
     rows = columns.order
     found: dict[str, float] = {
         "scheduled": len(placed.scheduled),
-        "not scheduled": len(placed.not_scheduled),
+        "not scheduled": sum(one.outcome not in _NOT_COUNTED for one in placed.not_scheduled),
         "preempted": len(placed.evicted),
         "nodes used": len(set(placed.nodes.values())),
         "zone skew": _zone_skew(columns, pods, placed.nodes),

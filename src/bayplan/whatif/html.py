@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from bayplan.runtime.failure_log import PluginFailure
 from bayplan.sources.warnings import Warning
 
 if TYPE_CHECKING:
@@ -39,21 +40,27 @@ def _warnings(warnings: Sequence[Warning]) -> str:
     return f"<p>This result may differ from the cluster's scheduler:</p><ul>{items}</ul>"
 
 
+def _failures(failures: Sequence[PluginFailure]) -> str:
+    if not failures:
+        return ""
+    items = "".join(f"<li>{escape(one.message)}</li>" for one in failures)
+    return f"<p>This result is not reliable, because plugins failed:</p><ul>{items}</ul>"
+
+
 def placements_html(placements: Placements) -> str:
     rows = (
         (one.pod, one.outcome, one.was_on, one.node, one.reason or ", ".join(one.evicted))
         for one in placements
     )
-    return table(("pod", "outcome", "was on", "node", "reason or evicted pods"), rows) + _warnings(
-        placements.warnings
-    )
+    columns = ("pod", "outcome", "was on", "node", "reason or evicted pods")
+    return _failures(placements.failures) + table(columns, rows) + _warnings(placements.warnings)
 
 
 def capacity_html(capacity: Capacity) -> str:
     more = "" if capacity.is_limit else " or more"
     text = f"<p>{capacity.count:,}{more} fit. {escape(capacity.reason)}</p>"
     rows = Counter(capacity.by_node).most_common()
-    return text + table(("node", "pods"), rows) + _warnings(capacity.warnings)
+    return _failures(capacity.failures) + text + table(("node", "pods"), rows) + _warnings(capacity.warnings)
 
 
 def cluster_html(cluster: Cluster) -> str:

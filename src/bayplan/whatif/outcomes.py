@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
+from bayplan.runtime.failure_log import PluginFailure
 from bayplan.sources.warnings import Warning
+
+T = TypeVar("T")
 
 
 class Outcome(StrEnum):
@@ -22,7 +26,7 @@ class Outcome(StrEnum):
     GATED = "Gated"
     """It does not enter the queue: a scheduling gate, or a PreEnqueue plugin."""
     FAILED = "Failed"
-    """An error of a plugin."""
+    """A plugin failed, or could not evaluate the pod."""
     SKIPPED = "Skipped"
     """It belongs to another scheduler, or is being deleted."""
     NOT_RECREATED = "NotRecreated"
@@ -72,6 +76,8 @@ class Placements:
     warnings: tuple[Warning, ...] = ()
     evicted: tuple[str, ...] = field(default=())
     """Pods that were preempted, in order; those that are created again are in `pods`, too."""
+    failures: tuple[PluginFailure, ...] = ()
+    """What plugins did wrong: if there is something, the result is not reliable."""
 
     def __iter__(self) -> Iterator[Placement]:
         return iter(self.pods)
@@ -114,6 +120,7 @@ class Placements:
             "fits": self.fits,
             "pods": [placement.as_json() for placement in self.pods],
             "evicted": list(self.evicted),
+            "failures": [failure.message for failure in self.failures],
             "warnings": [warning.as_json() for warning in self.warnings],
         }
 
@@ -129,6 +136,8 @@ class Answer:
 
     placement: Placement
     warnings: tuple[Warning, ...] = ()
+    failures: tuple[PluginFailure, ...] = ()
+    """What plugins did wrong: if there is something, the answer is not reliable."""
 
     def __bool__(self) -> bool:
         return self.placement.fits
@@ -144,7 +153,7 @@ class Answer:
     def _repr_html_(self) -> str:
         from bayplan.whatif.html import placements_html
 
-        return placements_html(Placements((self.placement,), self.warnings))
+        return placements_html(Placements((self.placement,), self.warnings, failures=self.failures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +163,7 @@ class Capacity:
     count: int
     """How many were placed, of all pods of the mix together."""
     is_limit: bool
-    """Whether the next one does not fit; otherwise the search ended at its maximum."""
+    """Whether the next one does not fit; otherwise the search ended at its maximum, or a plugin failed."""
     by_node: dict[str, int]
     """How many on each node that got some."""
     reason: str = ""
@@ -162,6 +171,8 @@ class Capacity:
     stopped_by: str = ""
     """The pod of the mix that is next."""
     warnings: tuple[Warning, ...] = ()
+    failures: tuple[PluginFailure, ...] = ()
+    """What plugins did wrong: if there is something, the count is not reliable."""
 
     def __int__(self) -> int:
         return self.count
@@ -173,6 +184,7 @@ class Capacity:
             "stoppedBy": self.stopped_by,
             "reason": self.reason,
             "byNode": self.by_node,
+            "failures": [failure.message for failure in self.failures],
             "warnings": [warning.as_json() for warning in self.warnings],
         }
 
@@ -182,6 +194,6 @@ class Capacity:
         return capacity_html(self)
 
 
-def unique(warnings: Sequence[Warning]) -> tuple[Warning, ...]:
-    """Each warning once."""
-    return tuple(dict.fromkeys(warnings))
+def unique(items: Iterable[T]) -> tuple[T, ...]:
+    """Each item once, in the order in which they were first given."""
+    return tuple(dict.fromkeys(items))

@@ -22,6 +22,7 @@ from bayplan.plugins.default_binder import DefaultBinder
 from bayplan.runtime.profile import PointStep, Profile
 from bayplan.scheduler.context import SchedulerHandle
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.cycle import Decision
 from bayplan.snapshot.cluster import Cluster as Columns
 from bayplan.sources.settings import extender_warnings
 from bayplan.sources.warnings import Reason, Warning
@@ -63,11 +64,13 @@ class Profiles:
         self._columns, self._api, self._now = columns, api, now
         self.warnings: list[Warning] = []
         self._core = self._make()
-        self.keeps_state = any(
-            type(plugin) not in BUILTIN_PLUGINS
+        self._own = {
+            plugin.name
             for framework in self._core.frameworks.values()
             for plugin in framework.profile.all_plugins()
-        )
+            if type(plugin) not in BUILTIN_PLUGINS
+        }
+        self.keeps_state = bool(self._own)
         """Whether plugins may remember earlier pods: every run then gets new ones. Built-in ones do not."""
 
     def with_config(self, config: KubeSchedulerConfiguration, plugins: Sequence[type[Plugin]]) -> Profiles:
@@ -93,6 +96,12 @@ class Profiles:
             profile.binds = (PointStep(binder.name, binder, binder),)
         self.warnings = [*self._extenders, *warnings]
         return core
+
+    def has_failed(self, decision: Decision) -> bool:
+        """Whether a plugin failed. A deliberate error of a built-in plugin is an answer about the pod."""
+        status = decision.status
+        is_error = not status.is_success and not status.is_rejection
+        return is_error and (status.plugin in self._own or bool(decision.traceback))
 
     def is_plain(self, profile: Profile, pod: Pod) -> bool:
         """Whether a pod is bound as soon as a node is found: nothing is reserved or written before."""

@@ -14,8 +14,9 @@ from typing import Final
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.queue.sort_keys import sort_key_of
+from bayplan.runtime.failure_log import collected_failures
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.cycle import Decision
 from bayplan.sources.loaded import skip_reason
 from bayplan.sources.missing import MissingObjects
 from bayplan.sources.warnings import Reason, Warning
@@ -55,19 +56,17 @@ class Scheduling:
         """Schedules these pending pods. The result is in their order; pods that are evicted come last."""
         core = self.profiles.core()
         found: dict[str, Placement] = {}
-        left = self._plain(core, self._in_queue_order(core, pods, found), found)
         evicted: tuple[str, ...] = ()
-        if left:
-            run = Run(self.state, self.profiles, self.controllers, self._seed)
-            found.update(run.run(left, self._clock))
-            evicted = run.evicted
+        with collected_failures() as failures:
+            left = self._plain(core, self._in_queue_order(core, pods, found), found)
+            if left:
+                run = Run(self.state, self.profiles, self.controllers, self._seed)
+                found.update(run.run(left, self._clock))
+                evicted = run.evicted
         order = {pod.key: None for pod in pods}
         placements = [found[key] for key in (*order, *(key for key in found if key not in order))]
-        return Placements(tuple(placements), self.warnings_for(pods, preempts=bool(evicted)), evicted)
-
-    def decide(self, pod: Pod) -> Decision:
-        """One scheduling cycle for the pod, without effects."""
-        return self.profiles.core().decide(pod)
+        warnings = self.warnings_for(pods, preempts=bool(evicted))
+        return Placements(tuple(placements), warnings, evicted, tuple(failures.values()))
 
     def warnings_for(self, pods: Sequence[Pod], *, preempts: bool = False) -> tuple[Warning, ...]:
         """What results for these pods rest on."""
@@ -107,7 +106,7 @@ class Scheduling:
         if not ours:
             return []
         first = next(iter(core.frameworks.values()))
-        sort_key = first.profile.queue_sorts[0].plugin.sort_key
+        sort_key = sort_key_of(first.profile.queue_sorts[0])
         return sorted(ours, key=lambda pod: sort_key(pod, 0.0))
 
     def _plain(self, core: SchedulingCore, pods: list[Pod], found: dict[str, Placement]) -> list[Pod]:

@@ -31,8 +31,8 @@ class ClusterView:
         """The node that a pod lost, by the pod's key."""
         self._dropped: dict[str, Placement] = {}
         """Pods that lost their node and are not created again."""
-        self._blocked: dict[str, Warning] = {}
-        """Budgets that a drain violates, by key."""
+        self._blocked: dict[tuple[str, str], Warning] = {}
+        """Budgets that a drain violates, by the names of node and budget."""
 
     @property
     def columns(self) -> Columns:
