@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from aiohttp import web
 
@@ -16,26 +17,20 @@ from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.errors import ServerError
 from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.state import CycleState
 from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
 from bayplan.plugins.load_aware.balancing import LoadVariationRiskBalancingArgs
-from bayplan.plugins.load_aware.packing import TargetLoadPackingArgs, packing_score
-from bayplan.plugins.load_aware.usage import (
-    MAX_AGE_SECONDS,
-    MAX_SAMPLES,
-    PROMETHEUS,
-    Load,
-    MetricProvider,
-    NodeHistory,
-    NodeMetrics,
-    NodeUsage,
-    Sample,
-)
+from bayplan.plugins.load_aware.columns import Load
+from bayplan.plugins.load_aware.history import Sample
+from bayplan.plugins.load_aware.packing import TargetLoadPackingArgs, packing_scores
+from bayplan.plugins.load_aware.usage import PROMETHEUS, MetricProvider, NodeMetrics, NodeUsage
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.view import NodeColumns
 from bayplan.testing.builders import make_node, make_pod
 from bayplan.testing.plugin_checks import check_plugin
 
@@ -54,15 +49,13 @@ def decided(plugin: type[Plugin], loads: Mapping[str, float], pod: Pod, *objects
     (made,) = (one for one in profile.all_plugins() if isinstance(one, plugin))
     assert isinstance(made, (TargetLoadPacking, LoadVariationRiskBalancing))
     now = core.handle.now()
-    made.usage.add(
+    made.usage.history.add(
         {name: Sample(now, {"cpu": load, "memory": load}, are_shares=True) for name, load in loads.items()}
     )
     decision = core.decide(pod)
     assert decision.found is not None
     (step,) = (step for step in profile.scores if step.name == plugin.name)
     view = core.frameworks["default-scheduler"].begin(pod)
-    from bayplan.snapshot.view import NodeColumns
-
     nodes = NodeColumns(core.cluster, core.cluster.order)
     return dict(zip(nodes.names, step.score(view.state, pod, nodes).tolist(), strict=True))
 
@@ -75,18 +68,14 @@ def decided(plugin: type[Plugin], loads: Mapping[str, float], pod: Pod, *objects
     [(0, 40), (20, 70), (40, 100), (50, 33), (70, 20), (100, 0), (120, 0)],
 )
 def test_the_score_rises_to_the_target_and_falls_beyond(percent: float, expected: int) -> None:
-    assert packing_score(percent, 40) == expected
+    assert packing_scores(np.array([percent]), 40).tolist() == [expected]
 
 
 def test_nodes_near_the_target_are_preferred() -> None:
     scores = decided(
         TargetLoadPacking, {"idle": 0.0, "near": 0.25, "full": 0.9}, make_pod("p", limits={"cpu": 1})
     )
-    assert scores == {
-        "idle": packing_score(10, 40),
-        "near": packing_score(35, 40),
-        "full": packing_score(100, 40),
-    }
+    assert scores == {"idle": 55, "near": 93, "full": 0}
 
 
 def test_a_node_without_measurements_has_the_lowest_score() -> None:
@@ -114,13 +103,30 @@ def test_pods_placed_since_the_measurement_are_predicted() -> None:
         for one in core.frameworks["default-scheduler"].profile.all_plugins()
         if isinstance(one, TargetLoadPacking)
     )
-    made.usage.add({name: Sample(core.handle.now(), {"cpu": 0.1}, are_shares=True) for name in "ab"})
-    first = core.decide(make_pod("first", limits={"cpu": 1}))
-    assert core.reserve(first).is_success
-    assert made._missing(first.node_name, core.handle.now()) == 1000
-    assert made._missing(first.node_name, core.handle.now() + 120) == 0
-    made.unreserve(first.found.search.state, first.pod, first.node_name)  # type: ignore[union-attr]
-    assert made._missing(first.node_name, core.handle.now()) == 0
+    made.usage.history.add({name: Sample(core.handle.now(), {"cpu": 0.1}, are_shares=True) for name in "ab"})
+    nodes, now = NodeColumns(core.cluster), core.handle.now()
+    made.score(CycleState(), make_pod("p"), nodes)
+
+    def missing() -> dict[str, int]:
+        made._columns.update(core.cluster, now)
+        return dict(zip(nodes.names, made._placed.missing(made._columns, now).tolist(), strict=True))
+
+    second = make_pod("second", limits={"cpu": 2})
+    made.reserve(CycleState(), make_pod("first", limits={"cpu": 1}), "a")
+    made.reserve(CycleState(), second, "b")
+    assert missing() == {"a": 1000, "b": 2000}
+    # A measurement that was taken a minute later includes them; that of b is older.
+    made.usage.history.add(
+        {
+            "a": Sample(now + 120, {"cpu": 0.1}, are_shares=True),
+            "b": Sample(now + 30, {"cpu": 0.1}, are_shares=True),
+        }
+    )
+    assert missing() == {"a": 0, "b": 2000}
+    assert len(made._placed) == 1
+    made.unreserve(CycleState(), second, "b")
+    assert missing() == {"a": 0, "b": 0}
+    assert len(made._placed) == 0
 
 
 # LoadVariationRiskBalancing
@@ -139,7 +145,8 @@ def test_pods_placed_since_the_measurement_are_predicted() -> None:
 )
 def test_risk(load: Load, request_: float, margin: float, sensitivity: float, expected: float) -> None:
     args = LoadVariationRiskBalancingArgs(safe_variance_margin=margin, safe_variance_sensitivity=sensitivity)
-    assert LoadVariationRiskBalancing(args).resource_score(load, request_) == pytest.approx(expected)
+    found = LoadVariationRiskBalancing(args).resource_score(load, np.array([request_]))
+    assert found.tolist() == pytest.approx([expected])
 
 
 def test_the_resource_with_the_higher_risk_counts() -> None:
@@ -148,28 +155,6 @@ def test_the_resource_with_the_higher_risk_counts() -> None:
 
 
 # Measurements
-
-
-def test_mean_and_deviation_of_the_samples() -> None:
-    history = NodeHistory()
-    for time, cpu in ((0, 1000), (30, 3000)):
-        history.samples.append(Sample(time, {"cpu": cpu}))
-    found = history.load("cpu", 10_000, 30)
-    assert found is not None
-    assert (found.latest, found.mean, found.deviation) == pytest.approx((0.3, 0.2, 0.1))
-    assert history.load("memory", 10, 30) is None
-    assert history.load("cpu", 0, 30) is None
-    assert history.load("cpu", 10_000, 31 + MAX_AGE_SECONDS) is None
-
-
-def test_history_is_bounded_and_follows_the_nodes() -> None:
-    usage = NodeUsage(None, MetricProvider())
-    for time in range(100):
-        usage.add({"n": Sample(time, {"cpu": 1.0}), f"short-{time}": Sample(time, {})})
-    found = usage.of("n")
-    assert found is not None
-    assert len(found.samples) == MAX_SAMPLES
-    assert usage.of("short-1") is None
 
 
 def make_metrics(name: str, cpu: str, at: datetime) -> NodeMetrics:

@@ -1,6 +1,9 @@
 """Scheduling by measured load: TargetLoadPacking and LoadVariationRiskBalancing.
 
-usage.py       a cached source of what nodes really use (metrics-server or Prometheus)
+usage.py       where measurements come from (metrics-server or Prometheus)
+history.py     the measurements of each node
+columns.py     the load of each node, by row
+placements.py  what pods will use that were placed since the last measurement
 packing.py     TargetLoadPacking
 balancing.py   LoadVariationRiskBalancing
 """

@@ -15,6 +15,7 @@ import numpy as np
 from bayplan.plugin import (
     CPU,
     MEMORY,
+    Cluster,
     CycleState,
     Handle,
     IntColumn,
@@ -26,7 +27,9 @@ from bayplan.plugin import (
 )
 from bayplan.plugin.args import FieldError, Gates, at, invalid
 from bayplan.plugin.resources import fit_requests
-from bayplan.plugins.load_aware.usage import Load, MetricProvider, NodeHistory, NodeUsage
+from bayplan.plugins.load_aware.columns import Load, LoadColumns
+from bayplan.plugins.load_aware.history import FloatArray
+from bayplan.plugins.load_aware.usage import MetricProvider, NodeUsage
 
 
 class LoadVariationRiskBalancingArgs(PluginArgs, frozen=True):
@@ -60,36 +63,33 @@ class LoadVariationRiskBalancing(Plugin, ScorePlugin):
     ) -> None:
         super().__init__(args or LoadVariationRiskBalancingArgs(), handle)
         self.usage = NodeUsage(handle, self.args.metric_provider)
+        self._columns = LoadColumns(self.usage.history, (CPU, MEMORY), _allocatable)
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         self.usage.refresh()
         now = 0.0 if self.handle is None else self.handle.now()
+        self._columns.update(nodes.cluster, now)
         requests = fit_requests(pod)
-        capacity = {resource: nodes.allocatable(resource).tolist() for resource in (CPU, MEMORY)}
-        scores = np.zeros(len(nodes), dtype=np.int64)
-        for position, name in enumerate(nodes.names):
-            history = self.usage.of(name)
-            if history is not None:
-                found = [
-                    self._of(history, resource, requests.get(resource, 0), capacity[resource][position], now)
-                    for resource in (CPU, MEMORY)
-                ]
-                known = [score for score in found if score is not None]
-                scores[position] = int(min(known, default=0.0) + 0.5)
-        return scores
+        lowest = np.full(len(nodes), np.inf)
+        for resource in (CPU, MEMORY):
+            size = np.maximum(self._columns.capacity(nodes, resource), 1.0)
+            load = self._columns.load(nodes, resource)
+            # What is unknown is not a number, which fmin ignores.
+            lowest = np.fmin(lowest, self.resource_score(load, requests.get(resource, 0) / size))
+        known = self._columns.known(nodes, now) & (lowest < np.inf)
+        return np.where(known, lowest + 0.5, 0.0).astype(np.int64)
 
-    def _of(
-        self, history: NodeHistory, resource: str, request: int, capacity: int, now: float
-    ) -> float | None:
-        load = history.load(resource, capacity, now)
-        return None if load is None else self.resource_score(load, request / capacity)
-
-    def resource_score(self, load: Load, request: float) -> float:
-        """The score of one resource; `request` is a share of the node."""
-        mean = min(max(min(load.mean, 1.0) + max(request, 0.0), 0.0), 1.0)
-        deviation = min(max(load.deviation, 0.0), 1.0)
+    def resource_score(self, load: Load, request: FloatArray) -> FloatArray:
+        """The scores of one resource; `request` is a share of the node."""
+        mean = np.clip(np.minimum(load.mean, 1.0) + np.maximum(request, 0.0), 0.0, 1.0)
+        deviation = np.clip(load.deviation, 0.0, 1.0)
         sensitivity = self.args.safe_variance_sensitivity
         # A root of order 0 leaves nothing of a share below 1.
-        root = deviation ** (1 / sensitivity) if sensitivity else float(deviation >= 1)
-        risk = (mean + min(root * self.args.safe_variance_margin, 1.0)) / 2
-        return (1 - risk) * 100
+        root = deviation ** (1 / sensitivity) if sensitivity else np.floor(deviation)
+        risk = (mean + np.minimum(root * self.args.safe_variance_margin, 1.0)) / 2
+        scores: FloatArray = (1 - risk) * 100
+        return scores
+
+
+def _allocatable(cluster: Cluster, row: int, resource: str) -> int:
+    return int(cluster.nodes.resource(resource).allocatable.cell[row])

@@ -7,14 +7,15 @@ measurement are predicted, too. The formulas are those of the scheduler-plugins 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final
+from collections.abc import Iterator
+from typing import ClassVar
 
 import msgspec
 import numpy as np
 
 from bayplan.plugin import (
     CPU,
+    Cluster,
     CycleState,
     Handle,
     IntColumn,
@@ -28,11 +29,10 @@ from bayplan.plugin import (
 )
 from bayplan.plugin.args import FieldError, Gates, at, invalid
 from bayplan.plugin.resources import milli_value
+from bayplan.plugins.load_aware.columns import LoadColumns
+from bayplan.plugins.load_aware.history import FloatArray
+from bayplan.plugins.load_aware.placements import RecentPlacements
 from bayplan.plugins.load_aware.usage import MetricProvider, NodeUsage
-
-REPORTING_SECONDS: Final = 60.0
-"""A measurement may not include pods that were placed up to this long before it."""
-MAX_REMEMBERED_SECONDS: Final = 600.0
 
 
 class TargetLoadPackingArgs(PluginArgs, frozen=True):
@@ -75,27 +75,20 @@ class TargetLoadPacking(Plugin, ScorePlugin, ReservePlugin):
     def __init__(self, args: TargetLoadPackingArgs | None = None, handle: Handle | None = None) -> None:
         super().__init__(args or TargetLoadPackingArgs(), handle)
         self.usage = NodeUsage(handle, self.args.metric_provider)
-        self._placed: dict[str, dict[str, tuple[float, int]]] = {}
-        """For each node the pods placed lately: when, and what they will use."""
+        self._columns = LoadColumns(self.usage.history, (CPU,), _cpu_capacity)
+        self._placed = RecentPlacements()
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         self.usage.refresh()
         now = 0.0 if self.handle is None else self.handle.now()
-        wanted = self.predicted(pod)
-        scores = np.zeros(len(nodes), dtype=np.int64)
-        for position, row in enumerate(nodes.rows.tolist()):
-            name = nodes.cluster.nodes.name[row]
-            node = nodes.cluster.nodes.node[row]
-            history = self.usage.of(name)
-            if history is None or node is None:
-                continue
-            capacity = milli_value(node.status.capacity.get(CPU) or node.status.allocatable.get(CPU))
-            load = history.load(CPU, capacity, now)
-            if load is not None:
-                missing = self._missing(name, history.samples[-1].time)
-                percent = 100 * (load.latest * capacity + wanted + missing) / capacity
-                scores[position] = packing_score(percent, self.args.target_utilization)
-        return scores
+        columns = self._columns
+        columns.update(nodes.cluster, now)
+        size = np.maximum(columns.capacity(nodes, CPU), 1.0)
+        latest = columns.load(nodes, CPU).latest
+        missing = nodes.gather(self._placed.missing(columns, now))
+        known = columns.known(nodes, now) & ~np.isnan(latest)
+        percent = 100 * (np.where(known, latest, 0.0) * size + self.predicted(pod) + missing) / size
+        return np.where(known, packing_scores(percent, self.args.target_utilization), 0)
 
     def predicted(self, pod: Pod) -> int:
         """What the pod will use, in thousandths of a cpu."""
@@ -110,34 +103,29 @@ class TargetLoadPacking(Plugin, ScorePlugin, ReservePlugin):
                 total += milli_value(self.args.default_requests.get(CPU, "1"))
         return total
 
-    def _missing(self, node_name: str, measured_at: float) -> int:
-        """What pods will use that the last measurement does not include."""
-        placed: Mapping[str, tuple[float, int]] = self._placed.get(node_name, {})
-        return sum(milli for time, milli in placed.values() if time > measured_at - REPORTING_SECONDS)
-
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
-        if self.handle is not None:
-            now = self.handle.now()
-            placed = self._placed.setdefault(node_name, {})
-            for uid in [uid for uid, (time, _) in placed.items() if now - time > MAX_REMEMBERED_SECONDS]:
-                del placed[uid]
-            placed[pod.uid] = (now, self.predicted(pod))
-            if len(self._placed) > 2 * self.handle.cluster.node_count + 100:
-                known = self.handle.cluster.nodes.row_of
-                self._placed = {name: pods for name, pods in self._placed.items() if name in known}
+        row = None if self.handle is None else self.handle.cluster.nodes.row_of.get(node_name)
+        if self.handle is not None and row is not None:
+            self._placed.add(pod.uid, row, self.handle.now(), self.predicted(pod))
         return None
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        self._placed.get(node_name, {}).pop(pod.uid, None)
+        self._placed.remove(pod.uid)
 
 
-def packing_score(percent: float, target: int) -> int:
-    """The score of a node that would use this much of its cpu."""
-    if percent > 100:
+def packing_scores(percent: FloatArray, target: int) -> IntColumn:
+    """The scores of nodes that would use this much of their cpu."""
+    rising = (100 - target) * percent / target + target
+    falling = target * (100 - percent) / (100 - target)
+    scores = np.where(percent > target, falling, rising)
+    return np.where(percent > 100, 0.0, scores + 0.5).astype(np.int64)
+
+
+def _cpu_capacity(cluster: Cluster, row: int, resource: str) -> int:
+    node = cluster.nodes.node[row]
+    if node is None:
         return 0
-    if percent > target:
-        return _rounded(target * (100 - percent) / (100 - target))
-    return _rounded((100 - target) * percent / target + target)
+    return milli_value(node.status.capacity.get(resource) or node.status.allocatable.get(resource))
 
 
 def _rounded(number: float) -> int:

@@ -1,18 +1,15 @@
-"""What nodes really use: measurements that are fetched in the background and kept for a while.
+"""Where measurements come from: metrics-server or Prometheus, read in the background.
 
-A Score plugin only reads what is here. If it is older than the interval, a task is started that fetches the
-next measurements; the scheduling cycle never waits for it. Answers and history are bounded, requests have a
-time-out, and a source that fails is logged once until it works again. Measurements that are too old are not
-used: a node without any has the lowest score, as in the model of these plugins.
+A Score plugin only reads the history. If it is older than the interval, a task is started that fetches the
+next measurements; the scheduling cycle never waits for it. Answers are bounded, requests have a time-out, and
+a source that fails is logged once until it works again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -23,16 +20,11 @@ import msgspec
 from bayplan.plugin import CPU, MEMORY, Handle, Object
 from bayplan.plugin.args import ArgsRecord, FieldError, at, invalid, required, unsupported
 from bayplan.plugin.resources import milli_value, value
+from bayplan.plugins.load_aware.history import Sample, UsageHistory
 
 INTERVAL_SECONDS: Final = 30.0
 TIMEOUT_SECONDS: Final = 10.0
-MAX_AGE_SECONDS: Final = 300.0
-"""Older measurements are not used."""
-WINDOW_SECONDS: Final = 900.0
-MAX_SAMPLES: Final = 32
-"""Of each node, from which mean and deviation are computed."""
 MAX_ANSWER_BYTES: Final = 64 << 20
-MAX_NODES: Final = 100_000
 
 METRICS_SERVER: Final = "KubernetesMetricsServer"
 PROMETHEUS: Final = "Prometheus"
@@ -73,63 +65,20 @@ class MetricProvider(ArgsRecord, frozen=True):
             yield invalid(at(path, "address"), self.address, "must begin with http:// or https://")
 
 
-@dataclass(slots=True)
-class Sample:
-    """One measurement, in thousandths of a cpu and in bytes, or as shares of the node."""
-
-    time: float
-    amounts: dict[str, float]
-    are_shares: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What a node uses of a resource, as a share of the node between 0 and 1."""
-
-    latest: float
-    mean: float
-    deviation: float
-
-
-@dataclass(slots=True)
-class NodeHistory:
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
-
-    def load(self, resource: str, capacity: float, now: float) -> Load | None:
-        """None if there is no recent measurement."""
-        if not self.samples or now - self.samples[-1].time > MAX_AGE_SECONDS or capacity <= 0:
-            return None
-        shares = []
-        for sample in self.samples:
-            amount = sample.amounts.get(resource)
-            if amount is not None and now - sample.time <= WINDOW_SECONDS:
-                shares.append(amount if sample.are_shares else amount / capacity)
-        if not shares:
-            return None
-        mean = sum(shares) / len(shares)
-        variance = sum((share - mean) ** 2 for share in shares) / len(shares)
-        return Load(shares[-1], mean, math.sqrt(variance))
-
-
 Fetch = Callable[[], Awaitable[Mapping[str, Sample]]]
 
 
 class NodeUsage:
-    """The measurements of all nodes, by name."""
+    """Brings the history up to date."""
 
     def __init__(self, handle: Handle | None, provider: MetricProvider, fetch: Fetch | None = None) -> None:
         self._handle = handle
         self._provider = provider
         self._fetch = fetch or self._choose()
-        self._nodes: dict[str, NodeHistory] = {}
+        self.history = UsageHistory()
         self._fetched_at = -math.inf
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
-        self.version = 0
-        """Increases with each answer."""
-
-    def of(self, node_name: str) -> NodeHistory | None:
-        return self._nodes.get(node_name)
 
     def refresh(self) -> None:
         """Starts to fetch if that is due, and returns at once."""
@@ -154,17 +103,7 @@ class NodeUsage:
             self._is_failing = True
             return
         self._is_failing = False
-        self.add(found)
-
-    def add(self, found: Mapping[str, Sample]) -> None:
-        """New measurements; nodes without any are forgotten."""
-        names = list(found)[:MAX_NODES]
-        self._nodes = {name: self._nodes.get(name) or NodeHistory() for name in names}
-        for name in names:
-            samples = self._nodes[name].samples
-            if not samples or samples[-1].time < found[name].time:
-                samples.append(found[name])
-        self.version += 1
+        self.history.add(found)
 
     # Sources
 
