@@ -15,6 +15,8 @@ from bayplan.api.quantity import (
     is_tracked_resource,
     milli_value,
     parse_quantity,
+    resource_amount,
+    resource_amounts,
     resource_units,
     value,
 )
@@ -140,6 +142,15 @@ def test_rounding(text: str, whole: int, milli: int) -> None:
 )
 def test_resource_units(name: str, units: int) -> None:
     assert resource_units(name, parse_quantity("1.5")) == units
+
+
+def test_resource_amounts() -> None:
+    assert resource_amounts({"cpu": "1.5", "memory": "1Ki", "example.com/gpu": 2}) == {
+        "cpu": 1500,
+        "memory": 1024,
+        "example.com/gpu": 2,
+    }
+    assert (resource_amount("cpu", "250m"), resource_amount("memory", None)) == (250, 0)
 
 
 @given(

@@ -10,6 +10,7 @@ https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -124,6 +125,16 @@ def milli_units(nano: int) -> int:
 def resource_units(name: str, nano: int) -> int:
     """Nano units in the unit that scheduling counts the resource in: thousandths of cpu, else whole ones."""
     return milli_units(nano) if name == CPU else whole_units(nano)
+
+
+def resource_amount(name: str, quantity: Quantity | None) -> int:
+    """The quantity of a resource in the unit that scheduling counts it in."""
+    return resource_units(name, parse_quantity(quantity))
+
+
+def resource_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
+    """Resources as requests, limits and nodes list them, each in the unit that scheduling counts it in."""
+    return {name: resource_units(name, parse_quantity(quantity)) for name, quantity in resources.items()}
 
 
 @lru_cache(maxsize=4096)

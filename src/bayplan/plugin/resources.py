@@ -13,6 +13,8 @@ from bayplan.api.quantity import (
     is_tracked_resource,
     milli_value,
     parse_quantity,
+    resource_amount,
+    resource_amounts,
     value,
 )
 from bayplan.api.requests import (
@@ -32,6 +34,8 @@ __all__ = [
     "milli_value",
     "parse_quantity",
     "qos_class",
+    "resource_amount",
+    "resource_amounts",
     "scoring_requests",
     "value",
 ]

@@ -18,7 +18,6 @@ from typing import ClassVar, Final
 import numpy as np
 
 from bayplan.plugin import (
-    CPU,
     Action,
     ClusterEventWithHint,
     CycleState,
@@ -36,7 +35,7 @@ from bayplan.plugin import (
 from bayplan.plugin.columns import derived
 from bayplan.plugin.objects import ElasticQuota, NamespaceUsage
 from bayplan.plugin.preemption import Hypothesis, MayEvict, PreemptionPlugin
-from bayplan.plugin.resources import fit_requests, milli_value, value
+from bayplan.plugin.resources import fit_requests, resource_amounts
 
 OVER_MAX: Final = "namespace {namespace} would use more than the max of its ElasticQuota ({resource})"
 OVER_MIN: Final = "all namespaces with an ElasticQuota would use more than the sum of their min ({resource})"
@@ -129,7 +128,9 @@ class Quotas:
             # A namespace has one quota; of several the first by name counts.
             if item.namespace not in quotas:
                 used = dict(usage.of(item.namespace))
-                quotas[item.namespace] = Quota(_amounts(item.spec.min), _amounts(item.spec.max), used)
+                quotas[item.namespace] = Quota(
+                    resource_amounts(item.spec.min), resource_amounts(item.spec.max), used
+                )
         counted = dict.fromkeys(name for quota in quotas.values() for name in (*quota.min, *quota.max))
         made = cls(pod.namespace, quotas, tuple(counted), fit_requests(pod), fit_requests(pod), requests_of)
         if made.own is not None:
@@ -204,13 +205,6 @@ class Quotas:
                 chosen.append(other)
                 left = left.without([other])
         return chosen
-
-
-def _amounts(resources: Mapping[str, str | int | float]) -> Amounts:
-    return {
-        name: milli_value(quantity) if name == CPU else value(quantity)
-        for name, quantity in resources.items()
-    }
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], sign: int = 1) -> None:

@@ -46,9 +46,8 @@ from bayplan.plugin.resources import (
     GUARANTEED,
     fit_requests,
     is_extended_resource,
-    milli_value,
     qos_class,
-    value,
+    resource_amounts,
 )
 
 CANNOT_ALIGN: Final = {
@@ -173,7 +172,7 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
         if topology.scope == POD_SCOPE:
             return self._lowest(fit_requests(pod), topology)
         containers = (*pod.spec.init_containers, *pod.spec.containers)
-        scores = [self._lowest(amounts(each.resources.requests), topology) for each in containers]
+        scores = [self._lowest(resource_amounts(each.resources.requests), topology) for each in containers]
         return sum(scores) // len(scores) if scores else 0
 
     def _lowest(self, requests: Amounts, topology: Topology) -> int:
@@ -215,10 +214,10 @@ def misfit(pod: Pod, quality: int, topology: Topology, allocatable: Mapping[str,
         return "" if fits is not None else CANNOT_ALIGN["pod"]
     left = {number: dict(available) for number, available in topology.numa_nodes.items()}
     for container in pod.spec.init_containers:
-        if _numa_node_for(amounts(container.resources.requests), quality, left, allocatable) is None:
+        if _numa_node_for(resource_amounts(container.resources.requests), quality, left, allocatable) is None:
             return CANNOT_ALIGN["init"]
     for container in pod.spec.containers:
-        requests = amounts(container.resources.requests)
+        requests = resource_amounts(container.resources.requests)
         chosen = _numa_node_for(requests, quality, left, allocatable)
         if chosen is None:
             return CANNOT_ALIGN["container"]
@@ -279,10 +278,6 @@ def _whole(resource: str, amount: int) -> int:
     return -(-amount // 1000) if resource == CPU else amount
 
 
-def amounts(resources: Mapping[str, str | int | float]) -> Amounts:
-    return {name: milli_value(amount) if name == CPU else value(amount) for name, amount in resources.items()}
-
-
 _OLD_POLICIES: Final = {
     "SingleNUMANodePodLevel": (SINGLE_NUMA_NODE, POD_SCOPE),
     "SingleNUMANodeContainerLevel": (SINGLE_NUMA_NODE, CONTAINER_SCOPE),
@@ -309,7 +304,7 @@ def parse(item: NodeResourceTopology) -> Topology:
         if zone.type != "Node" or not (number.isascii() and number.isdigit() and len(number) < 4):
             continue
         if int(number) < MAX_NUMA_ID:
-            numa_nodes[int(number)] = amounts(
+            numa_nodes[int(number)] = resource_amounts(
                 {each.name: each.available for each in zone.resources if each.available is not None}
             )
     return Topology(policy, scope, numa_nodes)

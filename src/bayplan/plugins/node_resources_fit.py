@@ -69,7 +69,7 @@ from bayplan.plugin.resources import (
     is_extended_resource,
     is_scalar_resource,
     is_tracked_resource,
-    milli_value,
+    resource_amount,
     scoring_requests,
     value,
 )
@@ -386,5 +386,4 @@ def _used(resource: str) -> Callable[[NodeColumns], Any]:
 
 
 def _allocatable(node: Node, resource: str) -> int:
-    quantity = node.status.allocatable.get(resource)
-    return milli_value(quantity) if resource == CPU else value(quantity)
+    return resource_amount(resource, node.status.allocatable.get(resource))
