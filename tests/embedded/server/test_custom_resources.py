@@ -110,6 +110,7 @@ def test_metadata_is_that_of_all_kinds() -> None:
     ("schema", "field"),
     [
         pytest.param(SCHEMA, None, id="as it should be"),
+        pytest.param({"pattern": None, "items": None, "required": None}, None, id="null is as absent"),
         pytest.param("x", "s", id="no schema at all"),
         pytest.param({"properties": {"a": 1}}, "s.properties[a]", id="a property that is none"),
         pytest.param({"type": "array", "items": []}, "s.items", id="items that are none"),

@@ -80,7 +80,7 @@ def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
 
 
 def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
-    """What is wrong with a schema itself: everything in it has to be what it is taken for."""
+    """What is wrong with a schema itself: everything in it has to be what it is taken for, or null."""
     if not isinstance(schema, dict):
         return [invalid_field(path, _NAMES.get(type(schema), "null"), "must be of type object")]
     problems = [
@@ -93,14 +93,14 @@ def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
     if problems:
         return problems
     try:
-        compile_pattern(schema.get("pattern", ""))
+        compile_pattern(schema.get("pattern") or "")
     except PatternError as error:
         why = f"must be a valid regular expression, but isn't: {error}"
         problems.append(invalid_field(f"{path}.pattern", schema["pattern"], why))
     for name, part in (schema.get("properties") or {}).items():
         problems += schema_problems(part, f"{path}.properties[{name}]")
-    if "items" in schema:
-        problems += schema_problems(schema["items"], f"{path}.items")
+    if (items := schema.get("items")) is not None:
+        problems += schema_problems(items, f"{path}.items")
     extra = schema.get("additionalProperties")
     if extra is not None and not isinstance(extra, bool):
         problems += schema_problems(extra, f"{path}.additionalProperties")
