@@ -51,7 +51,8 @@ class Ledger:
         self.late_claims: set[str] = set()
         """Claims whose allocation a scheduler wrote that had died, by uid: its successor could not know."""
         self._store = store
-        self._ours: set[str] = set()
+        self.ours: set[str] = set()
+        """Pods whose binding took effect while the scheduler waited for it, by uid."""
         self._largest: dict[str, dict[str, int]] = {}
         self._ports_of_others: set[tuple[str, HostPort]] = set()
 
@@ -65,7 +66,7 @@ class Ledger:
             for name, amount in room_of(node).items():
                 largest[name] = max(amount, largest.get(name, 0))
         for pod in self._store.list(Pod):
-            if pod.spec.node_name and pod.uid not in self._ours:
+            if pod.spec.node_name and pod.uid not in self.ours:
                 self._ports_of_others.update((pod.spec.node_name, port) for port in host_ports(pod))
 
     def bound(self, pod: Pod, node_name: str, *, is_late: bool) -> None:
@@ -76,11 +77,11 @@ class Ledger:
         if is_late:
             self.look()
             return
-        self._ours.add(pod.uid)
+        self.ours.add(pod.uid)
         here = [
             other
             for other in self._store.list(Pod)
-            if other.spec.node_name == node_name and other.uid in self._ours and not other.is_finished
+            if other.spec.node_name == node_name and other.uid in self.ours and not other.is_finished
         ]
         room = self._largest.get(node_name)
         if room is None:

@@ -181,7 +181,10 @@ def devices_given_twice(store: MemoryStore, excused: set[str]) -> Iterator[str]:
 
 
 def claim_problems(store: MemoryStore, bound: Collection[str]) -> Iterator[str]:
-    """Claims that are allocated or reserved although no pod uses them, or that a pod lacks which we bound."""
+    """Claims that are allocated or reserved although no pod uses them, or that a pod lacks which we bound.
+
+    A binding that takes effect after it was reported as failed is not ours: its claim had been given back.
+    """
     for claim in store.list(ResourceClaim):
         users = {pod.uid: pod for pod in users_of(store, claim)}
         if claim.status.allocation is not None and not users:

@@ -158,7 +158,7 @@ class _Run:
         await self._stop(controller)
         await loop.quiescent()
         self._report.problems.extend(self._ledger.problems)
-        self._report.problems.extend(claim_problems(self._store, self._ledger.bindings))
+        self._report.problems.extend(claim_problems(self._store, self._ledger.ours))
         if self._running.done():
             self._report.problems.append("the scheduler has ended")
         self._report.problems.extend(untidiness(self._scheduler, self._store))
