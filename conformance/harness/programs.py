@@ -3,7 +3,7 @@
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
         bin/            kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and e2e.test of the
                         version that go.mod pins, and the etcd of etcd/go.mod
-        bin/v1.37.1/    kube-apiserver, kube-scheduler and kubectl of the version that v1.37/go.mod pins
+        bin/v1.37.1/    the same without e2e.test, of the version that v1.37/go.mod pins
         etcd/           Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
 `python -m conformance.harness.programs [1.36|1.37]` builds what is missing and prints the paths. A cold build
@@ -62,12 +62,11 @@ class Programs:
     release: str
     """As `1.36`."""
     kube_apiserver: Path
-    kube_controller_manager: Path | None
-    """Only of the default release, because it takes long to build."""
+    kube_controller_manager: Path
     kube_scheduler: Path
     kubectl: Path
     e2e_test: Path | None
-    """Kubernetes' end-to-end tests; only of the default release."""
+    """Kubernetes' end-to-end tests; only of the default release, because they take long to build."""
     etcd: Path
     streaming_etcd: Path
     """A newer one, with which the API server offers lists as streams."""
@@ -105,7 +104,7 @@ def obtain(release: str = DEFAULT_RELEASE) -> Programs:
     return Programs(
         release,
         directory / "kube-apiserver",
-        directory / "kube-controller-manager" if is_default else None,
+        directory / "kube-controller-manager",
         directory / "kube-scheduler",
         directory / "kubectl",
         directory / "e2e.test" if is_default else None,
@@ -124,10 +123,9 @@ def _kubernetes(release: str) -> Module:
     version = kubernetes_version(release)
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     flags = " ".join(["-s", "-w", *(f"-X {package}.gitVersion={version}" for package in packages)])
-    names = ("kube-apiserver", "kube-scheduler", "kubectl")
+    names = ("kube-apiserver", "kube-scheduler", "kubectl", "kube-controller-manager")
     built = {name: f"k8s.io/kubernetes/cmd/{name}" for name in names}
     if release == DEFAULT_RELEASE:
-        built["kube-controller-manager"] = "k8s.io/kubernetes/cmd/kube-controller-manager"
         built["e2e.test"] = "k8s.io/kubernetes/test/e2e"
     return Module(module_directory(release), built, flags)
 

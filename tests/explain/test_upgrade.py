@@ -37,7 +37,7 @@ NOT_DECIDING = {
     "devices.claim_delete_requeues",
     "devices.reserve_requires_claim",
     "devices.in_flight_until_bound",
-    "devices.counts_claim_creates_by_owner",
+    "metrics",
 }
 """Fields of a release that change no decision about a pod on a given cluster, apart from the queue's."""
 

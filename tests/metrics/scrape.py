@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-LIVE = Path(__file__).with_name("live.txt")
+from bayplan.releases import Release
+
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -30,16 +33,33 @@ def shapes(text: str) -> dict[str, Shape]:
     return found
 
 
-def live_shapes() -> dict[str, Shape]:
-    """The families of `live.txt` by name."""
-    found: dict[str, Shape] = {}
-    for line in LIVE.read_text().splitlines():
+@dataclass(frozen=True)
+class Listed:
+    """A metric of kube-scheduler as `v1.36.txt` and its like list it."""
+
+    shape: Shape
+    level: str
+    """ALPHA, BETA or STABLE; `-` for those of the operating system."""
+    is_idle: bool
+    """Whether kube-scheduler shows it while it is idle."""
+
+
+def listed(release: Release) -> dict[str, Listed]:
+    """The metrics of a release of kube-scheduler, by name."""
+    found: dict[str, Listed] = {}
+    for line in (HERE / f"v{release}.txt").read_text().splitlines():
         if not line.startswith("#"):
-            name, kind, *rest = line.split()
+            mark, name, kind, level, *rest = line.split()
             labels = next((part[1:-1].split(",") for part in rest if part.startswith("{")), [])
             bounds = next((part[3:].split(",") for part in rest if part.startswith("le=")), [])
-            found[name] = Shape(kind, frozenset(labels), tuple(bounds))
+            found[name] = Listed(Shape(kind, frozenset(labels), tuple(bounds)), level, mark == "*")
     return found
+
+
+def levels(text: str) -> dict[str, str]:
+    """The stability levels in the HELP texts of a scrape, by name; `-` where there is none."""
+    helps = re.findall(r"^# HELP (\S+) (?:\[(ALPHA|BETA|STABLE)\] )?\S", text, re.MULTILINE)
+    return {name: level or "-" for name, level in helps}
 
 
 def values(text: str, name: str) -> dict[tuple[str, ...], float]:

@@ -7,22 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from bayplan.metrics.release_families import RELEASE_SPECS
 from bayplan.metrics.scheduler_families import SCHEDULER_SPECS
+from bayplan.releases import RELEASES
 
-from .scrape import live_shapes
+from .scrape import listed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 def test_every_metric_is_listed_with_its_type_and_labels() -> None:
-    name = r"((?:scheduler|bayplan|dynamic_resource_allocation)_\w+)"
+    name = r"((?:scheduler|bayplan|dynamic_resource_allocation|informer)_\w+)"
     rows = re.findall(rf"^\| {name} \| (counter|gauge|histogram) \| ([\w, ]*)\|", PAGE, re.MULTILINE)
-    listed = {name: (kind, tuple(filter(None, labels.strip().split(", ")))) for name, kind, labels in rows}
-    assert listed == {spec.name: (spec.kind.value, spec.labels) for spec in SCHEDULER_SPECS}
+    named = {name: (kind, tuple(filter(None, labels.strip().split(", ")))) for name, kind, labels in rows}
+    specs = (*SCHEDULER_SPECS, *RELEASE_SPECS)
+    assert named == {spec.name: (spec.kind.value, spec.labels) for spec in specs}
 
 
-@pytest.mark.parametrize("name", live_shapes())
-def test_every_metric_of_a_live_kube_scheduler_is_explained(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({name for release in RELEASES.values() for name in listed(release)}))
+def test_every_metric_of_kube_scheduler_is_explained(name: str) -> None:
     assert re.search(rf"\b{name}\b", PAGE)
 
 

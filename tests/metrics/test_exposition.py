@@ -11,122 +11,55 @@ from prometheus_client.parser import text_string_to_metric_families
 from bayplan.config import build_profiles, default_config
 from bayplan.metrics import SchedulerMetrics
 from bayplan.metrics.text import escaped, go_float
+from bayplan.releases import RELEASES, V1_36, V1_37, Release
 
-from .scrape import Shape, live_shapes, shapes, values
+from .scrape import levels, listed, shapes, values
 
 
-def full_scrape() -> str:
+def full_scrape(release: Release, *, show_hidden: bool = False) -> str:
     """A scrape in which every family has a series."""
-    metrics = SchedulerMetrics(random.Random(1))
+    metrics = SchedulerMetrics(random.Random(1), release=release, show_hidden=show_hidden)
     for family in metrics.families.all():
         family[tuple(f"a {label}" for label in family.spec.labels)]
     return metrics.exposition().decode()
 
 
-FULL = full_scrape()
-SHAPES = shapes(FULL)
-
-FAST = "0.0001 0.0002 0.0004 0.0008 0.0016 0.0032 0.0064 0.0128 0.0256 0.0512 0.1024 0.2048"
-SLOW = "0.001 0.002 0.004 0.008 0.016 0.032 0.064 0.128 0.256 0.512 1.024 2.048 4.096 8.192 16.384"
-LONG = (
-    "0.01 0.02 0.04 0.08 0.16 0.32 0.64 1.28 2.56 5.12 10.24 20.48 40.96 81.92 163.84 327.68 655.36 1310.72 "
-    "2621.44 5242.88"
-)
-PLUGIN = (
-    "1e-05 1.5000000000000002e-05 2.2500000000000005e-05 3.375000000000001e-05 5.062500000000001e-05 "
-    "7.593750000000002e-05 0.00011390625000000003 0.00017085937500000006 0.0002562890625000001 "
-    "0.00038443359375000017 0.0005766503906250003 0.0008649755859375004 0.0012974633789062506 "
-    "0.0019461950683593758 0.0029192926025390638 0.004378938903808595 0.006568408355712893 "
-    "0.009852612533569338 0.014778918800354007 0.02216837820053101"
-)
-HINT = "1e-05 2e-05 4e-05 8e-05 0.00016 0.00032 0.00064 0.00128 0.00256 0.00512 0.01024 0.02048"
-DEVICES = "0.1 0.2 0.4 0.8 1.6 3.2 6.4 12.8 25.6 51.2 102.4 204.8 409.6 819.2"
-
-SCHEDULER = [
-    ("schedule_attempts_total", "counter", "STABLE", "result profile", ""),
-    ("scheduling_attempt_duration_seconds", "histogram", "STABLE", "result profile", SLOW),
-    ("scheduling_algorithm_duration_seconds", "histogram", "ALPHA", "", SLOW),
-    ("pod_scheduling_sli_duration_seconds", "histogram", "BETA", "attempts", LONG),
-    ("pod_scheduling_attempts", "histogram", "STABLE", "", "1 2 4 8 16"),
-    ("pod_scheduled_after_flush_total", "counter", "ALPHA", "", ""),
-    ("preemption_victims", "histogram", "STABLE", "", "1 2 4 8 16 32 64"),
-    ("preemption_attempts_total", "counter", "STABLE", "", ""),
-    ("pending_pods", "gauge", "STABLE", "queue", ""),
-    ("queue_incoming_pods_total", "counter", "STABLE", "queue event", ""),
-    ("unschedulable_pods", "gauge", "BETA", "plugin profile", ""),
-    (
-        "framework_extension_point_duration_seconds",
-        "histogram",
-        "STABLE",
-        "extension_point status profile",
-        FAST,
-    ),
-    ("plugin_execution_duration_seconds", "histogram", "ALPHA", "plugin extension_point status", PLUGIN),
-    ("plugin_evaluation_total", "counter", "BETA", "plugin extension_point profile", ""),
-    ("permit_wait_duration_seconds", "histogram", "BETA", "result", SLOW),
-    ("event_handling_duration_seconds", "histogram", "ALPHA", "event", FAST),
-    ("queueing_hint_execution_duration_seconds", "histogram", "ALPHA", "plugin event hint", PLUGIN),
-    ("inflight_events", "gauge", "ALPHA", "event", ""),
-    ("goroutines", "gauge", "BETA", "operation", ""),
-    ("cache_size", "gauge", "ALPHA", "type", ""),
-    ("preemption_goroutines_duration_seconds", "histogram", "ALPHA", "result", LONG),
-    ("preemption_goroutines_execution_total", "counter", "ALPHA", "result", ""),
-    ("batch_attempts_total", "counter", "ALPHA", "profile result", ""),
-    ("batch_cache_flushed_total", "counter", "ALPHA", "profile reason", ""),
-    ("get_node_hint_duration_seconds", "histogram", "ALPHA", "hinted profile", HINT),
-    ("store_schedule_results_duration_seconds", "histogram", "ALPHA", "profile", HINT),
-    ("resourceclaim_creates_total", "counter", "ALPHA", "status", ""),
-    ("dra_bindingconditions_allocations_total", "counter", "ALPHA", "profile driver status", ""),
-    ("dra_bindingconditions_wait_duration_seconds", "histogram", "ALPHA", "profile driver status", DEVICES),
-    ("volume_binder_cache_requests_total", "counter", "ALPHA", "operation", ""),
-    ("volume_scheduling_stage_error_total", "counter", "ALPHA", "operation", ""),
-]
+by_release = pytest.mark.parametrize("release", RELEASES.values(), ids=str)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "level", "labels", "bounds"), SCHEDULER, ids=[r[0] for r in SCHEDULER]
-)
-def test_the_scheduler_s_metrics_are_as_specified(
-    name: str, kind: str, level: str, labels: str, bounds: str
-) -> None:
-    name = f"scheduler_{name}"
-    bucket_texts = (*bounds.split(), "+Inf") if bounds else ()
-    (help_text,) = re.findall(rf"^# HELP {name} (\S+) ", FULL, re.MULTILINE)
-    assert (SHAPES[name], help_text) == (
-        Shape(kind, frozenset(labels.split()), bucket_texts),
-        f"[{level}]",
-    )
+@by_release
+def test_the_metrics_are_those_of_the_release(release: Release) -> None:
+    """None is missing, none is extra, and types, labels, buckets and stability levels are the same."""
+    text = full_scrape(release)
+    stability = levels(text)
+    shown = {name: (shape, stability[name]) for name, shape in shapes(text).items()}
+    del shown["bayplan_unreadable_objects"]
+    assert shown == {name: (metric.shape, metric.level) for name, metric in listed(release).items()}
 
 
-def test_there_are_no_other_metrics_of_the_scheduler() -> None:
-    listed = {f"scheduler_{row[0]}" for row in SCHEDULER}
-    assert {name for name in SHAPES if name.startswith("scheduler_")} == listed
-
-
-@pytest.mark.parametrize(("name", "shape"), live_shapes().items(), ids=list(live_shapes()))
-def test_every_metric_of_a_live_kube_scheduler_is_there_in_the_same_form(name: str, shape: Shape) -> None:
-    assert SHAPES.get(name) == shape
-
-
-def test_all_but_the_operating_system_s_say_how_stable_they_are() -> None:
-    helps = re.findall(r"^# HELP (\S+) (.*)", FULL, re.MULTILINE)
-    unclear = [name for name, text in helps if not re.match(r"\[(ALPHA|BETA|STABLE)\] [A-Z]", text)]
-    assert unclear == [name for name, _ in helps if name.startswith("process_")]
+def test_a_deprecated_metric_is_shown_on_request() -> None:
+    name = "scheduler_preemption_goroutines_duration_seconds"
+    text = full_scrape(V1_37, show_hidden=True)
+    assert f"# HELP {name} [ALPHA] (Deprecated since 1.37.0) " in text
+    assert shapes(text).keys() - shapes(full_scrape(V1_37)).keys() == {name}
+    assert shapes(text)[name] == listed(V1_36)[name].shape
+    assert shapes(full_scrape(V1_36, show_hidden=True)) == shapes(full_scrape(V1_36))
 
 
 def test_families_come_by_name() -> None:
-    names = re.findall(r"^# TYPE (\S+)", FULL, re.MULTILINE)
+    names = re.findall(r"^# TYPE (\S+)", full_scrape(V1_37), re.MULTILINE)
     assert names == sorted(names)
 
 
-def idle() -> SchedulerMetrics:
-    metrics = SchedulerMetrics(random.Random(1))
-    (plan,) = build_profiles(default_config())
+def idle(release: Release = V1_37) -> SchedulerMetrics:
+    metrics = SchedulerMetrics(random.Random(1), release=release)
+    (plan,) = build_profiles(default_config(release=release))
     metrics.declare_profile(plan.scheduler_name, plan.plugins)
     return metrics
 
 
-def test_an_idle_scheduler_shows_what_has_no_labels_and_what_it_could_count() -> None:
+@by_release
+def test_an_idle_scheduler_shows_what_has_no_labels_and_what_it_could_count(release: Release) -> None:
     """Families that others fill (the client, the elector, watches) show nothing before they do."""
     filled_later = {
         *("kubernetes_build_info", "kubernetes_feature_enabled", "version_info"),
@@ -136,16 +69,20 @@ def test_an_idle_scheduler_shows_what_has_no_labels_and_what_it_could_count() ->
             "scheduler_event_handling_duration_seconds",
         ),
     }
+    others = ("rest_client", "workqueue", "informer")
     live = {
         name
-        for name, shape in live_shapes().items()
-        if name not in filled_later and not (shape.labels and name.startswith(("rest_client", "workqueue")))
+        for name, metric in listed(release).items()
+        if metric.is_idle
+        and name not in filled_later
+        and not (metric.shape.labels and name.startswith(others))
     }
     batching = {
-        *("scheduler_batch_attempts_total", "scheduler_batch_cache_flushed_total"),
-        *("scheduler_get_node_hint_duration_seconds", "scheduler_store_schedule_results_duration_seconds"),
+        name
+        for name in listed(release)
+        if "_batch_" in name or "_node_hint_" in name or "_schedule_results_" in name
     }
-    assert shapes(idle().exposition().decode()).keys() == live | batching
+    assert shapes(idle(release).exposition().decode()).keys() == live | batching
 
 
 @pytest.mark.parametrize(
@@ -166,7 +103,7 @@ def test_series_that_are_there_from_the_start(name: str, expected: dict[tuple[st
 
 
 def test_every_plugin_has_a_series_at_each_of_its_points_from_the_start() -> None:
-    (plan,) = build_profiles(default_config())
+    (plan,) = build_profiles(default_config(release=V1_37))
     expected = {
         (str(point), plugin, "default-scheduler"): 0.0
         for point, plugins in plan.plugins.items()

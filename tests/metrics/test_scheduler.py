@@ -13,6 +13,7 @@ from bayplan.framework.status import Code
 from bayplan.metrics import NULL_METRICS, Metrics, SchedulerMetrics
 from bayplan.metrics.instruments import MAX_PENDING, Histogram
 from bayplan.metrics.scheduler import PAUSES_BETWEEN_FLUSHES
+from bayplan.releases import V1_36, V1_37, Release
 
 from .scrape import values
 
@@ -22,7 +23,8 @@ Tell = Callable[[Metrics], object]
 
 def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]:
     """The series of one name that are not 0."""
-    found = values(metrics.exposition().decode(), f"scheduler_{name}")
+    prefix = "" if name.startswith("dynamic_") else "scheduler_"
+    found = values(metrics.exposition().decode(), prefix + name)
     return {labels: value for labels, value in found.items() if value}
 
 
@@ -81,16 +83,30 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             lambda m: m.preemption(3), "preemption_victims_sum", {(): 3}, id="its victims are counted"
         ),
         pytest.param(
-            lambda m: m.preemption_task(),
+            lambda m: m.preemption_task_ended("error", 0.5),
             "preemption_goroutines_execution_total",
-            {("success",): 1},
-            id="a task that evicts is counted as a success when it starts",
+            {("error",): 1},
+            id="a task that evicts is counted by its result",
         ),
         pytest.param(
-            lambda m: m.queue_incoming("backoff", "NodeAdd"),
+            lambda m: m.queue_incoming("backoff", "NodeAdd", as_decided=True),
             "queue_incoming_pods_total",
             {("NodeAdd", "backoff"): 1},
             id="a pod comes to a queue by an event",
+        ),
+        pytest.param(
+            lambda m: [
+                m.queue_incoming("active", "NodeAdd", as_decided=as_decided) for as_decided in (True, False)
+            ],
+            "queue_incoming_entities_total",
+            {("NodeAdd", "active", "pod"): 1},
+            id="an entity counts where it is not in the queue that was decided on",
+        ),
+        pytest.param(
+            lambda m: m.pending_pods_from(lambda: {"active": 0, "gated": 2}),
+            "queued_entities",
+            {("gated", "pod"): 2},
+            id="an entity has a series when it is in a queue",
         ),
         pytest.param(
             lambda m: [m.unschedulable_pods("NodeName", DEFAULT, delta) for delta in (2, -1)],
@@ -141,9 +157,9 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="and tasks under way",
         ),
         pytest.param(
-            lambda m: m.claim_created("failure", by_owner=False),
-            "resourceclaim_creates_total",
-            {("failure",): 1},
+            lambda m: m.claim_created("failure"),
+            "dynamic_resource_allocation_resourceclaim_creates_total",
+            {("false", "", "Pod", "failure"): 1},
             id="claims for extended resources",
         ),
         pytest.param(
@@ -179,9 +195,45 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
     ],
 )
 def test_what_is_reported_is_shown(tell: Tell, name: str, expected: dict[tuple[str, ...], float]) -> None:
-    metrics = SchedulerMetrics(random.Random(1))
+    metrics = SchedulerMetrics(random.Random(1), release=V1_37)
     tell(metrics)
     assert scrape(metrics, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "counted"), [(V1_36, {("success",): 1}), (V1_37, {("error",): 1})], ids=str
+)
+def test_v1_36_counts_the_tasks_that_evict_when_they_start(
+    release: Release, counted: dict[tuple[str, ...], float]
+) -> None:
+    metrics = SchedulerMetrics(random.Random(1), release=release)
+    metrics.preemption_task_started()
+    metrics.preemption_task_ended("error", 0.5)
+    assert scrape(metrics, "preemption_goroutines_execution_total") == counted
+
+
+def test_what_a_release_has_no_metric_for_is_not_shown() -> None:
+    metrics = SchedulerMetrics(random.Random(1), release=V1_36)
+    metrics.claim_created("success")
+    metrics.queue_incoming("active", "NodeAdd", as_decided=False)
+    metrics.declare_informer("apps", "v1", "ReplicaSet", lambda: "7")(0.1)
+    assert scrape(metrics, "resourceclaim_creates_total") == {("success",): 1}
+    text = metrics.exposition().decode()
+    assert not any(word in text for word in ("entities", "informer", "dynamic_resource"))
+
+
+@pytest.mark.parametrize(
+    ("version", "shown"), [("", 0), ("41", 41), ("12345678901234567", 345678901234567), ("none", 0)]
+)
+def test_an_informer_shows_its_version_and_the_time_to_handle_changes(version: str, shown: float) -> None:
+    metrics = SchedulerMetrics(random.Random(1), release=V1_37)
+    observe = metrics.declare_informer("storage.k8s.io", "v1", "StorageClass", lambda: version)
+    observe(0.25)
+    text = metrics.exposition().decode()
+    labels = ("storage.k8s.io", "kube-scheduler", "storageclasss", "v1")
+    assert values(text, "informer_store_resource_version") == {labels: shown}
+    assert values(text, "informer_queued_items") == {labels: 0}
+    assert values(text, "informer_processing_latency_seconds_sum") == {labels: 0.25}
 
 
 def test_a_value_on_a_bound_falls_into_the_bucket_of_that_bound() -> None:

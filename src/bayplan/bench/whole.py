@@ -91,7 +91,7 @@ class _Run:
         self._scheduler = scheduler = Scheduler(
             MemoryCluster(store),
             self._config,
-            metrics=SchedulerMetrics(),
+            metrics=SchedulerMetrics(release=self._release),
             on_decision=self._on_decision,
             plugins=tuple(dict.fromkeys(self._plugins)),
             release=self._release,

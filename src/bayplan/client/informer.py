@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 from bayplan.api.meta import Object
@@ -67,6 +68,8 @@ class Informer(Generic[ObjectT]):
         """Why the last list or watch failed, and what to do about it; empty if it succeeded."""
         self.resource_version = ""
         """Everything up to this resourceVersion has been handled."""
+        self.observe: Callable[[float], None] | None = None
+        """Called with the time that each list and each batch of changes took to handle; None: nothing is."""
         self._api = api
         self._handler = handler
         self._rng = rng or random.Random(0)
@@ -85,6 +88,10 @@ class Informer(Generic[ObjectT]):
 
     def all(self) -> list[ObjectT]:
         return list(self._objects.values())
+
+    def version(self) -> str:
+        """The resourceVersion up to which everything has been handled; empty before the first list."""
+        return self.resource_version
 
     def is_up_to(self, version: str) -> bool:
         """Whether everything up to this resourceVersion has been handled."""
@@ -105,7 +112,10 @@ class Informer(Generic[ObjectT]):
         while True:
             try:
                 items, version = await self._api.list(self.kind)
+                started = perf_counter()
                 self.replace(items, version)
+                if self.observe is not None:
+                    self.observe(perf_counter() - started)
                 self.problem = ""
                 self.synced.set()
                 await self._follow()
@@ -134,7 +144,10 @@ class Informer(Generic[ObjectT]):
                 if not heard:
                     heard = True
                     self._problems.resolved(f"{self.kind.__name__} can be watched again")
+                started = perf_counter()
                 self.apply(batch)
+                if self.observe is not None:
+                    self.observe(perf_counter() - started)
             if not heard and asyncio.get_running_loop().time() - started < 1.0:
                 raise APIError(f"watch of {self.kind.__name__} ended at once")
 

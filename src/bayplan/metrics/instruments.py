@@ -197,13 +197,21 @@ class Family(dict[tuple[LabelValue, ...], InstrumentT]):
 
 
 class Families:
-    """The families of one process, found by their spec."""
+    """The families of one process, found by their spec.
+
+    A family whose spec is not among them can be written to, but is not shown: code that records something
+    need not know which release has a metric for it.
+    """
 
     def __init__(self, specs: Iterable[Spec[Any]]) -> None:
         self._by_name = {spec.name: Family(spec) for spec in specs}
+        self._not_shown: dict[str, Family[Any]] = {}
 
     def __getitem__(self, spec: Spec[InstrumentT]) -> Family[InstrumentT]:
-        return self._by_name[spec.name]
+        family = self._by_name.get(spec.name)
+        if family is None:
+            family = self._not_shown.setdefault(spec.name, Family(spec))
+        return family
 
     def all(self) -> Iterable[Family[Any]]:
         return self._by_name.values()

@@ -53,6 +53,13 @@ class Metrics:
     def unreadable_objects_from(self, read: ReadGauge) -> None:
         """How many objects of the cluster cannot be read, by kind."""
 
+    def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
+        """Creates the series of an informer, whose resourceVersion `read` returns.
+
+        Returns what records the time to handle changes.
+        """
+        return ignore
+
     def running_from(self, read: ReadGauge) -> None:
         """The number of running tasks by type: `binding`, `PreBind`, ..."""
 
@@ -79,16 +86,19 @@ class Metrics:
     def preemption(self, victims: int) -> None:
         """This many pods are preempted for one pod."""
 
-    def preemption_task(self) -> None:
-        """The background task that evicts victims has started.
+    def preemption_task_started(self) -> None:
+        """The background task that evicts victims has started."""
 
-        Upstream reads its duration and result at this moment, so they are 0 and `success`.
-        """
+    def preemption_task_ended(self, result: str, seconds: float) -> None:
+        """It has ended: `success` or `error`."""
 
     # Queue and events
 
-    def queue_incoming(self, queue: str, event: str) -> None:
-        """A pod was added to `active`, `backoff` or `unschedulable` because of this event."""
+    def queue_incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
+        """A pod was added to `active`, `backoff` or `unschedulable` because of this event.
+
+        With `as_decided`, an event or a failed attempt had decided on this queue.
+        """
 
     def unschedulable_pods(self, plugin: str, profile: str, delta: int) -> None:
         """The number of pending pods that this plugin rejected has changed by `delta`."""
@@ -125,7 +135,7 @@ class Metrics:
 
     # Devices and volumes
 
-    def claim_created(self, status: str, *, by_owner: bool) -> None:
+    def claim_created(self, status: str) -> None:
         """Creating a ResourceClaim for extended resources ended with `success` or `failure`."""
 
     def binding_conditions(

@@ -25,7 +25,7 @@ _WORKQUEUE_SECONDS: Final = exponential(1e-8, 10, 10)
 
 BUILD_INFO: Final = gauge(
     "kubernetes_build_info",
-    ALPHA,
+    BETA,
     "Always 1, with what was built in the labels.",
     "major",
     "minor",
@@ -130,44 +130,44 @@ REST_ROTATION_CALLS: Final = counter(
 
 WORKQUEUE_ADDS: Final = counter(
     "workqueue_adds_total",
-    ALPHA,
+    BETA,
     "Items added to a work queue.",
     "name",
 )
 WORKQUEUE_DEPTH: Final = gauge(
     "workqueue_depth",
-    ALPHA,
+    BETA,
     "Items in a work queue.",
     "name",
 )
 WORKQUEUE_RETRIES: Final = counter(
     "workqueue_retries_total",
-    ALPHA,
+    BETA,
     "Items put back into a work queue.",
     "name",
 )
 WORKQUEUE_LONGEST: Final = gauge(
     "workqueue_longest_running_processor_seconds",
-    ALPHA,
+    BETA,
     "For how long the oldest item in work has been.",
     "name",
 )
 WORKQUEUE_UNFINISHED: Final = gauge(
     "workqueue_unfinished_work_seconds",
-    ALPHA,
+    BETA,
     "For how long all items in work have been, added up.",
     "name",
 )
 WORKQUEUE_WAIT_SECONDS: Final = histogram(
     "workqueue_queue_duration_seconds",
-    ALPHA,
+    BETA,
     "Time that items spent in a work queue.",
     "name",
     buckets=_WORKQUEUE_SECONDS,
 )
 WORKQUEUE_WORK_SECONDS: Final = histogram(
     "workqueue_work_duration_seconds",
-    ALPHA,
+    BETA,
     "Time to work on an item of a work queue.",
     "name",
     buckets=_WORKQUEUE_SECONDS,

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final
 
 from bayplan.metrics import process_families as process
+from bayplan.metrics import release_families as varying
 from bayplan.metrics import scheduler_families as scheduler
-from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Spec
+from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Level, Spec
 from bayplan.metrics.metrics import Metrics, Observe, PointT, ReadGauge
+from bayplan.releases import DEFAULT_RELEASE, Release
 
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
+POD: Final = "pod"
+"""The type of every entity in the queue: there are no pod groups."""
 EVALUATED_POINTS: Final = ("PreFilter", "Filter", "PreScore", "Score")
 """The extension points at which evaluations are counted."""
 SAMPLE_RATE: Final = 0.1
@@ -25,10 +30,8 @@ PAUSES_BETWEEN_FLUSHES: Final = 64
 """With 64 pods between two pauses a list of observations grows to about 4,000."""
 _ATTEMPTS: Final = (*map(str, range(1, 15)), "15+")
 _BATCH_RESULTS: Final = ("no_hint", "hint_used", "hint_not_used")
-_BATCH_FLUSHES: Final = (
-    *("pod_skipped", "pod_failed", "pod_incompatible", "expired", "node_missing", "node_not_full"),
-    *("pod_not_batchable", "empty_list"),
-)
+_COMPONENT: Final = "kube-scheduler"
+_VERSION_DIGITS: Final = 15
 
 
 class SchedulerMetrics(Metrics):
@@ -37,15 +40,26 @@ class SchedulerMetrics(Metrics):
     Args:
         sampler: decides which cycles are sampled. It is a generator of its own, so that decisions are the
             same with and without metrics.
+        release: the release of Kubernetes whose metrics these are.
+        show_hidden: whether deprecated families are shown.
     """
 
     enabled: ClassVar[bool] = True
 
-    def __init__(self, sampler: random.Random | None = None) -> None:
-        self.families: Final = Families((*scheduler.SCHEDULER_SPECS, *process.PROCESS_WIDE_SPECS))
+    def __init__(
+        self,
+        sampler: random.Random | None = None,
+        *,
+        release: Release = DEFAULT_RELEASE,
+        show_hidden: bool = False,
+    ) -> None:
+        self._rules = release.metrics
+        self.families: Final = Families(specs_of(release, show_hidden=show_hidden))
         """All families, including those of the process around the scheduler."""
         self._random = (random.Random() if sampler is None else sampler).random
         self._read: dict[str, tuple[Family[Gauge], ReadGauge]] = {}
+        self._pending_pods: ReadGauge = dict
+        self._informers: list[tuple[Gauge, Callable[[], str]]] = []
         self._groups: dict[frozenset[tuple[str, str, str]], Counter] = {}
         self._pauses = 0
 
@@ -56,6 +70,7 @@ class SchedulerMetrics(Metrics):
         self._sli_seconds = family[scheduler.POD_SLI_SECONDS]
         self._pod_attempts = family[scheduler.POD_ATTEMPTS][()]
         self._incoming = family[scheduler.QUEUE_INCOMING]
+        self._incoming_entities = family[varying.QUEUE_INCOMING_ENTITIES]
         self._unschedulable = family[scheduler.UNSCHEDULABLE_PODS]
         self._event_seconds = family[scheduler.EVENT_SECONDS]
         self._hint_seconds = family[scheduler.HINT_SECONDS]
@@ -77,14 +92,17 @@ class SchedulerMetrics(Metrics):
                     self._evaluated[plugin, point, profile]
         for result in _BATCH_RESULTS:
             self.families[scheduler.BATCH_ATTEMPTS][profile, result]
-        for reason in _BATCH_FLUSHES:
+        for reason in self._rules.batch_flush_reasons:
             self.families[scheduler.BATCH_FLUSHES][profile, reason]
         for hinted in ("hint", "no_hint"):
             self.families[scheduler.NODE_HINT_SECONDS][hinted, profile]
         self.families[scheduler.STORE_RESULTS_SECONDS][(profile,)]
+        self.families[varying.BATCH_RESCORES][(profile,)]
+        self.families[varying.BATCH_RESCORE_SECONDS][(profile,)]
 
     def pending_pods_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(scheduler.PENDING_PODS, read)
+        self._pending_pods = read
 
     def inflight_events_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(scheduler.INFLIGHT_EVENTS, read)
@@ -94,6 +112,13 @@ class SchedulerMetrics(Metrics):
 
     def unreadable_objects_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(scheduler.UNREADABLE_OBJECTS, read)
+
+    def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
+        # Upstream forms this name of a resource, also where its real plural is another: storageclasss.
+        labels = (_COMPONENT, group, version, f"{kind.lower()}s")
+        self.families[varying.INFORMER_QUEUED][labels]
+        self._informers.append((self.families[varying.INFORMER_VERSION][labels], read))
+        return self.families[varying.INFORMER_SECONDS][labels].observe
 
     def running_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(scheduler.RUNNING, read)
@@ -128,14 +153,24 @@ class SchedulerMetrics(Metrics):
     def preemption(self, victims: int) -> None:
         self.families[scheduler.PREEMPTION_VICTIMS][()].observe(victims)
 
-    def preemption_task(self) -> None:
-        self.families[scheduler.PREEMPTION_TASKS][("success",)].inc()
-        self.families[scheduler.PREEMPTION_TASK_SECONDS][("success",)].observe(0.0)
+    def preemption_task_started(self) -> None:
+        if not self._rules.measures_preemption_tasks:
+            self._preemption_task("success", 0.0)
+
+    def preemption_task_ended(self, result: str, seconds: float) -> None:
+        if self._rules.measures_preemption_tasks:
+            self._preemption_task(result, seconds)
+
+    def _preemption_task(self, result: str, seconds: float) -> None:
+        self.families[scheduler.PREEMPTION_TASKS][(result,)].inc()
+        self.families[scheduler.PREEMPTION_TASK_SECONDS][(result,)].observe(seconds)
 
     # Queue and events
 
-    def queue_incoming(self, queue: str, event: str) -> None:
+    def queue_incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
         self._incoming[queue, event].value += 1
+        if not as_decided:
+            self._incoming_entities[queue, event, POD].value += 1
 
     def unschedulable_pods(self, plugin: str, profile: str, delta: int) -> None:
         self._unschedulable[plugin, profile].value += delta
@@ -167,11 +202,9 @@ class SchedulerMetrics(Metrics):
 
     # Devices and volumes
 
-    def claim_created(self, status: str, *, by_owner: bool) -> None:
-        if by_owner:
-            self.families[scheduler.CLAIM_CREATES_BY_OWNER][status, "false", "", "Pod"].inc()
-        else:
-            self.families[scheduler.CLAIM_CREATES][(status,)].inc()
+    def claim_created(self, status: str) -> None:
+        self.families[varying.CLAIM_CREATES][(status,)].inc()
+        self.families[varying.CLAIM_CREATES_BY_OWNER][status, "false", "", "Pod"].inc()
 
     def binding_conditions(
         self, profile: str, driver: str, status: str, seconds: float, *, has_conditions: bool = True
@@ -211,9 +244,33 @@ class SchedulerMetrics(Metrics):
                 gauge.set(0)
             for label, value in read().items():
                 family[(label,)].set(value)
+        self._update_entities()
+        for gauge, version in self._informers:
+            gauge.set(float(digits) if (digits := version()[-_VERSION_DIGITS:]).isdecimal() else 0.0)
         for series, group in self._groups.items():
             for key in series:
                 self._evaluated[key].value += group.value
             group.value = 0
         self._pauses = 0
         self.families.flush()
+
+    def _update_entities(self) -> None:
+        """A series appears when the first pod is in its queue."""
+        entities = self.families[varying.QUEUED_ENTITIES]
+        for queue, value in self._pending_pods().items():
+            if value or (queue, POD) in entities or any(queue == known for known, _ in self._incoming.series):
+                entities[queue, POD].set(value)
+
+
+def specs_of(release: Release, *, show_hidden: bool = False) -> Iterator[Spec[Any]]:
+    """The families of a release with their stability levels."""
+    rules = release.metrics
+    always = (*scheduler.SCHEDULER_SPECS, *process.PROCESS_WIDE_SPECS)
+    for spec in (*always, *(spec for spec in varying.RELEASE_SPECS if spec.name in rules.families)):
+        if spec.name in rules.hidden:
+            if show_hidden:
+                yield replace(spec, help=f"(Deprecated since {release}.0) {spec.help}")
+        elif spec.name in rules.beta:
+            yield replace(spec, level=Level.BETA)
+        else:
+            yield spec

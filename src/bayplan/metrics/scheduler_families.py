@@ -1,8 +1,9 @@
 """The scheduler's own metrics by name: type, stability, labels, buckets and what each says.
 
-Names, types, labels and buckets are kube-scheduler v1.36's, so that its dashboards and alerts go on working.
-Metrics of features that are off by default (asynchronous API calls, pod groups) are not there, as upstream.
-The order here is by subject; a scrape shows them by name.
+Names, types, labels and buckets are kube-scheduler's, so that its dashboards and alerts keep working. Metrics
+of features that are off by default (asynchronous API calls, pod groups) are not there, as upstream. The order
+here is by subject; a scrape shows them by name. Families that only some releases have are in
+`release_families.py`, and `Release.metrics` says which stability levels changed.
 """
 
 from __future__ import annotations
@@ -57,8 +58,7 @@ POD_ATTEMPTS: Final = histogram(
 SCHEDULED_AFTER_FLUSH: Final = counter(
     "scheduler_pod_scheduled_after_flush_total",
     ALPHA,
-    "Pods scheduled after they were taken out of the unschedulable ones for having waited long. "
-    "Always 0 as v1.36, which loses the mark.",
+    "Pods scheduled after the periodic flush of pods that are unschedulable for long. Always 0 as v1.36.",
 )
 
 # Preemption
@@ -77,7 +77,7 @@ PREEMPTION_ATTEMPTS: Final = counter(
 PREEMPTION_TASK_SECONDS: Final = histogram(
     "scheduler_preemption_goroutines_duration_seconds",
     ALPHA,
-    "Duration of the background tasks that evict victims. As in kube-scheduler it is taken when they start.",
+    "Duration of the background tasks that evict victims. As v1.36 always 0.",
     "result",
     buckets=exponential(0.01, 2, 20),
 )
@@ -221,21 +221,6 @@ STORE_RESULTS_SECONDS: Final = histogram(
 
 # Devices and volumes
 
-CLAIM_CREATES: Final = counter(
-    "scheduler_resourceclaim_creates_total",
-    ALPHA,
-    "ResourceClaims created for extended resources. Up to v1.36.",
-    "status",
-)
-CLAIM_CREATES_BY_OWNER: Final = counter(
-    "dynamic_resource_allocation_resourceclaim_creates_total",
-    ALPHA,
-    "ResourceClaims created for extended resources, by the owner of the claim. From v1.37 on.",
-    "status",
-    "admin_access",
-    "owner_api_group",
-    "owner_api_kind",
-)
 BINDING_CONDITIONS: Final = counter(
     "scheduler_dra_bindingconditions_allocations_total",
     ALPHA,

@@ -223,7 +223,10 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
     ),
     "Metrics": (
         Flag(
-            "show-hidden-metrics-for-version", TEXT, "", "1.35: show metrics hidden since then (none here)."
+            "show-hidden-metrics-for-version",
+            TEXT,
+            "",
+            "The previous version: show metrics that are hidden because they are deprecated.",
         ),
         Flag("disabled-metrics", TEXTS, (), "Metrics to leave out, by full name."),
         Flag("allow-metric-labels", EACH, (), "Refused: not built yet."),

@@ -64,7 +64,10 @@ class Process:
         self._background: list[asyncio.Task[None]] = []
         self._scheduling: asyncio.Task[None] | None = None
         self._is_synced = False
-        self._metrics = SchedulerMetrics()
+        self._metrics = SchedulerMetrics(
+            release=settings.config.release,
+            show_hidden=bool(settings.flags["show-hidden-metrics-for-version"]),
+        )
 
     async def run(self) -> None:
         """Runs until a signal arrives.

@@ -15,8 +15,11 @@ class QueueObserver:
     clock: Callable[[], float] = staticmethod(float)
     """Seconds, for durations only: the queue's own clock may stand still while plugins run."""
 
-    def incoming(self, queue: str, event: str) -> None:
-        """A pod entered a sub-queue (active, backoff, unschedulable) because of an event."""
+    def incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
+        """A pod entered a sub-queue (active, backoff, unschedulable) because of an event.
+
+        With `as_decided`, its last attempt or a cluster event had decided on this sub-queue.
+        """
 
     def unschedulable(self, plugin: str, profile: str, change: int) -> None:
         """The number of pods that count as rejected by a plugin changed by one.
@@ -47,7 +50,7 @@ class QueueCounts(QueueObserver):
         self.unschedulable_pods: dict[tuple[str, str], int] = {}
         """unschedulable_pods by plugin and profile."""
 
-    def incoming(self, queue: str, event: str) -> None:
+    def incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
         key = queue, event
         self.incoming_pods[key] = self.incoming_pods.get(key, 0) + 1
 

@@ -123,7 +123,7 @@ class SubQueues:
             if info is None:
                 return None
             if self._observer is not None:
-                self._observer.incoming("active", POP_FROM_BACKOFF)
+                self._observer.incoming("active", POP_FROM_BACKOFF, as_decided=False)
         del self.pods[info.key]
         return info
 
@@ -152,7 +152,7 @@ class SubQueues:
         ):
             return False
         if self._observer is not None:
-            self._observer.incoming("unschedulable", label)
+            self._observer.incoming("unschedulable", label, as_decided=False)
         if self.pinned and self.pinned.get(info.pod.uid) == info.gating_plugin:
             self.unschedulable.unindex(info)
         return True
@@ -168,14 +168,20 @@ class SubQueues:
     def requeue(self, info: QueuedPod, strategy: Strategy, label: str) -> bool:
         """Moves a pod as the strategy says, unless PreEnqueue rejects it. True: it can be popped."""
         if strategy is Strategy.SKIP:
-            self._to_unschedulable(info, label)
+            self._to_unschedulable(info, label, as_decided=True)
             return False
         if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(info, self._now()):
             return self._to_backoff(info, label)
-        return self.to_active(info, label)
+        return self.to_active(info, label, as_decided=strategy is not Strategy.AFTER_BACKOFF)
 
-    def to_active(self, info: QueuedPod, label: str, *, from_backoff: bool = False) -> bool:
-        """Makes a pod active, unless PreEnqueue rejects it."""
+    def to_active(
+        self, info: QueuedPod, label: str, *, from_backoff: bool = False, as_decided: bool = False
+    ) -> bool:
+        """Makes a pod active, unless PreEnqueue rejects it.
+
+        Args:
+            as_decided: whether an event or a failed attempt decided on the active queue.
+        """
         passed_before = from_backoff and self._pre_enqueue_before_backoff
         if not passed_before and not self._pre_enqueue.run(info):
             self._to_unschedulable_unless_ready(info, label)
@@ -185,7 +191,7 @@ class SubQueues:
         self._set_record(info)
         self.active.push(info, info.sort_key)
         if self._observer is not None:
-            self._observer.incoming("active", label)
+            self._observer.incoming("active", label, as_decided=as_decided)
         if label in self._nominating and (self.nominations or info.pod.status.nominated_node_name):
             self.nominations.add(info.pod, None)
         return True
@@ -197,7 +203,7 @@ class SubQueues:
         self._set_record(info)
         self.backoff.push(info)
         if self._observer is not None:
-            self._observer.incoming("backoff", label)
+            self._observer.incoming("backoff", label, as_decided=True)
         return True
 
     def _to_unschedulable_unless_ready(self, info: QueuedPod, label: str) -> None:
@@ -206,14 +212,14 @@ class SubQueues:
         if known is None or known.sub_queue is self.unschedulable:
             self._to_unschedulable(info, label)
 
-    def _to_unschedulable(self, info: QueuedPod, label: str) -> None:
+    def _to_unschedulable(self, info: QueuedPod, label: str, *, as_decided: bool = False) -> None:
         known = self.pods.get(info.key)
         was_unschedulable = known is not None and known.sub_queue is self.unschedulable
         if known is not info:
             self._set_record(info)
         self.unschedulable.put(info)
         if not was_unschedulable and self._observer is not None:
-            self._observer.incoming("unschedulable", label)
+            self._observer.incoming("unschedulable", label, as_decided=as_decided)
 
     def _set_record(self, info: QueuedPod) -> None:
         """Makes this the record of its pod, and removes the pod from the sub-queue it was in."""

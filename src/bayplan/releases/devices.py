@@ -46,9 +46,6 @@ class DeviceRules:
     """Reserve fails if the claim has been deleted in the meantime."""
     in_flight_until_bound: bool = False
     """An allocation is in flight until PreBind has succeeded. In v1.36 it is until the claim is written."""
-    counts_claim_creates_by_owner: bool = False
-    """ResourceClaims that the scheduler creates are counted in
-    dynamic_resource_allocation_resourceclaim_creates_total."""
     taint_rule_without_selector_matches_all: bool = True
     """Whether a DeviceTaintRule without deviceSelector applies to every device (v1.36) or to none."""
     silent_post_filter: bool = False

@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 from bayplan.api.requests import RequestAccounting
 from bayplan.releases.devices import DeviceRules
 from bayplan.releases.features import Feature
+from bayplan.releases.metrics import MetricRules
 from bayplan.releases.queueing import QueueRules
 
 
@@ -67,6 +68,8 @@ class Release:
     """Rules of the scheduling queue."""
     devices: DeviceRules
     """Rules of device allocation."""
+    metrics: MetricRules
+    """The metrics that the release has."""
     new_kinds: frozenset[str] = frozenset()
     """Kinds that API servers of this release serve, and those of the first release do not."""
     gates: frozenset[str]

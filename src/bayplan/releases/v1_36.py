@@ -7,6 +7,7 @@ from typing import Final
 from bayplan.api.requests import ContainerAccounting
 from bayplan.releases.devices import DeviceRules
 from bayplan.releases.features import Feature, Stage, default_gates, off, on
+from bayplan.releases.metrics import MetricRules
 from bayplan.releases.queueing import QueueRules
 from bayplan.releases.release import GatedPlugin, Release
 
@@ -123,4 +124,5 @@ V1_36: Final = Release(
     accounting=ContainerAccounting(),
     queue=QueueRules(),
     devices=DeviceRules(),
+    metrics=MetricRules(),
 )

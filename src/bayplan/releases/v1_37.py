@@ -8,6 +8,7 @@ from typing import Final
 from bayplan.api.requests import PodAccounting
 from bayplan.releases.devices import DeviceRules
 from bayplan.releases.features import Feature, Stage, default_gates, off, on
+from bayplan.releases.metrics import MetricRules
 from bayplan.releases.queueing import QueueRules
 from bayplan.releases.release import GatedPlugin
 from bayplan.releases.v1_36 import V1_36
@@ -111,8 +112,33 @@ V1_37: Final = replace(
         claim_delete_requeues=True,
         reserve_requires_claim=True,
         in_flight_until_bound=True,
-        counts_claim_creates_by_owner=True,
         taint_rule_without_selector_matches_all=False,
         silent_post_filter=True,
+    ),
+    metrics=MetricRules(
+        families=frozenset(
+            {
+                "dynamic_resource_allocation_resourceclaim_creates_total",
+                "informer_processing_latency_seconds",
+                "informer_queued_items",
+                "informer_store_resource_version",
+                "scheduler_batch_rescore_attempts_total",
+                "scheduler_batch_rescore_duration_seconds",
+                "scheduler_pre_queueing_hint_evaluations_total",
+                "scheduler_queue_incoming_entities_total",
+                "scheduler_queued_entities",
+            }
+        ),
+        beta=frozenset(
+            {"scheduler_plugin_execution_duration_seconds", "scheduler_scheduling_algorithm_duration_seconds"}
+        ),
+        hidden=frozenset({"scheduler_preemption_goroutines_duration_seconds"}),
+        batch_flush_reasons=(
+            *("pod_skipped", "pod_failed", "pod_nominated", "pod_incompatible", "expired", "node_missing"),
+            *("pod_not_batchable", "empty_list"),
+            *("filter_error", "prescore_error", "rescore_error", "normalize_error"),
+        ),
+        measures_preemption_tasks=True,
+        counts_terminating_victims=True,
     ),
 )

@@ -140,16 +140,12 @@ class ClusterClaimBinder:
         try:
             created = await self._context.api.create(new)
         except APIError as error:
-            self._count_created("failure")
+            self._context.metrics.claim_created("failure")
             text = f"create claim for extended resources {meta.namespace}/: {error}"
             raise ClaimWriteError(text) from error
-        self._count_created("success")
+        self._context.metrics.claim_created("success")
         assert isinstance(created, ResourceClaim)
         return created
-
-    def _count_created(self, status: str) -> None:
-        by_owner = self._context.cluster.release.devices.counts_claim_creates_by_owner
-        self._context.metrics.claim_created(status, by_owner=by_owner)
 
     async def _show_extended_claim(self, pod: Pod, claim: ResourceClaim, plan: ClaimPlan) -> None:
         status = PodExtendedResourceClaimStatus(

@@ -37,9 +37,10 @@ class Evictions:
     def start(self, preemptor: Pod, eviction: Eviction, plugin: str) -> None:
         """Starts the eviction that this plugin requested; returns at once."""
         victims = [victim for victim in eviction.victims if not victim.is_terminating]
+        if victims or self._context.cluster.release.metrics.counts_terminating_victims:
+            self._context.metrics.preemption(len(eviction.victims))
         if not victims:
             return
-        self._context.metrics.preemption(len(eviction.victims))
         preemption = self._nominations.preemption_started(preemptor, plugin)
         self._context.tasks.start(
             self._carry_out(preemption, victims, eviction.node_name), "preemption for pod", preemptor.key
@@ -47,7 +48,8 @@ class Evictions:
 
     async def _carry_out(self, preemption: Preemption, victims: list[Pod], node_name: str) -> None:
         context, preemptor = self._context, preemption.preemptor
-        context.metrics.preemption_task()
+        context.metrics.preemption_task_started()
+        started = context.stopwatch()
         failed = True
         try:
             cleared = await self._clear_nominations(preemptor, node_name)
@@ -64,6 +66,9 @@ class Evictions:
                 # The last victim, whose deletion requeues the preemptor, was deleted before the others.
                 context.queue.activate([preemptor])
                 context.wake()
+            context.metrics.preemption_task_ended(
+                "error" if failed else "success", context.stopwatch() - started
+            )
 
     def _is_gated(self, preemptor: Pod) -> bool:
         """Whether the preemptor is out of the queue only because of its victims."""

@@ -265,7 +265,12 @@ class Scheduler:
             kind = KINDS.find(record)
             # Scheduling waits for the kinds that every API server has; a plugin's kind may not be installed.
             optional = kind is None or kind.watch is not Watch.REQUIRED
-            made.append(Informer(context.api, record, handler, rng=context.rng, optional=optional))
+            informer = Informer(context.api, record, handler, rng=context.rng, optional=optional)
+            if kind is not None and context.metrics.enabled:
+                informer.observe = context.metrics.declare_informer(
+                    kind.group, kind.version, kind.name, informer.version
+                )
+            made.append(informer)
         self.pods = made[-1]
         return tuple(made)
 

@@ -26,8 +26,8 @@ class MeasuredQueue(QueueObserver):
         self._pre_enqueue: dict[str, Observe] = {}
         self._before_sample = metrics.cycles_before_sample()
 
-    def incoming(self, queue: str, event: str) -> None:
-        self._metrics.queue_incoming(queue, event)
+    def incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
+        self._metrics.queue_incoming(queue, event, as_decided=as_decided)
 
     def unschedulable(self, plugin: str, profile: str, change: int) -> None:
         self._metrics.unschedulable_pods(plugin, profile, change)

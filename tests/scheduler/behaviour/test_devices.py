@@ -20,7 +20,8 @@ from bayplan.api.resource_claims import (
 )
 from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
 from bayplan.metrics import SchedulerMetrics
-from bayplan.metrics.scheduler_families import BINDING_CONDITIONS, CLAIM_CREATES, CLAIM_CREATES_BY_OWNER
+from bayplan.metrics.release_families import CLAIM_CREATES, CLAIM_CREATES_BY_OWNER
+from bayplan.metrics.scheduler_families import BINDING_CONDITIONS
 from bayplan.releases import V1_36, V1_37, Release
 from bayplan.snapshot.claims_in_flight import ClaimInFlight
 from bayplan.testing.builders import (
@@ -418,7 +419,7 @@ def test_an_extended_resource_is_served_by_devices(
 
     @virtual
     async def scenario() -> None:
-        metrics = SchedulerMetrics()
+        metrics = SchedulerMetrics(release=release)
         async with running(
             make_node("n"), SERVED, gpus("n", 3), kind_of_cluster=Devices, metrics=metrics, release=release
         ) as world:

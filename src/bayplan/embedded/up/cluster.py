@@ -151,7 +151,7 @@ class LocalCluster:
             EmbeddedCluster(self.server.api),
             config,
             plugins=plugins,
-            metrics=SchedulerMetrics(),
+            metrics=SchedulerMetrics(release=self._settings.release),
             on_decision=self._outcomes.decided,
             on_binding=self._outcomes.progressed,
             release=self._settings.release,
