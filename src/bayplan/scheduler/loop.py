@@ -14,6 +14,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from bayplan.api.devices import DeviceTaintRule
@@ -159,6 +160,8 @@ class Scheduler:
         self.metrics = metrics
         self._work = asyncio.Event()
         """Wakes the loop: a pod may be ready, or a timer may have to be set earlier."""
+        self._alarm_at = inf
+        """When it wakes up by itself."""
         self._stopped = False
         self.watchdog = Watchdog(config.bayplan.slow_cycle_threshold.seconds)
         """A context manager that logs cycles that take too long."""
@@ -399,8 +402,14 @@ class Scheduler:
 
         Most events leave none: a pod that was just bound comes back as an event, and no pod waits for it.
         """
+        if self._work.is_set():
+            return
         queue = self.context.queue
-        if queue.has_ready or queue.next_timer() is not None:
+        if queue.has_ready:
+            self._work.set()
+            return
+        timer = queue.next_timer()
+        if timer is not None and timer < self._alarm_at:
             self._work.set()
 
     async def _wait_for_work(self) -> None:
@@ -412,9 +421,11 @@ class Scheduler:
             return
         wait = max(timer - self.context.now(), 0.0)
         alarm = self.context.loop.call_later(wait, self._work.set)
+        self._alarm_at = timer
         try:
             await self._work.wait()
         finally:
+            self._alarm_at = inf
             alarm.cancel()
 
     async def _schedule_one(self, info: QueuedPod) -> None:
