@@ -119,6 +119,9 @@ class Plugin:
 
     pre_binds_in_parallel: ClassVar[bool] = False
     """PreBind may run in parallel with that of neighbouring plugins that also declare this."""
+    pre_binds_eagerly: ClassVar[bool] = False
+    """PreBind needs no task of its own until it first waits: it enters no `asyncio.timeout` before. Where the
+    cluster is in this process it then often needs none at all."""
     preempts: ClassVar[bool] = False
     """PostFilter looks for pods to evict: each call counts as a preemption attempt."""
 

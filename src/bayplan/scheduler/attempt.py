@@ -7,7 +7,7 @@ If a plugin returns None or success, the attempt continues; a rejection raises `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,8 +51,8 @@ class Attempt:
     """PreBind plugins that have work to do for this pod."""
     pre_binding: PreBinding | None = None
     """Set while they run."""
-    at_work: Collection[asyncio.Task[None]] = ()
-    """Those that run now, in parallel."""
+    at_work: Sequence[asyncio.Task[None]] = ()
+    """Those that run now, in parallel, as far as they wait for something."""
 
     @property
     def assigned_pod(self) -> Pod:

@@ -221,11 +221,11 @@ class Bindings:
     async def _pre_bind(self, attempt: Attempt) -> None:
         points = attempt.points
         if points is None:
-            await pre_bind(attempt, self._context.pre_binding)
+            await pre_bind(attempt, self._context)
             return
         since, code = points.clock(), Code.SUCCESS
         try:
-            await pre_bind(attempt, self._context.pre_binding)
+            await pre_bind(attempt, self._context)
         except (RejectedError, AttemptError) as error:
             code = code_of(error)
             raise

@@ -18,7 +18,9 @@ from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.profile import PointStep
 from bayplan.runtime.timing import timed, timed_wait
 from bayplan.scheduler.attempt import Attempt, check, plugin_error
+from bayplan.scheduler.context import Context
 from bayplan.scheduler.observing import PRE_FLIGHT
+from bayplan.scheduler.tasks import Tasks
 from bayplan.scheduler.waiting import PreBinding
 
 PreBindStep = PointStep[PreBindPlugin]
@@ -59,24 +61,24 @@ def pre_flight(attempt: Attempt) -> bool:
     return bool(works)
 
 
-async def pre_bind(attempt: Attempt, pre_binding: dict[str, PreBinding]) -> None:
-    """Runs all plugins. Meanwhile the pod is in `pre_binding`, where it can be cancelled."""
+async def pre_bind(attempt: Attempt, context: Context) -> None:
+    """Runs all plugins. Meanwhile the pod is in `context.pre_binding`, where it can be cancelled."""
 
     def stop() -> None:
         for task in attempt.at_work:
             task.cancel()
 
-    pod = attempt.pod
-    attempt.pre_binding = pre_binding[pod.uid] = PreBinding(stop)
+    uid = attempt.pod.metadata.uid
+    attempt.pre_binding = context.pre_binding[uid] = PreBinding(stop)
     try:
         for group in _groups(attempt):
-            await _run(attempt, group)
+            await _run(attempt, group, context.tasks)
             if attempt.pre_binding.cause:
                 break
         if not attempt.pre_binding.finish():
             raise AttemptError(attempt.pre_binding.cause)
     finally:
-        del pre_binding[pod.uid]
+        del context.pre_binding[uid]
 
 
 def _groups(attempt: Attempt) -> list[list[PreBindStep]]:
@@ -93,20 +95,35 @@ def _groups(attempt: Attempt) -> list[list[PreBindStep]]:
     return [group for group in groups if group]
 
 
-async def _run(attempt: Attempt, steps: list[PreBindStep]) -> None:
-    tasks = attempt.at_work = [asyncio.ensure_future(_call(step, attempt)) for step in steps]
+async def _run(attempt: Attempt, steps: list[PreBindStep], tasks: Tasks) -> None:
+    running: list[asyncio.Task[None]] = []
+    attempt.at_work = running
     try:
-        for task in asyncio.as_completed(tasks):
-            await task
+        for step in steps:
+            task = _start(step, attempt, tasks)
+            if task is not None:
+                running.append(task)
+        if len(running) == 1:
+            await running[0]
+        elif running:
+            for first in asyncio.as_completed(running):
+                await first
     except asyncio.CancelledError:
         # A plugin that was cancelled before its first step could not report the cause.
         if attempt.pre_binding is None or not attempt.pre_binding.cause:
             raise
     finally:
-        for unfinished in tasks:
-            unfinished.cancel()
-        # Nothing is undone while a plugin is still running.
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in running:
+            task.cancel()
+        if not all(task.done() for task in running):
+            # Nothing is undone while a plugin is still running.
+            await asyncio.gather(*running, return_exceptions=True)
+
+
+def _start(step: PreBindStep, attempt: Attempt, tasks: Tasks) -> asyncio.Task[None] | None:
+    """None if the plugin allows to be called without a task, and has finished."""
+    work = _call(step, attempt)
+    return tasks.begin(work) if step.declared.pre_binds_eagerly else asyncio.ensure_future(work)
 
 
 async def _call(step: PreBindStep, attempt: Attempt) -> None:

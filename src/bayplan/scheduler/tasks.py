@@ -55,14 +55,23 @@ class Tasks:
         deferred, self._deferred = self._deferred, []
         for work, what, pod in deferred:
             try:
-                waits_for = work.send(None)
-            except StopIteration:
-                continue
+                task = self.begin(work)
             except Exception:
                 _log.exception("%s %s failed", what, pod)
                 continue
-            self._watch(self._loop.create_task(_finish(work, waits_for)), what, pod)
+            if task is not None:
+                self._watch(task, what, pod)
         return True
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Starts a coroutine. With `eager`, returns None if it has ended, and raises its exceptions."""
+        if not self._eager:
+            return self._loop.create_task(work)
+        try:
+            waits_for = work.send(None)
+        except StopIteration:
+            return None
+        return self._loop.create_task(_finish(work, waits_for))
 
     async def together(self, work: list[Coroutine[Any, Any, T]]) -> list[T]:
         """The results of all of them, side by side. With `eager` those that wait for nothing are no tasks."""

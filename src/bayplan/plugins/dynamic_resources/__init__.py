@@ -122,6 +122,7 @@ class DynamicResources(
     name: ClassVar = "DynamicResources"
     args_type: ClassVar = DynamicResourcesArgs
     pre_binds_in_parallel: ClassVar = True
+    pre_binds_eagerly: ClassVar = True
 
     args: DynamicResourcesArgs
 
