@@ -249,17 +249,26 @@ def test_hint_on_claims(pod: Pod, old: ResourceClaim | None, new: ResourceClaim,
     [
         pytest.param(None, CLAIM, ("default/c",), id="came"),
         pytest.param(CLAIM, ALLOCATED, ("default/c",), id="allocated"),
-        pytest.param(ALLOCATED, CLAIM, None, id="freed: helps any pod"),
+        pytest.param(ALLOCATED, CLAIM, ("default/c", "devices"), id="freed"),
     ],
 )
 def test_events_of_claims_name_them(old: ResourceClaim | None, new: ResourceClaim, keys: object) -> None:
-    plugin = DynamicResources()
-    (registered,) = [one for one in plugin.events_to_register() if one.keys is not None]
+    (registered,) = [one for one in DynamicResources().events_to_register() if one.keys is not None]
     assert registered.keys is not None
     assert registered.keys(old, new) == keys
-    assert plugin.waiting_keys(claiming) == ["default/c"]
-    assert plugin.waiting_keys(created(templated, "x")) == ["default/x"]
-    assert plugin.waiting_keys(templated) == []
+
+
+@pytest.mark.parametrize(
+    ("pod", "keys"),
+    [
+        pytest.param(claiming, ["default/c", "devices"], id="its claim is there"),
+        pytest.param(created(templated, "x"), ["default/x"], id="its claim is not there"),
+        pytest.param(templated, [], id="its claim has no name yet"),
+        pytest.param(make_pod("plain"), ["devices"], id="extended resources"),
+    ],
+)
+def test_pods_wait_for_devices_when_their_claims_are_there(pod: Pod, keys: list[str]) -> None:
+    assert list(plugin_on(cluster_with(CLAIM)).waiting_keys(pod)) == keys
 
 
 @pytest.mark.parametrize(

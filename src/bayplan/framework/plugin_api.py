@@ -164,9 +164,10 @@ class PreEnqueuePlugin(Protocol):
 class WaitingKeysPlugin(Protocol):
     """Names the objects that a pod waits for, where every pod has its own.
 
-    The queue calls it when a pod is rejected by this plugin, and when such a pod changes. Events that name
-    keys (`ClusterEventWithHint.keys`) are evaluated only for pods with one of these keys; otherwise each of a
-    thousand new objects would be compared with each of a thousand waiting pods.
+    The queue calls it when a pod is rejected by this plugin, when such a pod changes, and after an event with
+    one of its keys. Events that name keys (`ClusterEventWithHint.keys`) are evaluated only for pods with one
+    of these keys; otherwise each of a thousand new objects would be compared with each of a thousand waiting
+    pods.
     """
 
     def waiting_keys(self, pod: Pod) -> Collection[str]: ...

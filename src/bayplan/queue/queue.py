@@ -253,6 +253,8 @@ class SchedulingQueue:
                 if gate and not listeners.is_wildcard and gate not in listeners.plugins:
                     continue
                 self._move(info, event, old, new)
+                if listeners.keys and info.sub_queue is waiting:
+                    waiting.refile(info)
         self._in_flight.record(event, old, new)
 
     def _move(self, info: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> None:

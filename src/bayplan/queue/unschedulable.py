@@ -68,6 +68,11 @@ class UnschedulablePods:
             for key in dict.fromkeys(self._keys_of(rejector, info.pod)):
                 yield (profile, plugin, key)
 
+    def refile(self, info: QueuedPod) -> None:
+        """What a pod here waits for may have changed. Pods that are not in the index stay out of it."""
+        if info.filed_under and info.filed_under != tuple(self._filings(info.profile, info)):
+            self.put(info)
+
     def unindex(self, info: QueuedPod) -> None:
         """Removes a pod that is here from the index, until it is put in again: events do not reach it."""
         self._unfile(info)

@@ -9,11 +9,14 @@ from bayplan.api.pod import Pod
 from bayplan.framework.events import Action, ClusterEvent, ClusterEventWithHint, Resource, event_with_hint
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
-from bayplan.framework.status import Status
+from bayplan.framework.status import Status, unschedulable
+from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.queue.hints import QueueingHints
+from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.unschedulable import UnschedulablePods
 from bayplan.runtime.profile import Profile
+from bayplan.snapshot.cluster import Cluster
 from bayplan.testing.builders import make_pod
 
 CLAIM_ADD = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
@@ -68,3 +71,40 @@ def test_a_pod_that_left_is_not_found_by_its_key() -> None:
     pods.remove(next(iter(pods)))
     assert visited(hints, pods, "a") == []
     assert visited(hints, pods, None) == ["b"]
+
+
+def test_keys_that_changed_with_an_event_count_for_the_next() -> None:
+    """An event can change what a pod waits for without being worth an attempt."""
+    waits_for = ["its claim"]
+
+    class Changing(Keyed):
+        name: ClassVar = "Keyed"
+
+        def pre_enqueue(self, pod: Pod) -> Status | None:
+            return unschedulable("gated") if waits_for != ["nothing"] else None
+
+        def waiting_keys(self, pod: Pod) -> Collection[str]:
+            return waits_for
+
+    queue = SchedulingQueue(
+        [Profile(PROFILE, {Point.PRE_ENQUEUE: [Changing()], Point.QUEUE_SORT: [PrioritySort()]}, {})],
+        now=lambda: 0.0,
+        columns=Cluster(),
+        pod_lister=lambda pod: pod,
+    )
+    queue.add(make_pod("a"))
+    waits_for[:] = ["devices"]
+    queue.move_to_active_or_backoff(CLAIM_ADD, None, "its claim")
+    assert not queue.has_ready
+    waits_for[:] = ["nothing"]
+    queue.move_to_active_or_backoff(CLAIM_ADD, None, "devices")
+    assert queue.has_ready
+
+
+def test_a_pod_that_is_not_in_the_index_is_not_filed_again() -> None:
+    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [Keyed()]}, {})])
+    pods = waiting(hints, "a")
+    info = next(iter(pods))
+    pods.unindex(info)
+    pods.refile(info)
+    assert visited(hints, pods, "a") == []

@@ -100,6 +100,9 @@ CLAIM_GONE: Final = (
     'could not find ResourceClaim "{claim}"'
 )
 NO_ALLOCATION: Final = "claim allocation not found for node"
+FREED_DEVICES: Final = "devices"
+"""The key of events that free devices. No claim has it: their keys have a slash."""
+
 NO_BINDER: Final = "binding claims: this scheduler has no API server to write to"
 
 
@@ -168,8 +171,12 @@ class DynamicResources(
         return old is None or old.status != new.status
 
     def waiting_keys(self, pod: Pod) -> Collection[str]:
-        """The pod's claims, as far as their names are known."""
-        return claim_keys(pod)
+        """The pod's claims, as far as their names are known, and devices unless a claim is not there yet."""
+        assert self.handle is not None
+        keys = claim_keys(pod)
+        if isinstance(resolve_claims(self.handle.cluster.objects, pod), Status):
+            return keys
+        return (*keys, FREED_DEVICES)
 
     def pod_change_helps(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
         """All claims of this very pod have been created."""
@@ -410,10 +417,12 @@ def _was_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
 
 
 def _claim_keys(old: ResourceClaim | None, new: ResourceClaim | None) -> Collection[str] | None:
-    """Devices that became free may help every pod, any other change only those that use the claim."""
-    if _was_freed(old, new):
-        return None
-    return tuple(claim.key for claim in (old, new) if claim is not None)[-1:]
+    """Devices that became free may help every pod whose claims are there (with their claim deleted: every
+    pod), any other change only those that use the claim."""
+    if new is None:
+        assert old is not None
+        return None if _was_freed(old, new) else (old.key,)
+    return (new.key, FREED_DEVICES) if _was_freed(old, new) else (new.key,)
 
 
 def _with_share_ids(allocation: AllocationResult) -> AllocationResult:
