@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -209,6 +210,19 @@ async def test_a_pod_without_any_node_takes_the_first_one_after_its_backoff() ->
         assert world.node_of("p") == ""
         await world.after(2)
         assert world.node_of("p") == "n"
+
+
+@virtual
+async def test_events_that_help_no_pod_do_not_wake_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even while it waits for a timer, because of a pod that is unschedulable."""
+    async with running(make_node("n", cpu="1"), make_pod("p", cpu="2")) as world:
+        assert world.sub_queue("p") == "unschedulable"
+        pop = Mock(wraps=world.context.queue.pop)
+        monkeypatch.setattr(world.context.queue, "pop", pop)
+        await world.create(*(make_pod(f"other{i}", scheduler_name="other") for i in range(3)))
+        pop.assert_not_called()
+        await world.create(make_node("large", cpu="4"))
+        assert world.node_of("p") == "large"
 
 
 @virtual
