@@ -1,12 +1,12 @@
-"""Writes `embedded/server/schema/fields.txt`: the fields of all kinds that the embedded server serves.
+"""Writes `embedded/server/schema/fields*.txt`: the fields of all kinds that the embedded server serves.
 
-    python -m conformance.fields          writes the file
-    python -m conformance.fields --check  compares, and says whether it is up to date
+    python -m conformance.fields          writes the files
+    python -m conformance.fields --check  compares, and says whether they are up to date
 
-A new kind needs an entry in `embedded/server/kinds.py` and a run of this. The facts come from the
-Kubernetes that `go.mod` pins, for kinds of later releases from that of `v1.37/go.mod`: types, required fields
-and the keys of lists from its OpenAPI documents; numbers in protobuf, pointers, enumerations and merge keys
-from its Go structs. Descriptions are not taken over.
+A new kind needs an entry in `embedded/server/kinds.py` and a run of this. `fields.txt` has the facts of the
+Kubernetes that `go.mod` pins, `fields-1.37.txt` what differs in that of `v1.37/go.mod`: types, required
+fields and the keys of lists from its OpenAPI documents; numbers in protobuf, pointers, enumerations and merge
+keys from its Go structs. Descriptions are not taken over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,11 @@ from bayplan.embedded.server.kinds import BUILT_IN, LATER, Resource
 from bayplan.releases import parse_release
 from conformance.harness.programs import DEFAULT_RELEASE, HERE, RELEASES, MissingError, module_directory
 
-FILE: Final = HERE.parent / "src/bayplan/embedded/server/schema/fields.txt"
+_DIRECTORY: Final = HERE.parent / "src/bayplan/embedded/server/schema"
+FILES: Final = {
+    release: _DIRECTORY / ("fields.txt" if release == DEFAULT_RELEASE else f"fields-{release}.txt")
+    for release in RELEASES
+}
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _MORE: Final = (
     "io.k8s.api.core.v1.Binding",
@@ -69,40 +73,48 @@ class GoField:
 
 
 def main() -> int:
-    try:
-        text = _head() + fields_text()
-    except MissingError as error:
-        print(error, file=sys.stderr)
-        return 1
-    if "--check" in sys.argv[1:]:
-        same = text == FILE.read_text(encoding="utf-8")
-        print("fields.txt is up to date" if same else "fields.txt differs: python -m conformance.fields")
-        return 0 if same else 1
-    FILE.write_text(text, encoding="utf-8")
-    return 0
+    differing = 0
+    for release, file in FILES.items():
+        try:
+            text = _head(release) + fields_text(release)
+        except MissingError as error:
+            print(error, file=sys.stderr)
+            return 1
+        if "--check" not in sys.argv[1:]:
+            file.write_text(text, encoding="utf-8")
+        elif text == file.read_text(encoding="utf-8"):
+            print(f"{file.name} is up to date")
+        else:
+            print(f"{file.name} differs: python -m conformance.fields")
+            differing = 1
+    return differing
 
 
-def fields_text() -> str:
-    """All types, by name."""
-    blocks = _blocks(DEFAULT_RELEASE, (*BUILT_IN, *REVIEWS.values()), _MORE)
-    for release in RELEASES[1:]:
-        # Kinds of a later release, with the types that only they have: the others stay as they were.
-        new_kinds = parse_release(release).new_kinds
-        later = _blocks(release, [resource for resource in LATER if resource.kind in new_kinds])
-        blocks = {**later, **blocks}
+def fields_text(release: str) -> str:
+    """All types of the default release by name; of a later release those that differ from them."""
+    blocks = _blocks(release)
+    if release != DEFAULT_RELEASE:
+        known = _blocks(DEFAULT_RELEASE)
+        blocks = {name: block for name, block in blocks.items() if block != known.get(name)}
     return "\n".join(blocks[name] for name in sorted(blocks))
 
 
-def _blocks(release: str, resources: Iterable[Resource], more: Iterable[str] = ()) -> dict[str, str]:
+@cache
+def _blocks(release: str) -> dict[str, str]:
     schemas = _schemas(release)
-    reached = _reached(schemas, [*(_schema_of(schemas, resource) for resource in resources), *more])
+    new_kinds = parse_release(release).new_kinds
+    later = [resource for resource in LATER if resource.kind in new_kinds]
+    kinds = (*BUILT_IN, *later, *REVIEWS.values())
+    reached = _reached(schemas, [*(_schema_of(schemas, resource) for resource in kinds), *_MORE])
     names = _names(reached)
     return {names[key]: _block(release, names[key], key, schemas, names) for key in reached}
 
 
-def _head() -> str:
-    """The comment at the top of the file, which describes its format."""
-    lines = FILE.read_text(encoding="utf-8").splitlines(keepends=True)
+def _head(release: str) -> str:
+    """The comment at the top of a file; that of the default release describes the format."""
+    if release != DEFAULT_RELEASE:
+        return f"# What differs from fields.txt in Kubernetes v{release}.\n\n"
+    lines = FILES[release].read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if line.startswith("#")) + "\n"
 
 

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from bayplan.embedded.server.http.discovery import resource_list
+from bayplan.embedded.server.kinds import Catalog
+from bayplan.releases import parse_release
 from conformance.harness.admin import Admin
+from conformance.harness.control_plane import ControlPlane
 from conformance.harness.embedded_plane import EmbeddedPlane
 from conformance.harness.objects import condition
 from conformance.harness.process import Process
@@ -23,6 +27,51 @@ PODS = 20
 def embedded(programs: Programs, tmp_path: Path) -> Any:
     with EmbeddedPlane(tmp_path, programs.release) as plane:
         yield plane
+
+
+NOT_SERVED = frozenset(
+    {
+        "authorization.k8s.io/v1/localsubjectaccessreviews",
+        "certificates.k8s.io/v1/clustertrustbundles",
+        "certificates.k8s.io/v1/podcertificaterequests",
+        "certificates.k8s.io/v1/podcertificaterequests/status",
+        "networking.k8s.io/v1/ipaddresses",
+        "networking.k8s.io/v1/servicecidrs",
+        "networking.k8s.io/v1/servicecidrs/status",
+        "storagemigration.k8s.io/v1/storageversionmigrations",
+        "storagemigration.k8s.io/v1/storageversionmigrations/status",
+        "v1/bindings",
+        "v1/componentstatuses",
+    }
+)
+"""What docs/embedded.md names as missing."""
+
+
+def test_the_same_resources_are_served(plane: ControlPlane) -> None:
+    """Groups, versions and kinds with their verbs, short names and subresources, as in the real server."""
+    catalog = Catalog(release=parse_release(plane.programs.release))
+    groups = json.loads(plane.kubectl("get", "--raw", "/apis"))["groups"]
+    versions = ["v1", *(version["groupVersion"] for group in groups for version in group["versions"])]
+    theirs: dict[str, dict[str, Any]] = {}
+    ours: dict[str, dict[str, Any]] = {}
+    for version in versions:
+        path = "/api/v1" if version == "v1" else f"/apis/{version}"
+        theirs |= _entries(json.loads(plane.kubectl("get", "--raw", path)))
+        group, _, name = version.rpartition("/")
+        ours |= _entries(resource_list(catalog, group, name) or {"groupVersion": version, "resources": []})
+    assert ours == {name: entry for name, entry in theirs.items() if name not in NOT_SERVED}
+
+
+def _entries(resources: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The entries of a list of resources by name, with lists in order."""
+    return {
+        f"{resources['groupVersion']}/{entry['name']}": {
+            key: sorted(value) if isinstance(value, list) else value
+            for key, value in entry.items()
+            if key != "storageVersionHash"
+        }
+        for entry in resources["resources"]
+    }
 
 
 def _node(number: int) -> dict[str, Any]:

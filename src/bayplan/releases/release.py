@@ -72,6 +72,8 @@ class Release:
     """The metrics that the release has."""
     new_kinds: frozenset[str] = frozenset()
     """Kinds that API servers of this release serve, and those of the first release do not."""
+    new_statuses: frozenset[str] = frozenset()
+    """Kinds that have the subresource `status` in this release, and not in the first one."""
     gates: frozenset[str]
     """The feature gates that are on: the defaults, unless `with_gates` changed them."""
 

@@ -59,6 +59,7 @@ V1_37: Final = replace(
         GatedPlugin("PodGroupPodsCount", 1, "TopologyAwareWorkloadScheduling"),
     ),
     new_kinds=frozenset({"DeviceTaintRule"}),
+    new_statuses=frozenset({"CSINode"}),
     default_plugins=(
         ("SchedulingGates", 0),
         ("PrioritySort", 0),

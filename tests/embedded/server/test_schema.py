@@ -15,10 +15,12 @@ from bayplan.embedded.server.kinds import (
     LEASES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    Catalog,
     Resource,
 )
 from bayplan.embedded.server.schema.protobuf import MAGIC, ProtobufError, decode_protobuf
 from bayplan.embedded.server.schema.types import (
+    NEWEST,
     TypeMismatchError,
     all_types,
     clean,
@@ -27,6 +29,7 @@ from bayplan.embedded.server.schema.types import (
     named_type,
     type_of,
 )
+from bayplan.releases import V1_36, V1_37, Release
 
 
 @pytest.mark.parametrize("resource", BUILT_IN, ids=lambda resource: resource.full_name)
@@ -41,9 +44,9 @@ def test_what_is_described_is_there(name: str) -> None:
     """A field that was renamed, or misspelt, would be described to nobody."""
     of, _, field_name = name.partition(".")
     if of == "*":
-        assert any(field_name in (each.fields or {}) for each in all_types())
+        assert any(field_name in (each.fields or {}) for each in all_types(NEWEST))
     else:
-        assert not field_name or field_name in (named_type(of).fields or {})
+        assert not field_name or field_name in (named_type(of, NEWEST).fields or {})
     assert description(of, field_name).endswith(".")
 
 
@@ -52,6 +55,15 @@ def test_unknown_fields_are_named_and_left_out() -> None:
     cleaned, unknown = clean(pod, type_of(PODS))
     assert cleaned == {"spec": {"containers": [{"name": "c"}]}}
     assert unknown == ["spec.containers[0].colour", "mood"]
+
+
+@pytest.mark.parametrize(
+    ("release", "unknown"), [(V1_36, ["spec.volumes[0].emptyDir.mode"]), (V1_37, [])], ids=str
+)
+def test_fields_are_those_of_the_release(release: Release, unknown: list[str]) -> None:
+    pods = Catalog(release=release).of_kind("v1", "Pod")
+    pod = {"spec": {"volumes": [{"name": "v", "emptyDir": {"mode": 511}}]}}
+    assert clean(pod, type_of(pods))[1] == unknown
 
 
 def test_nulls_are_nothing() -> None:

@@ -7,7 +7,7 @@ this. A kind that is not here is answered with 404, a verb that a resource does 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from bayplan.api.kinds import KINDS
@@ -94,6 +94,8 @@ class Resource:
     """A custom resource's own schema (OpenAPI v3); None for built-in kinds."""
     columns: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
     """A custom resource's additionalPrinterColumns."""
+    release: str = field(default="", compare=False)
+    """The release of Kubernetes whose fields its objects have, as `1.36`; empty for the newest."""
     caution: str = field(default="", compare=False)
     """A warning when one is created: what a user may expect and does not happen here."""
 
@@ -406,7 +408,13 @@ def served_kinds(release: Release) -> tuple[Resource, ...]:
         for kind in KINDS
         if not kind.custom and (kind.group, kind.plural) not in served
     )
-    return (*built_in, *added)
+    return tuple(_as_of(release, resource) for resource in (*built_in, *added))
+
+
+def _as_of(release: Release, resource: Resource) -> Resource:
+    """A resource as a release serves it."""
+    more = (STATUS,) if resource.kind in release.new_statuses else ()
+    return replace(resource, release=release.version, subresources=(*resource.subresources, *more))
 
 
 class UnknownKindError(BayplanError):

@@ -8,6 +8,7 @@ import pytest
 
 from bayplan.embedded.server.http import discovery, openapi
 from bayplan.embedded.server.kinds import Catalog
+from bayplan.releases import V1_36, V1_37, Release
 
 from .serving import Caller, Reply, serve
 
@@ -19,6 +20,21 @@ def get(path: str, accept: str = "application/json") -> Reply:
         return await call("GET", path, Accept=accept)
 
     return serve(scenario)
+
+
+def test_releases_serve_different_resources() -> None:
+    def names(release: Release) -> set[str]:
+        catalog = Catalog(release=release)
+        lists = {(resource.group, resource.version) for resource in discovery.served(catalog)}
+        found = [discovery.resource_list(catalog, group, version) or {} for group, version in lists]
+        return {f"{each['groupVersion']}/{entry['name']}" for each in found for entry in each["resources"]}
+
+    assert names(V1_36) < names(V1_37)
+    assert names(V1_37) - names(V1_36) == {
+        "resource.k8s.io/v1/devicetaintrules",
+        "resource.k8s.io/v1/devicetaintrules/status",
+        "storage.k8s.io/v1/csinodes/status",
+    }
 
 
 def test_both_forms_of_discovery_tell_the_same() -> None:

@@ -88,7 +88,7 @@ def document(catalog: Catalog, root: str) -> dict[str, Any] | None:
         return None
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
-    structs = {each.name: each for each in all_types()}
+    structs = {each.name: each for each in all_types(catalog.release.version)}
     for resource in resources:
         paths.update(_paths(resource))
         name = _schema_name(resource)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from bayplan.api.nesting import decode_json
-from bayplan.embedded.server.schema.types import Field, Type, kind_type_name, named_type
+from bayplan.embedded.server.schema.types import NEWEST, Field, Type, kind_type_name, named_type
 from bayplan.errors import DecodeError
 
 MAGIC: Final = b"k8s\x00"
@@ -68,7 +68,7 @@ def _type_of(api_version: str, kind: str) -> Type:
     group, _, version = api_version.rpartition("/")
     try:
         name = kind_type_name(group, version, kind)
-        found = named_type(name)
+        found = named_type(name, NEWEST)
     except KeyError as error:
         raise ProtobufError(f"{kind} in {api_version} is known as JSON only") from error
     if not _layout(name):
@@ -80,7 +80,7 @@ def _type_of(api_version: str, kind: str) -> Type:
 def _layout(name: str) -> dict[int, Any]:
     """What each number of a message means: a field, or a layout of its own for what JSON does without."""
     layout: dict[int, Any] = {}
-    for field_name, field in (named_type(name).fields or {}).items():
+    for field_name, field in (named_type(name, NEWEST).fields or {}).items():
         if not field.number:
             continue
         level = layout

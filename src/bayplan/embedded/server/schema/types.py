@@ -1,5 +1,8 @@
 """The fields of built-in kinds, from `fields.txt`: what there is, of which type, and how lists are merged.
 
+`fields.txt` has the types of the first release of Kubernetes that is supported, `fields-1.37.txt` those that
+differ from them in that release.
+
 One description serves five readers: decoding (`clean`: unknown fields, wrong types, canonical quantities),
 protobuf, strategic merge patches, server-side apply, and OpenAPI. Types of custom resources are made from
 their own schemas (`custom.py`).
@@ -18,6 +21,7 @@ from bayplan.api.go_values import GoValueError, canonical_time
 from bayplan.api.quantity import canonical_quantity
 from bayplan.embedded.server.kinds import Resource
 from bayplan.errors import QuantityError
+from bayplan.releases import RELEASES
 
 _SCALARS: Final = frozenset(
     {
@@ -26,6 +30,7 @@ _SCALARS: Final = frozenset(
     }
 )  # fmt: skip
 _METADATA: Final = "ObjectMeta"
+OLDEST, *_, NEWEST = RELEASES
 
 
 @dataclass(slots=True)
@@ -70,22 +75,32 @@ ANYTHING: Final = Type("any")
 
 
 @cache
-def _types() -> Mapping[str, Type]:
-    text = files(__package__).joinpath("fields.txt").read_text(encoding="utf-8")
-    blocks = [
-        block.splitlines() for block in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n")
-    ]
+def _types(release: str) -> Mapping[str, Type]:
+    """All types of a release, by name."""
+    heads = _blocks("fields.txt")
+    if files(__package__).joinpath(name := f"fields-{release}.txt").is_file():
+        heads |= _blocks(name)
     types = {name: Type(name) for name in _SCALARS}
-    heads = [(block[0].split(), block[1:]) for block in blocks if block and block[0]]
-    for (name, *flags), _ in heads:
+    for name, (flags, _) in heads.items():
         types[name] = Type(name, fields={}, atomic="atomic" in flags)
-    for (name, *_), lines in heads:
+    for name, (_, lines) in heads.items():
         fields = types[name].fields
         assert fields is not None
         for line in lines:
             words = line.split()
             fields[words[0]] = _field(words[1], words[2:], types)
     return types
+
+
+def _blocks(file: str) -> dict[str, tuple[list[str], list[str]]]:
+    """The types in a file by name: the words after the name, and the lines of their fields."""
+    text = files(__package__).joinpath(file).read_text(encoding="utf-8")
+    found = {}
+    for block in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n"):
+        head, *lines = block.splitlines()
+        name, *flags = head.split()
+        found[name] = flags, lines
+    return found
 
 
 def _field(text: str, words: list[str], types: Mapping[str, Type]) -> Field:
@@ -135,13 +150,13 @@ def described() -> Iterator[str]:
     return iter(_descriptions())
 
 
-def named_type(name: str) -> Type:
-    """A type by the name it has in `fields.txt`."""
-    return _types()[name]
+def named_type(name: str, release: str = OLDEST) -> Type:
+    """A type by the name it has in `fields.txt`, as this release has it."""
+    return _types(release)[name]
 
 
-def all_types() -> Iterator[Type]:
-    return (each for each in _types().values() if each.is_struct)
+def all_types(release: str) -> Iterator[Type]:
+    return (each for each in _types(release).values() if each.is_struct)
 
 
 def type_of(resource: Resource, kind: str = "") -> Type:
@@ -152,7 +167,7 @@ def type_of(resource: Resource, kind: str = "") -> Type:
         from bayplan.embedded.server.schema.custom import custom_type
 
         return custom_type(resource)
-    return named_type(type_name(resource))
+    return named_type(type_name(resource), resource.release or NEWEST)
 
 
 def type_name(resource: Resource) -> str:
@@ -166,7 +181,7 @@ def kind_type_name(group: str, version: str, kind: str) -> str:
     Raises:
         KeyError: there is no such type.
     """
-    first, types = group.partition(".")[0], _types()
+    first, types = group.partition(".")[0], _types(NEWEST)
     candidates = (f"{first}.{version}.{kind}", f"{first}.{kind}", kind)
     found = next((name for name in candidates if name in types), None)
     if found is None:

@@ -10,7 +10,7 @@ from bayplan.api.names import (
     label_key_problems,
     label_value_problems,
 )
-from bayplan.embedded.server.schema.types import named_type
+from bayplan.embedded.server.schema.types import NEWEST, named_type
 from bayplan.embedded.server.statuses import (
     FieldProblem,
     duplicate,
@@ -54,7 +54,7 @@ def pod_spec_problems(spec: Content, path: str) -> list[FieldProblem]:
     problems = _volumes(spec, path)
     problems += pod_claim_problems(spec, path)
     problems += _containers(spec, path)
-    problems += choice_problems(spec, named_type("PodSpec"), path)
+    problems += choice_problems(spec, named_type("PodSpec", NEWEST), path)
     problems += _numbers(spec, path)
     problems += label_problems(spec.get("nodeSelector"), f"{path}.nodeSelector")
     problems += _affinity(spec.get("affinity") or {}, f"{path}.affinity")
