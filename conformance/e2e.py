@@ -45,11 +45,12 @@ class Spec:
 
 
 @contextmanager
-def cluster(directory: Path) -> Iterator[Path]:
-    """`bayplan up` as a process of its own. Gives its kubeconfig."""
+def cluster(directory: Path, release: str) -> Iterator[Path]:
+    """`bayplan up` of this release as a process of its own. Gives its kubeconfig."""
     kubeconfig = directory / "kubeconfig"
     command: list[str | Path] = [
         sys.executable, "-m", "bayplan.cli.main", "up", "--nodes", str(NODES), "--kubeconfig", kubeconfig,
+        "--emulated-version", release,
     ]  # fmt: skip
     with Process("bayplan up", command, directory / "up.log") as process:
 
@@ -66,7 +67,7 @@ def run_specs(programs: Programs, directory: Path, focus: str = SCHEDULING, skip
     assert programs.e2e_test is not None, "only built for the default release"
     left_out = f"{_NOT_SERVED}|{skip}" if skip else _NOT_SERVED
     report = directory / "report.json"
-    with cluster(directory) as kubeconfig, (directory / "e2e.log").open("wb") as log:
+    with cluster(directory, programs.release) as kubeconfig, (directory / "e2e.log").open("wb") as log:
         command = [
             str(programs.e2e_test),
             f"--kubeconfig={kubeconfig}",

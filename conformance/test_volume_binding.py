@@ -16,6 +16,7 @@ import pytest
 
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
+from bayplan.releases import parse_release
 from bayplan.scheduler.loop import Scheduler
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
@@ -119,7 +120,8 @@ async def kube_scheduler(plane: ControlPlane, directory: Path) -> AsyncIterator[
 @asynccontextmanager
 async def bayplan(plane: ControlPlane, directory: Path) -> AsyncIterator[None]:
     async with KubernetesCluster(plane.access(KUBE_SCHEDULER)) as cluster:
-        scheduler = Scheduler(cluster, parse_config(config(plane)), eager=False, events=cluster.events())
+        settings = parse_config(config(plane), release=parse_release(plane.programs.release))
+        scheduler = Scheduler(cluster, settings, eager=False, events=cluster.events())
         running = asyncio.ensure_future(scheduler.run())
         try:
             yield

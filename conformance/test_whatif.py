@@ -15,6 +15,8 @@ from typing import Any
 from bayplan.api.meta import Object
 from bayplan.client.api_errors import NotServedError
 from bayplan.client.http import KubernetesCluster
+from bayplan.config import default_config
+from bayplan.releases import parse_release
 from bayplan.sources.live import read_kinds
 from bayplan.whatif import Cluster
 from bayplan.whatif.manifests import objects_of
@@ -60,9 +62,9 @@ async def read_cluster(cluster: KubernetesCluster) -> list[Object]:
     return found
 
 
-def predicted(objects: list[Object], raw: Raw) -> tuple[set[str], str, tuple[str, ...]]:
+def predicted(objects: list[Object], raw: Raw, release: str) -> tuple[set[str], str, tuple[str, ...]]:
     """The nodes that are equally good, or the message; and the victims."""
-    cluster = Cluster.from_objects(objects)
+    cluster = Cluster.from_objects(objects, config=default_config(release=parse_release(release)))
     [item] = objects_of(raw)
     with cluster.branch() as branch:
         [made] = branch.add(item)
@@ -103,7 +105,8 @@ async def play(plane: ControlPlane) -> list[tuple[str, Any, Any]]:
             for number in range(COUNT):
                 raw = random_pod(rng, number)
                 before = {f"default/{one['metadata']['name']}" for one in await admin.list("Pod", "default")}
-                best, message, victims = predicted(await read_cluster(cluster), raw)
+                there = await read_cluster(cluster)
+                best, message, victims = predicted(there, raw, plane.programs.release)
                 await admin.create(raw)
                 actual = await outcome(admin, raw["metadata"]["name"])
                 left = {f"default/{one['metadata']['name']}" for one in await admin.list("Pod", "default")}

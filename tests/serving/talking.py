@@ -161,7 +161,7 @@ def make_routes(**changed: Any) -> Routes:
         "config": lambda: {"kind": "KubeSchedulerConfiguration"},
         "flags": {"v": "2", "config": "/etc/config.yaml"},
         "livez": (HealthCheck("ping"),),
-        "about": About(started=1_000_000_000.0, runtime="python3"),
+        "about": About("1.37.1", "1.37", started=1_000_000_000.0, runtime="python3"),
         "now": lambda: 1_000_003_723.0,
     }
     return Routes(**{**shown, **changed})

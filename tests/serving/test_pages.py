@@ -155,8 +155,8 @@ def test_pages_for_people(accept: str | None) -> None:
         "Started: Sun Sep  9 01:46:40 UTC 2001",
         "Up: 1 hr 02 min 03 sec",
         "Go version: python3",
-        "Binary version: 1.36.4",
-        "Emulation version: 1.36",
+        "Binary version: 1.37.1",
+        "Emulation version: 1.37",
     ]
 
 
@@ -170,8 +170,8 @@ def test_pages_for_programs() -> None:
         "startTime": "2001-09-09T01:46:40Z",
         "uptimeSeconds": 3723,
         "goVersion": "python3",
-        "binaryVersion": "1.36.4",
-        "emulationVersion": "1.36",
+        "binaryVersion": "1.37.1",
+        "emulationVersion": "1.37",
     }
     assert {"/metrics", "/healthz", "/livez", "/readyz", "/configz", "/statusz", "/flagz"} <= set(paths)
     flags = yaml.safe_load(get("/flagz", headers={"Accept": FLAGZ}).text)

@@ -19,6 +19,7 @@ from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.config import parse_config
+from bayplan.releases import V1_36
 from bayplan.whatif import Cluster
 
 RUNS = Path(__file__).parents[2] / "conformance/runs"
@@ -65,7 +66,7 @@ def test_the_state_before_each_step_predicts_the_step(name: str) -> None:
     for run in runs:
         if run.get("extenders"):
             continue
-        config = parse_config(msgspec.json.encode(run["config"]).decode())
+        config = parse_config(msgspec.json.encode(run["config"]).decode(), release=V1_36)
         spaces = [
             Namespace(metadata=ObjectMeta(name=space, labels=labels))
             for space, labels in run.get("namespaces", {}).items()

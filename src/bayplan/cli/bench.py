@@ -99,7 +99,8 @@ def bench(
         finished.extend(results)
     finally:
         if finished:
-            _print(make_table(finished, CORE_TITLE if core else WHOLE_TITLE))
+            title = CORE_TITLE if core else WHOLE_TITLE
+            _print(make_table(finished, f"{title}; as Kubernetes {scheduler.release or DEFAULT_RELEASE}"))
 
 
 def _by_plugin(workload: Workload, sizes: Sizes, scheduler: SchedulerOptions, as_json: bool) -> None:
@@ -123,7 +124,7 @@ def _by_plugin(workload: Workload, sizes: Sizes, scheduler: SchedulerOptions, as
             echo(msgspec.json.encode({"workload": workload.name, **msgspec.to_builtins(line)}).decode())
         return
     cpu = f"{measured.cpu_us_per_pod:,.0f} µs of CPU time per pod, counting included"
-    title = f"{workload.name}, {sizes.nodes:,} nodes: {cpu}"
+    title = f"{workload.name}, {sizes.nodes:,} nodes: {cpu}; as Kubernetes {release}"
     table = Table(box=None, title=title, title_justify="left")
     for heading in ("plugin", "point"):
         table.add_column(heading, no_wrap=True)

@@ -88,7 +88,12 @@ def capacity(
     fits = wanted is None or counted.count >= wanted
     enough = fits or (needed is not None and needed.count is not None)
     if output != TABLE:
-        content = {"name": loaded.name, "wanted": wanted, **counted.as_json()}
+        content = {
+            "name": loaded.name,
+            "kubernetesVersion": loaded.release.version,
+            "wanted": wanted,
+            **counted.as_json(),
+        }
         if needed is not None:
             content["nodes"] = {"like": template, **needed.as_json()}
         print_document("Capacity", content, output)
@@ -120,7 +125,8 @@ def _print(
     template: str | None,
     needed: NodesNeeded | None,
 ) -> None:
-    console.print(f"{name}: {number(len(cluster.nodes), 'node')}, {number(len(cluster.pods), 'pod')}")
+    counts = f"{number(len(cluster.nodes), 'node')}, {number(len(cluster.pods), 'pod')}"
+    console.print(f"{name}: {counts}; decided as Kubernetes {cluster.columns.release}")
     console.print()
     if counted.failures:
         console.print(f"{number(counted.count, 'more pod')} placed before a plugin failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +22,7 @@ from bayplan.cli.output import (
 from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import source_options
 from bayplan.config import default_config
-from bayplan.releases import parse_release
+from bayplan.releases import Release, parse_release
 from bayplan.sources.loading import load_cluster
 from bayplan.sources.options import SourceOptions
 from bayplan.sources.settings import load_settings
@@ -93,33 +94,39 @@ def compare_command(
     objects = tuple(from_scratch(cluster.objects)) if scratch else tuple(cluster.objects)
     chosen = configs if len(configs) > 1 else (source.config_file or DEFAULT, *configs)
     warnings: list[Warning] = [*loaded.warnings]
-    variants = [_variant(text, source, warnings) for text in chosen]
+    variants = [_variant(text, source, loaded.release, warnings) for text in chosen]
     workload = Workload(objects, loaded.listed, shuffle)
     found = compare(workload, variants, seeds=seeds, jobs=jobs, dask=dask)
     found = replace(found, warnings=(*warnings, *found.warnings))
     if output != TABLE:
-        print_document("Comparison", {"name": loaded.name, **found.as_json()}, output)
+        versions = [variant.config.release.version for variant in variants]
+        content = {"name": loaded.name, "kubernetesVersions": versions, **found.as_json()}
+        print_document("Comparison", content, output)
     else:
-        _print(make_console(), loaded.name, found, shuffle=shuffle)
+        _print(make_console(), loaded.name, found, variants, shuffle=shuffle)
     raise_failures(found.failures, with_traceback=traceback)
 
 
-def _variant(text: str, source: SourceOptions, warnings: list[Warning]) -> Variant:
+def _variant(text: str, source: SourceOptions, release: Release, warnings: list[Warning]) -> Variant:
     name, sign, version = text.rpartition("@")
-    release = parse_release(version) if sign else source.release
+    release = parse_release(version) if sign else release
     file = name if sign else text
     if file == DEFAULT:
-        config = default_config() if release is None else default_config(release=release)
-        return Variant(text, source.own_flags.apply(config), source.plugin_specs)
+        config = source.own_flags.apply(default_config(release=release))
+        return Variant(text, config, source.plugin_specs)
     settings = load_settings(file, source.plugin_specs, source.own_flags, release)
     assert settings.config is not None, "a file was read"
     warnings += settings.warnings
     return Variant(text, settings.config, source.plugin_specs)
 
 
-def _print(console: Console, name: str, found: Comparison, *, shuffle: bool) -> None:
+def _print(
+    console: Console, name: str, found: Comparison, variants: Sequence[Variant], *, shuffle: bool
+) -> None:
     runs = "" if found.seeds == 1 else f", {found.seeds} seeds{' with shuffled arrival' if shuffle else ''}"
-    console.print(f"{name}: {number(found.pods, 'pod')} to schedule{runs}")
+    releases = " and ".join(dict.fromkeys(str(variant.config.release) for variant in variants))
+    heading = f"{name}: {number(found.pods, 'pod')} to schedule{runs}; decided as Kubernetes {releases}"
+    console.print(heading)
     console.print()
     rows = [
         (figure, *(_shown(figure, one) for one in estimates)) for figure, estimates in found.figures.items()

@@ -58,9 +58,11 @@ def check(
     which they are enabled, and accept their arguments. The exit status is 2 if a file is invalid.
     """
     failed = False
-    for outcome in _outcomes(files, plugin_specs, release or DEFAULT_RELEASE):
+    release = release or DEFAULT_RELEASE
+    for outcome in _outcomes(files, plugin_specs, release):
         failed |= outcome.error is not None
         echo(f"{outcome.file}: ok" if outcome.error is None else outcome.error_line)
+    echo(f"checked as Kubernetes {release}", err=True)
     if failed:
         ctx.exit(FAILED)
 
@@ -68,7 +70,10 @@ def check(
 @config.command()
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
 @click.option(
-    "--json", "as_json", is_flag=True, help='Print one line per file: {"file", "result" or "error"}.'
+    "--json",
+    "as_json",
+    is_flag=True,
+    help='Print one line per file: {"file", "kubernetesVersion", "result" or "error"}.',
 )
 @release_option
 @plugin_option
@@ -91,11 +96,12 @@ def show(
     for i, outcome in enumerate(outcomes):
         failed |= outcome.error is not None
         if as_json:
-            echo_utf8(_json_line(outcome))
+            echo_utf8(_json_line(outcome, release))
         elif outcome.result is None:
             echo(f"error: {outcome.error_line}", err=True)
         else:
-            echo_utf8(f"{'---' + chr(10) if i else ''}{to_yaml(outcome.result, outcome.own)}", newline=False)
+            start = "---\n" if i else f"# Kubernetes {release}\n"
+            echo_utf8(f"{start}{to_yaml(outcome.result, outcome.own)}", newline=False)
     if failed:
         ctx.exit(FAILED)
 
@@ -112,8 +118,8 @@ def _outcomes(files: Iterable[str], plugin_specs: Sequence[str], release: Releas
             yield _Outcome(file, error=error)
 
 
-def _json_line(outcome: _Outcome) -> str:
-    line: dict[str, Any] = {"file": outcome.file}
+def _json_line(outcome: _Outcome, release: Release) -> str:
+    line: dict[str, Any] = {"file": outcome.file, "kubernetesVersion": release.version}
     line |= {"error": str(outcome.error)} if outcome.result is None else {"result": outcome.result}
     line |= {} if outcome.own is None else {"bayplan": outcome.own}
     return json.dumps(line, sort_keys=True, ensure_ascii=False)

@@ -16,8 +16,9 @@ from bayplan.cli.encoding import echo, echo_utf8
 from bayplan.cli.options import release_option
 from bayplan.errors import BayplanError, DecodeError, InputError
 from bayplan.releases import Release
-from bayplan.simulator.replay import RECORDED, replay
+from bayplan.simulator.replay import RECORDED, release_of, replay
 from bayplan.simulator.run_format import check_run
+from bayplan.sources.scenario import VERSION
 
 
 @click.command("replay")
@@ -33,22 +34,27 @@ def replay_runs(files: tuple[str, ...], check: bool, release: Release | None, no
     Prints one JSON line per run. Runs with extenders take real time, all others virtual time.
     """
     differing = runs = 0
+    versions: set[str] = set()
     for file in files:
         for line, run in _read(file):
             try:
-                played = replay(run, cache=not no_cache, release=release)
+                used = release or release_of(run)
+                played = replay(run, cache=not no_cache, release=used)
             except InputError as error:
                 raise error.at(source=file, line=line) from error.__cause__
             except BayplanError as error:
                 raise InputError(f"the run cannot be replayed: {error}", source=file, line=line) from error
             runs += 1
+            versions.add(used.version)
             if not check:
-                echo_utf8(msgspec.json.encode(played))
+                echo_utf8(msgspec.json.encode({**played, VERSION: used.version}))
                 continue
             difference = first_difference(run, played)
             differing += difference is not None
             echo(f"{run['name']}: {difference or 'the same'}")
     if check:
+        if versions:
+            echo(f"replayed as Kubernetes {' and '.join(sorted(versions))}")
         echo(f"{runs - differing} passed, {differing} failed")
         sys.exit(1 if differing else 0)
 

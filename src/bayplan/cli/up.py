@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -146,16 +147,18 @@ def up(
     """
     if salvage and data_dir is None:
         raise click.UsageError("--salvage needs --data-dir")
-    config, plugins = scheduler.load()
-    watched = _watched(scheduler) if reload else None
     manifests = read_manifests_or_snapshots(files)
     snapshots = [one for one in manifests if isinstance(one, Snapshot)]
+    release = scheduler.release or next((one.release for one in snapshots), DEFAULT_RELEASE)
+    scheduler = replace(scheduler, release=release)
+    config, plugins = scheduler.load()
+    watched = _watched(scheduler) if reload else None
     settings = LocalSettings(
         nodes=(0 if snapshots else DEFAULT_NODES) if nodes is None else nodes,
         port=port,
         data_dir=data_dir,
         salvages=salvage,
-        release=scheduler.release or next((one.release for one in snapshots), DEFAULT_RELEASE),
+        release=release,
         config=config,
         plugins=plugins,
         schedules=not no_scheduler,

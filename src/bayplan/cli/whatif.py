@@ -123,7 +123,15 @@ def whatif(
     fits = all(one.fits for one in placed if one.outcome is not Outcome.SKIPPED)
     if output != TABLE:
         print_document(
-            "WhatIf", {"name": loaded.name, "changes": done, **placed.as_json(), "fits": fits}, output
+            "WhatIf",
+            {
+                "name": loaded.name,
+                "kubernetesVersion": loaded.release.version,
+                "changes": done,
+                **placed.as_json(),
+                "fits": fits,
+            },
+            output,
         )
     else:
         _print(make_console(), loaded.name, cluster, done, placed)
@@ -135,7 +143,8 @@ def whatif(
 
 
 def _print(console: Console, name: str, cluster: Cluster, changes: Sequence[str], placed: Placements) -> None:
-    console.print(f"{name}: {number(len(cluster.nodes), 'node')} after the changes")
+    nodes = number(len(cluster.nodes), "node")
+    console.print(f"{name}: {nodes} after the changes; decided as Kubernetes {cluster.columns.release}")
     for change in changes:
         console.print(f"  {change}")
     console.print()

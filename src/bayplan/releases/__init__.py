@@ -31,7 +31,7 @@ __all__ = [
 RELEASES: Final[dict[str, Release]] = {release.version: release for release in (V1_36, V1_37)}
 """All releases by version, oldest first."""
 
-DEFAULT_RELEASE: Final = V1_36
+DEFAULT_RELEASE: Final = V1_37
 """The release of what does not name one."""
 
 _VERSION: Final = re.compile(r"(?:kube[=:])?v?(\d+)\.(\d+)(?:\.\d+)?")

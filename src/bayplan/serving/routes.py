@@ -33,9 +33,9 @@ _VERBOSITY: Final = "/debug/flags/v"
 class About:
     """What the process reports about itself."""
 
+    version: str
+    emulated: str
     component: str = "kube-scheduler"
-    version: str = "1.36.4"
-    emulated: str = "1.36"
     started: float = field(default_factory=time.time)
     """Seconds since the epoch."""
     runtime: str = f"python{platform.python_version()}"
@@ -45,6 +45,7 @@ class About:
 class Routes:
     """What a process provides. All functions are called per request, and must be fast."""
 
+    about: About
     metrics: Callable[[], bytes]
     reset_metrics: Callable[[], None]
     resources: Callable[[], Iterable[bytes]]
@@ -60,7 +61,6 @@ class Routes:
     """Changes the log verbosity; None: /debug is not served."""
     queue: Callable[[str], Any] | None = None
     """The position of the pod `namespace/name` in the queue, as JSON values; None: /queue is not served."""
-    about: About = field(default_factory=About)
     now: Callable[[], float] = time.time
 
 

@@ -58,11 +58,15 @@ def replay(run: Mapping[str, Any], *, cache: bool = True, release: Release | Non
 
     `release` is the release to decide as; None: that of the run's `kubernetesVersion`, or the default.
     """
-    if release is None:
-        release = parse_release(run[VERSION]) if VERSION in run else DEFAULT_RELEASE
+    release = release or release_of(run)
     if run.get("extenders"):
         return asyncio.run(_play(run, cache, release))
     return run_virtual(_play(run, cache, release))
+
+
+def release_of(run: Mapping[str, Any]) -> Release:
+    """The release that a run names, or the default."""
+    return parse_release(run[VERSION]) if VERSION in run else DEFAULT_RELEASE
 
 
 async def _play(run: Mapping[str, Any], cache: bool, release: Release) -> dict[str, Any]:

@@ -38,14 +38,15 @@ def test_why_a_node_was_chosen(pod: Pod, reason: str) -> None:
     [
         pytest.param(
             make_pod("p", cpu="9"),
-            "0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: "
+            "0/3 nodes are available: 3 Insufficient cpu. preemption: "
             "0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
             id="the whole message",
         ),
         pytest.param(
             make_pod("p", cpu="1", priority=10, node_selector={"disk": "ssd"}),
             "preempting default/old on ssd. 0/3 nodes are available: 1 Insufficient cpu, "
-            "2 node(s) didn't match Pod's node affinity/selector.",
+            "2 node(s) didn't match Pod's node affinity/selector. "
+            "preemption: found a potential placement for pod on node ssd, preempting 1 victims",
             id="a preemption",
         ),
     ],

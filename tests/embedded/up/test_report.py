@@ -51,7 +51,7 @@ def test_states_are_kept_apart() -> None:
         "Waiting at Permit: 1 pod": ["default/held  a  held by X"],
         "Rejected after a node was found: 1 pod": [f"default/rejected  a  Permit plugin X: {LONG}".rstrip()],
         "Unschedulable: 1 pod": [
-            "default/huge  0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+            "default/huge  0/1 nodes are available: 1 Insufficient cpu. "
             "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         ],
         "Not attempted yet: 3 pods": [

@@ -128,7 +128,7 @@ def test_the_live_view() -> None:
     text, summary = asyncio.run(scenario())
     assert "2 nodes · pods: 1 running, 1 pending · 1 scheduled, 1 failed attempts" in text
     assert "default/web  n01  best of 2 feasible nodes" in text
-    assert "default/huge  0/2 nodes are available: 2 Insufficient cpu. no new claims" in text
+    assert "default/huge  0/2 nodes are available: 2 Insufficient cpu. preemption" in text
     assert "kubectl --kubeconfig ./bayplan.kubeconfig get pods -A -o wide" in text
     assert summary[0] == "Unschedulable: 1 pod"
     assert summary[-1] == "● 2 nodes · pods: 1 running, 1 pending"

@@ -21,11 +21,11 @@ from .running import Answer, plugin, running, virtual
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
 INSUFFICIENT = (
-    "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are "
+    "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are "
     "available: 1 No preemption victims found for incoming pod."
 )
 TOO_BIG = (
-    "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are "
+    "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are "
     "available: 1 Preemption is not helpful for scheduling."
 )
 

@@ -225,9 +225,11 @@ def test_other_attempts_observe_only_what_is_always_measured(
     assert told(story, NoCycle())[POINTS] == always
 
 
-FILTERS = ("NodeUnschedulable", "NodeName", "TaintToleration", "NodeResourcesFit", "Trip")
-FILTERED = {("PreFilter", "NodeResourcesFit"): 1.0, **{("Filter", name): 1.0 for name in FILTERS}}
-SCORES = ("TaintToleration", "NodeResourcesFit", "NodeResourcesBalancedAllocation")
+FIRST = ("NodeName", "NodeUnschedulable", "TaintToleration", "NodeResourcesFit")
+FILTERS = (*FIRST, "Trip")
+PRE_FILTERED = {("PreFilter", name): 1.0 for name in FIRST}
+FILTERED = {**PRE_FILTERED, **{("Filter", name): 1.0 for name in FILTERS}}
+SCORES = ("TaintToleration", "NodeResourcesFit", "VolumeBinding", "NodeResourcesBalancedAllocation")
 SCORED = {
     **{(point, name): 1.0 for point in ("PreScore", "Score") for name in SCORES},
     **{("Score", name): 1.0 for name in ("ImageLocality", "DynamicResources")},
@@ -242,7 +244,7 @@ SCORED = {
         pytest.param(too_large, FILTERED, id="all filters, whichever of them said no"),
         pytest.param(
             unknown_claim,
-            {("PreFilter", "NodeResourcesFit"): 1.0, ("PreFilter", "VolumeRestrictions"): 1.0},
+            {**PRE_FILTERED, ("PreFilter", "VolumeRestrictions"): 1.0},
             id="PreFilter up to the plugin that ended it",
         ),
     ],
@@ -282,7 +284,7 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
             room_made,
             "queue_incoming_pods_total",
             {
-                ("UnschedulablePodAdd", "active"): 2,
+                ("UnscheduledPodAdd", "active"): 2,
                 ("ScheduleAttemptFailure", "unschedulable"): 1,
                 ("AssignedPodDelete", "backoff"): 1,
                 ("PopFromBackoffQ", "active"): 1,
@@ -292,7 +294,7 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
         pytest.param(
             gated,
             "queue_incoming_pods_total",
-            {("UnschedulablePodAdd", "unschedulable"): 1},
+            {("UnscheduledPodAdd", "unschedulable"): 1},
             id="a gated pod",
         ),
         pytest.param(gated, "pending_pods", {("gated",): 1}, id="waits as such"),
@@ -320,12 +322,12 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
                 ("NodeUpdateNodeAllocatable",): 1,
                 ("NodeUpdateNodeLabel",): 1,
                 ("NodeDelete",): 1,
-                ("UnschedulablePodAdd",): 2,
+                ("UnscheduledPodAdd",): 2,
                 # Its own condition, and its label.
-                ("UnschedulablePodUpdate",): 2,
-                ("UnschedulablePodUpdatePodLabel",): 1,
+                ("UnscheduledPodUpdate",): 2,
+                ("UnscheduledPodUpdatePodLabel",): 1,
                 # One was bound, one deleted.
-                ("UnschedulablePodDelete",): 2,
+                ("UnscheduledPodDelete",): 2,
                 ("AssignedPodAdd",): 1,
                 ("AssignedPodUpdate",): 1,
                 ("AssignedPodUpdatePodLabel",): 1,

@@ -77,7 +77,7 @@ async def test_a_gpu_pod_without_gpus_is_reported_and_preemption_is_not_tried(na
     pod = wanting("a", labels={"workload": "gpu"}, priority=9)
     async with running(*zones(), *victims, pod, plugins=[example(name)]) as world:
         assert world.message("p") == (
-            "0/3 nodes are available: 3 node has no GPU. no new claims to deallocate, preemption: 0/3 nodes "
+            "0/3 nodes are available: 3 node has no GPU. preemption: 0/3 nodes "
             "are available: 3 Preemption is not helpful for scheduling."
         )
         assert world.cluster.written("delete") == []

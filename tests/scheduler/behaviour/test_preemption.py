@@ -22,6 +22,7 @@ from .running import Answer, plugin, running, virtual
 NODE = make_node("n", cpu="4")
 MARK = ("True", "PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod")
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
+FOUND = "preemption: found a potential placement for pod on node n, preempting 1 victims"
 TOLD = "Preempted by pod {} on node n"
 
 
@@ -57,7 +58,7 @@ async def test_while_the_victim_ends_the_place_is_nominated() -> None:
         await world.create(preemptor())
         assert world.condition("victim", "DisruptionTarget") == MARK
         assert world.pod("victim").is_terminating
-        assert world.condition("p") == ("False", "Unschedulable", NO_ROOM)
+        assert world.condition("p") == ("False", "Unschedulable", f"{NO_ROOM} {FOUND}")
         assert world.nominated("p") == "n"
         await world.after(29)
         assert world.node_of("p") == ""
@@ -339,9 +340,7 @@ async def test_one_that_is_deleted_while_its_victim_is_being_evicted_leaves_noth
 async def test_pods_that_may_not_preempt_evict_no_pod() -> None:
     async with running(NODE, victim()) as world:
         await world.create(preemptor(preemption_policy="Never"))
-        assert world.message("p") == (
-            f"{NO_ROOM} no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
-        )
+        assert world.message("p") == (f"{NO_ROOM} preemption: not eligible due to preemptionPolicy=Never.")
         assert world.names() == ["p", "victim"]
 
 

@@ -101,7 +101,7 @@ class EmbeddedServer:
     ) -> None:
         """`salvages`: keep what is whole of a damaged data directory, instead of refusing it. `release`: the
         release of Kubernetes whose API is served."""
-        self._release = release
+        self.release = release
         self._limits = limits
         self.port = port
         self._data_dir = data_dir
@@ -119,7 +119,7 @@ class EmbeddedServer:
             # What is thrown away with the process need not survive the machine.
             journal = SQLiteJournal(directory, fsync=self._data_dir is not None, salvages=self._salvages)
             stack.push_async_callback(journal.close)
-            self.api = open_api(journal, clock=self._clock, release=self._release)
+            self.api = open_api(journal, clock=self._clock, release=self.release)
             self.token = token_in(directory)
             self.certificates = certificates_in(directory, hosts=(self._host,))
             self.api.root_ca = self.certificates.ca.read_text(encoding="ascii")

@@ -35,7 +35,10 @@ PLAIN_WIDTHS: Final = (14, 32, 12)
 
 def heading(cluster: LocalCluster, kubeconfig: str) -> list[str]:
     """Where the cluster is, and how it is used."""
-    return [f"● embedded control plane on {cluster.server.url}   kubeconfig: {kubeconfig}"]
+    return [
+        f"● embedded control plane on {cluster.server.url}   Kubernetes {cluster.server.release}   "
+        f"kubeconfig: {kubeconfig}"
+    ]
 
 
 def hints(kubeconfig: str) -> list[str]:
