@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import pytest
 
 from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.pod import Pod
+from bayplan.framework.events import Action, ClusterEventWithHint, Resource, event_with_hint
+from bayplan.framework.outcome import FilterOutcome
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import Status
 from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.plugins.capacity_scheduling import CapacityScheduling
+from bayplan.preemption.victims import MayEvict
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.faults import Fault, FaultyCluster
 from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.snapshot.view import NodeColumns
 from bayplan.testing.builders import make_node
 
 from .quotas import make_config, make_quota, pod_of
@@ -74,14 +81,14 @@ def cpus_of(store: MemoryStore, namespace: str) -> int:
     )
 
 
-async def play(seed: int) -> tuple[list[str], Checked]:
+async def play(seed: int, plugin: type[CapacityScheduling] = CapacityScheduling) -> tuple[list[str], Checked]:
     rng = random.Random(seed)
     store = MemoryStore(clock=current_loop().wall_time)
     checked = Checked(store)
     faulty = FaultyCluster(checked, seed=seed, rates=RATES, delay_seconds=3)
     for item in (*QUOTAS, *(make_node(f"n{i}", cpu="6") for i in range(3))):
         store.create(item)
-    scheduler = Scheduler(faulty, make_config(), plugins=[CapacityScheduling], seed=seed)
+    scheduler = Scheduler(faulty, make_config(), plugins=[plugin], seed=seed)
     running = asyncio.ensure_future(scheduler.run())
     for number in range(60):
         await asyncio.sleep(rng.random() * 20)
@@ -122,3 +129,44 @@ def test_quotas_hold_and_are_given_back(seed: int) -> None:
 def test_the_runs_preempt() -> None:
     """Else they would show nothing about giving back."""
     assert sum(run_virtual(play(seed))[1].evictions for seed in range(4)) > 3
+
+
+class NoLimits(CapacityScheduling):
+    """A mistake: quotas are not checked."""
+
+    name: ClassVar = CapacityScheduling.name
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        super().pre_filter(state, pod, nodes)
+        return None
+
+
+class NoLenders(CapacityScheduling):
+    """A mistake: what was borrowed is never given back."""
+
+    name: ClassVar = CapacityScheduling.name
+
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+        return lambda row, pods: []
+
+
+class NoHints(CapacityScheduling):
+    """A mistake: a pod that waits for quota is not tried again when others leave."""
+
+    name: ClassVar = CapacityScheduling.name
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (event_with_hint(Resource.NODE, Action.ADD),)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "problem"),
+    [
+        pytest.param(NoLimits, "uses", id="quotas are exceeded"),
+        pytest.param(NoLenders, "has only", id="borrowed capacity is not given back"),
+        pytest.param(NoHints, "wait", id="waiting pods are forgotten"),
+    ],
+)
+def test_a_mistake_is_found(mistake: type[CapacityScheduling], problem: str) -> None:
+    found = (run_virtual(play(seed, mistake))[0] for seed in SEEDS)
+    assert any(problem in text for problems in found for text in problems)
