@@ -19,6 +19,7 @@ import numpy as np
 
 from bayplan.plugin import (
     Action,
+    BoolColumn,
     ClusterEventWithHint,
     CycleState,
     FilterOutcome,
@@ -72,11 +73,7 @@ class CapacityScheduling(PreemptionPlugin, PreFilterPlugin, FilterPlugin):
         quotas: Quotas = state.read(STATE)
         if quotas.own is None or not isinstance(nodes, Hypothesis):
             return
-        over = np.zeros(len(nodes), dtype=np.bool_)
-        for position in range(len(nodes)):
-            gone, _ = nodes.changed_pods(position)
-            over[position] = bool(quotas.without(gone).problem())
-        yield Reject(over, STILL_OVER)
+        yield Reject(quotas.over_without_victims(nodes), STILL_OVER)
 
     def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
         found = state.get(STATE)
@@ -167,12 +164,40 @@ class Quotas:
             if limit is not None and own.used.get(resource, 0) + self.request.get(resource, 0) > limit:
                 return OVER_MAX.format(namespace=self.namespace, resource=resource)
         for resource in self.counted:
-            used = sum(quota.used.get(resource, 0) for quota in self.quotas.values())
-            guaranteed = sum(quota.min.get(resource, 0) for quota in self.quotas.values())
             asked = self.total_request.get(resource, 0)
-            if asked and used + asked > guaranteed:
+            if asked and self._used(resource) + asked > self._guaranteed(resource):
                 return OVER_MIN.format(resource=resource)
         return ""
+
+    def over_without_victims(self, nodes: Hypothesis) -> BoolColumn:
+        """For each row whether `problem` remains when the pods that the hypothesis removes have left."""
+        own, pods, label_sets = self.own, nodes.cluster.pods, nodes.cluster.label_sets
+        over = np.zeros(len(nodes), dtype=np.bool_)
+        if own is None:
+            return over
+        # Pods with the same labels have the same namespace, and there are fewer sets of labels than pods.
+        set_ids, set_of = np.unique(pods.label_set.array.take(nodes.slots), return_inverse=True)
+        namespaces = [label_sets[set_id].namespace for set_id in set_ids.tolist()]
+        gone = nodes.signs < 0
+        of_own = gone & np.array([name == self.namespace for name in namespaces], dtype=np.bool_)[set_of]
+        of_any = gone & np.array([name in self.quotas for name in namespaces], dtype=np.bool_)[set_of]
+        for resource in self.counted:
+            amounts = pods.requests(resource).array.take(nodes.slots)
+            limit = own.max.get(resource)
+            if limit is not None:
+                excess = own.used.get(resource, 0) + self.request.get(resource, 0) - limit
+                over |= excess + nodes.change(amounts * of_own) > 0
+            asked = self.total_request.get(resource, 0)
+            if asked:
+                excess = self._used(resource) + asked - self._guaranteed(resource)
+                over |= excess + nodes.change(amounts * of_any) > 0
+        return over
+
+    def _used(self, resource: str) -> int:
+        return sum(quota.used.get(resource, 0) for quota in self.quotas.values())
+
+    def _guaranteed(self, resource: str) -> int:
+        return sum(quota.min.get(resource, 0) for quota in self.quotas.values())
 
     def without(self, pods: Sequence[Pod]) -> Quotas:
         """The same after these pods have left."""

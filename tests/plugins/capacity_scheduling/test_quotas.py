@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 from bayplan.api.elastic_quota import ElasticQuota
@@ -10,13 +11,15 @@ from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
-from bayplan.plugins.capacity_scheduling import CapacityScheduling
+from bayplan.plugins.capacity_scheduling import CapacityScheduling, Quotas
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.virtual_time import current_loop, run_virtual
 from bayplan.snapshot.derived import derived
 from bayplan.snapshot.namespace_usage import NamespaceUsage
+from bayplan.snapshot.view import NodeColumns
+from bayplan.snapshot.what_if import Hypothesis
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples, make_samples
@@ -129,6 +132,30 @@ def test_budgets_are_counted_as_by_default() -> None:
     others = [pod_of("one", f"o{i}", node="n", priority=5) for i in range(2)]
     core = make_core(ONE, TWO, budget, safe, *others, *running("two", 1))
     assert victims(core.decide(pod_of("two", "p"))) == ["safe"]
+
+
+def test_dry_runs_of_all_rows_at_once_are_those_of_each_row() -> None:
+    rng = random.Random(16)
+    answers = set()
+    for _ in range(8):
+        core = SchedulingCore(make_config(), plugins=PLUGINS)
+        core.load([make_node(f"n{i}", cpu="8") for i in range(6)])
+        for number in range(30):
+            namespace, cpu = rng.choice(["one", "two", "free"]), str(rng.randrange(3))
+            core.cluster.add_pod(pod_of(namespace, f"p{number}", cpu, memory="1Gi"), f"n{rng.randrange(6)}")
+        for name in ("one", "two"):
+            # The pod needs 3 cpus: a few have to be freed on its node.
+            used = derived(core.cluster, NamespaceUsage).of(name)["cpu"] // 1000
+            quota = make_quota(name, {"cpu": used, "memory": "99Gi"}, {"cpu": used + 2, "memory": "99Gi"})
+            core.cluster.objects.put(quota)
+        quotas = Quotas.of(NodeColumns(core.cluster), pod_of("one", "p", "3", memory="1Gi"))
+        rows = core.cluster.order.tolist()
+        changes = [[(slot, rng.choice([-1, -1, 0])) for slot in core.cluster.row_pods[row]] for row in rows]
+        nodes = Hypothesis.on_few_rows(core.cluster, rows, changes)
+        plain = [bool(quotas.without(nodes.changed_pods(row)[0]).problem()) for row in range(len(nodes))]
+        assert quotas.over_without_victims(nodes).tolist() == plain
+        answers.update(plain)
+    assert answers == {False, True}
 
 
 def test_usage_follows_the_cluster() -> None:
