@@ -17,7 +17,7 @@ from bayplan.api.node_resource_topology import (
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
-from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.plugins import BUILTIN_PLUGINS, node_resource_topology_match
 from bayplan.plugins.node_resource_topology_match import (
     BALANCED_ALLOCATION,
     MOST_ALLOCATED,
@@ -25,6 +25,8 @@ from bayplan.plugins.node_resource_topology_match import (
     NodeResourceTopologyMatchArgs,
     NumaScoringStrategy,
     ResourceWeight,
+    Topology,
+    misfit,
     parse,
 )
 from bayplan.scheduler.core import SchedulingCore
@@ -189,6 +191,33 @@ def test_a_changed_topology_is_seen() -> None:
     assert not core.decide(guaranteed()).fits
     core.cluster.objects.put(make_topology("n", *HALVES))
     assert core.decide(guaranteed()).fits
+
+
+def test_a_changed_topology_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = SchedulingCore(plugins=PLUGINS)
+    for number in range(20):
+        core.load([make_node(f"n{number}", cpu="8"), make_topology(f"n{number}", {"cpu": "1"})])
+    evaluated: list[str] = []
+
+    def counted(pod: Pod, quality: int, topology: Topology, allocatable: Any) -> str:
+        evaluated.append(pod.name)
+        return misfit(pod, quality, topology, allocatable)
+
+    monkeypatch.setattr(node_resource_topology_match, "misfit", counted)
+    assert not core.decide(guaranteed("first")).fits
+    assert evaluated == ["first"] * 20
+    assert not core.decide(guaranteed("second")).fits
+    assert len(evaluated) == 20
+    core.cluster.objects.put(make_topology("n7", *HALVES))
+    assert core.decide(guaranteed("third")).node_name == "n7"
+    assert len(evaluated) == 21
+    core.cluster.objects.remove(make_topology("n8", *HALVES))
+    core.cluster.objects.put(make_topology("n7", {"cpu": "1"}))
+    assert core.decide(guaranteed("fourth")).node_name == "n8"
+    assert len(evaluated) == 22
+    core.cluster.objects.put(make_topology("unknown", *HALVES))
+    assert core.decide(guaranteed("fifth")).node_name == "n8"
+    assert len(evaluated) == 22
 
 
 def test_parsing() -> None:

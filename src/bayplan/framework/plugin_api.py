@@ -85,6 +85,9 @@ class Dependencies:
     """Whether the results depend on which nodes have which images."""
     functions: tuple[PodFunction, ...] = ()
     """Functions of the pod: pods with equal values (and equal `pod` fields) share results."""
+    node_kinds: tuple[type[Object], ...] = ()
+    """Kinds whose objects have the name of a node. Filter and Score depend only on that of the row, so a
+    change of one invalidates the results for one row."""
 
     @classmethod
     def of(
@@ -93,6 +96,7 @@ class Dependencies:
         usage: bool = False,
         kinds: tuple[type[Object], ...] = (),
         images: bool = False,
+        node_kinds: tuple[type[Object], ...] = (),
     ) -> Dependencies:
         """`pod` are names of fields, or functions of the pod, such as a parsed annotation.
 
@@ -101,7 +105,7 @@ class Dependencies:
         """
         names = frozenset(field for field in pod if isinstance(field, str))
         functions = tuple(field for field in pod if not isinstance(field, str))
-        return cls(names, usage, kinds, images, functions)
+        return cls(names, usage, kinds, images, functions, node_kinds)
 
 
 class Plugin:

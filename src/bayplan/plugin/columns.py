@@ -2,6 +2,7 @@
 
 from bayplan.snapshot.derived import (
     Derived,
+    ObjectReader,
     changed_rows,
     derived,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "LabelValues",
     "Lookup",
     "NodeAmounts",
+    "ObjectReader",
     "changed_rows",
     "derived",
 ]

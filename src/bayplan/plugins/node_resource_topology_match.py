@@ -24,12 +24,14 @@ from bayplan.plugin import (
     MEMORY,
     Action,
     BoolColumn,
+    Cluster,
     ClusterEventWithHint,
     CycleState,
     Dependencies,
     FilterPlugin,
     Handle,
     IntColumn,
+    Node,
     NodeColumns,
     Plugin,
     PluginArgs,
@@ -40,6 +42,7 @@ from bayplan.plugin import (
     event_with_hint,
 )
 from bayplan.plugin.args import ArgsRecord, FieldError, Gates, at, invalid, unsupported
+from bayplan.plugin.columns import ObjectReader, changed_rows, derived
 from bayplan.plugin.objects import NodeResourceTopology
 from bayplan.plugin.resources import (
     BEST_EFFORT,
@@ -118,7 +121,7 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
     name: ClassVar = "NodeResourceTopologyMatch"
     args_type: ClassVar = NodeResourceTopologyMatchArgs
     kinds: ClassVar = (NodeResourceTopology,)
-    depends_on: ClassVar = Dependencies.of("resources", kinds=(NodeResourceTopology,))
+    depends_on: ClassVar = Dependencies.of("resources", node_kinds=(NodeResourceTopology,))
 
     args: NodeResourceTopologyMatchArgs
 
@@ -126,7 +129,6 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
         self, args: NodeResourceTopologyMatchArgs | None = None, handle: Handle | None = None
     ) -> None:
         super().__init__(args or NodeResourceTopologyMatchArgs(), handle)
-        self._parsed: dict[str, tuple[NodeResourceTopology, Topology]] = {}
         weights = self.args.scoring_strategy.resources
         self._weights = {resource.name: resource.weight for resource in weights}
 
@@ -144,13 +146,8 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
         if quality == BEST_EFFORT and not any(is_extended_resource(name) for name in fit_requests(pod)):
             return
         masks: dict[str, BoolColumn] = {}
-        for position, name in enumerate(nodes.names):
-            topology = self.topology(nodes, name)
-            if topology is None or not topology.decides:
-                continue
-            row = int(nodes.rows[position])
-            node = nodes.cluster.nodes.node[row]
-            problem = "" if node is None else misfit(pod, quality, topology, node.status.allocatable)
+        for position, node, topology in _deciding(nodes):
+            problem = misfit(pod, quality, topology, node.status.allocatable)
             if problem:
                 masks.setdefault(problem, np.zeros(len(nodes), dtype=np.bool_))[position] = True
         for problem, mask in masks.items():
@@ -162,9 +159,8 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
         if qos_class(pod) != GUARANTEED:
             return np.full(len(nodes), MAX_SCORE, dtype=np.int64)
         scores = np.zeros(len(nodes), dtype=np.int64)
-        for position, name in enumerate(nodes.names):
-            topology = self.topology(nodes, name)
-            if topology is not None and topology.decides and topology.numa_nodes:
+        for position, _, topology in _deciding(nodes):
+            if topology.numa_nodes:
                 scores[position] = self._node_score(pod, topology)
         return scores
 
@@ -195,16 +191,41 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
                 total += weight * (used * MAX_SCORE // size)
         return total // weights
 
-    def topology(self, nodes: NodeColumns, name: str) -> Topology | None:
-        found = nodes.cluster.objects.of(NodeResourceTopology).get(name) if name else None
-        if found is None:
-            return None
-        known = self._parsed.get(name)
-        if known is None or known[0] is not found:
-            if len(self._parsed) > 2 * nodes.cluster.node_count + 100:
-                self._parsed.clear()
-            known = self._parsed[name] = (found, parse(found))
-        return known[1]
+
+class Topologies:
+    """An index for `derived`: the parsed topologies by row."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._freshness = cluster.changes.freshness(logs=(cluster.changes.nodes,))
+        self._objects: ObjectReader[NodeResourceTopology] = ObjectReader()
+        self.by_row: dict[int, Topology] = {}
+        self.decides = cluster.nodes.column(np.bool_, False)
+        """Whether the kubelet of the row rejects pods that it cannot align."""
+
+    def update(self, cluster: Cluster) -> None:
+        row_of, topologies = cluster.nodes.row_of, cluster.objects.of(NodeResourceTopology)
+        rows = set(changed_rows(self._freshness, cluster))
+        for changed in self._objects.changed(topologies):
+            rows.update(row_of[item.name] for item in changed if item.name in row_of)
+        for row in rows:
+            found = topologies.get(cluster.nodes.name[row])
+            parsed = None if found is None else parse(found)
+            self.decides.cell[row] = parsed is not None and parsed.decides
+            if parsed is None:
+                self.by_row.pop(row, None)
+            else:
+                self.by_row[row] = parsed
+
+
+def _deciding(nodes: NodeColumns) -> Iterator[tuple[int, Node, Topology]]:
+    """The positions of nodes whose kubelet rejects pods that it cannot align."""
+    topologies = derived(nodes.cluster, Topologies)
+    rows = nodes.rows
+    for position in np.flatnonzero(nodes.of(topologies.decides)).tolist():
+        row = int(rows[position])
+        node = nodes.cluster.nodes.node[row]
+        if node is not None:
+            yield position, node, topologies.by_row[row]
 
 
 def misfit(pod: Pod, quality: int, topology: Topology, allocatable: Mapping[str, object]) -> str:

@@ -164,6 +164,8 @@ class PluginResults:
         """PreFilter's answer, or objects that Filter and Score depend on, have changed."""
         self._answer: Status | NodeNames | None = None
         self._freshness = changes.freshness(changes.kinds(depends_on.kinds))
+        for kind in depends_on.node_kinds:
+            cluster.objects.of(kind).belongs_to_nodes(cluster.nodes.row_of)
         self._has_score: bool | None = None
         topics = (changes.size, self.changed, *((changes.images,) if depends_on.images else ()))
         logs = (changes.nodes, changes.usage) if depends_on.usage else (changes.nodes,)

@@ -157,7 +157,7 @@ class Changes:
     | topic | changes when |
     |---|---|
     | usage (rows) | a pod came to the row or left it |
-    | nodes (rows) | the Node object of the row changed |
+    | nodes (rows) | the Node object of the row changed, or another that belongs to it (`belongs_to_nodes`) |
     | nominations (rows) | a nominated pod of the row came or went, or the order of its pods changed |
     | size | the node table has more rows than before |
     | order | a node came or went |

@@ -6,7 +6,7 @@ values that depend on a kind are brought up to date.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar, cast
 
 from bayplan.api.meta import Object
@@ -19,12 +19,14 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 class Lister(Generic[ObjectT]):
     """All objects of one kind, in the order in which they were added."""
 
-    __slots__ = ("_any", "_by_key", "_undo", "changes")
+    __slots__ = ("_any", "_by_key", "_row_of", "_rows", "_undo", "changes")
 
     def __init__(self, kind: type[ObjectT], changes: Changes, undo: UndoLog | None = None) -> None:
         self._any = changes.objects
         self._undo = UndoLog() if undo is None else undo
         self.changes = changes.kind(kind)
+        self._rows = changes.nodes
+        self._row_of: Mapping[str, int] = {}
         self._by_key: dict[tuple[str, str], ObjectT] = {}
 
     def __iter__(self) -> Iterator[ObjectT]:
@@ -35,6 +37,10 @@ class Lister(Generic[ObjectT]):
 
     def get(self, name: str, namespace: str = "") -> ObjectT | None:
         return self._by_key.get((namespace, name))
+
+    def belongs_to_nodes(self, row_of: Mapping[str, int]) -> None:
+        """Each object has the name of its node: from now on its changes are also changes of that row."""
+        self._row_of = row_of
 
     def put(self, item: ObjectT) -> None:
         key = (item.namespace, item.name)
@@ -62,6 +68,11 @@ class Lister(Generic[ObjectT]):
 
     def _record(self, before: ObjectT | None, after: ObjectT | None) -> None:
         self.changes.record((before, after))
+        if self._row_of:
+            item = after or before
+            row = None if item is None else self._row_of.get(item.name)
+            if row is not None:
+                self._rows.record(row)
         self._any.change()
 
 

@@ -401,7 +401,8 @@ def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tup
     found = []
     if not depends_on.usage:
         found.append(("the pods that run", samples.without(Pod)))
-    kinds = {type(item) for item in samples.objects} - {Node, Pod} - set(depends_on.kinds)
+    kinds = {type(item) for item in samples.objects} - {Node, Pod}
+    kinds -= {*depends_on.kinds, *depends_on.node_kinds}
     found.extend((f"objects of kind {kind.__name__}", samples.without(kind)) for kind in kinds)
     if not depends_on.images:
         plain: list[Object] = [
