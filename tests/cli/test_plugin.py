@@ -16,6 +16,7 @@ import pytest
 from bayplan.cli import plugin as commands
 from bayplan.cli.main import main
 from bayplan.cli.new_plugin import words_of, write_package
+from bayplan.config import LIBRARY
 from bayplan.errors import InputError
 from bayplan.plugins import BUILTIN_PLUGINS
 
@@ -68,6 +69,7 @@ def test_list(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
         lines[found["name"], found["source"]] = found
     assert status == 2, "not all of them can be loaded"
     assert [name for name, source in lines if source == "built in"] == [p.name for p in BUILTIN_PLUGINS]
+    assert [name for name, source in lines if source == "library"] == list(LIBRARY)
     assert lines["NodePorts", "built in"]["points"] == ["PreFilter", "Filter"]
     assert lines["Fine", "own_rules:Fine"]["points"] == ["Filter"]
     assert "cannot be imported" in lines["Missing", "own_rules:Missing"]["error"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.config import ProfilePlan, build_profiles, default_config, parse_config
+from bayplan.config import LIBRARY, ProfilePlan, build_profiles, default_config, parse_config
 from bayplan.errors import BayplanError, ConfigError, InputError
 from bayplan.framework.points import Point
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin, Plugin, Pod, Status
@@ -23,6 +23,8 @@ from bayplan.scheduler.plugin_sources import (
     known_plugins,
     load_plugin,
 )
+
+NO_SPEC = "should be module:Class, path.py:Class or the name of a library plugin"
 
 SOURCE = """
 from __future__ import annotations
@@ -97,8 +99,8 @@ def test_the_same_file_gives_the_same_class(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "error", "message"),
     [
-        pytest.param("zones.py", InputError, "should be module:Class or path.py:Class", id="no class named"),
-        pytest.param(":PreferZone", InputError, "should be module:Class or path.py:Class", id="no source"),
+        pytest.param("zones.py", InputError, NO_SPEC, id="no class named"),
+        pytest.param(":PreferZone", InputError, NO_SPEC, id="no source"),
         pytest.param("gone.py:X", InputError, "there is no file gone.py", id="no such file"),
         pytest.param(
             "./text.txt:X",
@@ -268,7 +270,7 @@ def test_a_catalog_knows_points_and_arguments() -> None:
     assert (catalog.points("Scores"), catalog.args_type("Scores"), len(catalog.names)) == (
         frozenset({Point.SCORE}),
         Scores.Args,
-        24,
+        24 + len(LIBRARY),
     )
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from bayplan.config import default_catalog
 from bayplan.errors import InputError
-from bayplan.plugins import BUILTIN_PLUGINS
 
 _NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]{1,62}")
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*")
@@ -193,8 +193,8 @@ def write_package(name: str, directory: Path | None = None) -> Path:
     """
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot be a plugin's name: use a name like PreferSsd")
-    if any(plugin.name == name for plugin in BUILTIN_PLUGINS):
-        raise InputError(f"there is a built-in plugin {name}; choose another name")
+    if name in default_catalog().names:
+        raise InputError(f"bayplan has a plugin {name}; choose another name")
     words = words_of(name)
     module, package = "_".join(words), "-".join(words)
     target = Path(package) if directory is None else directory

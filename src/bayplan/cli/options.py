@@ -19,7 +19,7 @@ from bayplan.config import (
     OwnFlags,
     PluginCatalog,
     build_profiles,
-    builtin_catalog,
+    default_catalog,
     default_config,
     load_config,
     load_own_settings,
@@ -40,8 +40,9 @@ plugin_option = click.option(
     "plugin_specs",
     multiple=True,
     metavar="SOURCE:CLASS",
-    help="A plugin of your own: module:Class or path/to/file.py:Class. It runs at every extension point that "
-    "it implements, after the built-in plugins, unless the configuration names it. Can be repeated.",
+    help="A plugin of your own, module:Class or path/to/file.py:Class, or the name of a library plugin. It "
+    "runs at every extension point that it implements, after the built-in plugins, unless the configuration "
+    "names it. Can be repeated.",
 )
 
 
@@ -128,7 +129,7 @@ class SchedulerOptions:
         return tuple(dict.fromkeys(load_plugin(spec, fresh=fresh) for spec in self.plugin_specs))
 
     def available(self) -> tuple[type[Plugin], ...]:
-        """What a configuration may name besides the built-in plugins: those of `--plugin` and of installed
+        """What a configuration may name besides bayplan's plugins: those of `--plugin` and of installed
         packages."""
         given = self.plugins()
         if not entry_points(group=PLUGIN_ENTRY_POINTS):
@@ -141,7 +142,7 @@ class SchedulerOptions:
         """What a configuration may name."""
         release = self.release or DEFAULT_RELEASE
         if not plugins:
-            return builtin_catalog(release)
+            return default_catalog(release)
         from bayplan.scheduler.plugin_sources import catalog_with
 
         return catalog_with(plugins, release)

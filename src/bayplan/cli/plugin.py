@@ -27,12 +27,15 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import PLUGIN_ENTRY_POINTS, Point
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.profile import points_of
+from bayplan.scheduler.plugin_library import library_plugins
 from bayplan.scheduler.plugin_sources import load_entry, load_plugin
 
 PLAIN_WIDTH = 150
 """Columns of a table that is written to a file or pipe."""
 
 BUILT_IN = "built in"
+LIBRARY = "library"
+"""The source of plugins that come with bayplan and are off unless a configuration names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,13 @@ def plugin() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of a table.")
 @click.pass_context
 def list_plugins(ctx: click.Context, plugin_specs: tuple[str, ...], as_json: bool) -> None:
-    """List all plugins: built-in ones, those of installed packages, and those of --plugin.
+    """List all plugins: built-in ones, the library, those of installed packages, and those of --plugin.
+
+    All but the built-in ones are off unless a configuration names them or --plugin is given.
 
     The exit status is 2 if one cannot be loaded.
     """
-    found = [*_built_in(), *_installed(), *_given(plugin_specs)]
+    found = [*_bundled(), *_installed(), *_given(plugin_specs)]
     if as_json:
         for one in found:
             echo(json.dumps(asdict(one), ensure_ascii=False))
@@ -71,9 +76,10 @@ def list_plugins(ctx: click.Context, plugin_specs: tuple[str, ...], as_json: boo
         ctx.exit(FAILED)
 
 
-def _built_in() -> Iterator[ListedPlugin]:
-    for one in BUILTIN_PLUGINS:
-        yield ListedPlugin(one.name, BUILT_IN, __version__, _points(one))
+def _bundled() -> Iterator[ListedPlugin]:
+    for source, plugins in ((BUILT_IN, BUILTIN_PLUGINS), (LIBRARY, library_plugins().values())):
+        for one in plugins:
+            yield ListedPlugin(one.name, source, __version__, _points(one))
 
 
 def _installed() -> Iterator[ListedPlugin]:
@@ -125,8 +131,8 @@ def _print(found: list[ListedPlugin]) -> None:
 def check(ctx: click.Context, name: str, traceback: bool, scheduler: SchedulerOptions) -> None:
     """Check whether plugin NAME keeps the rules: the same results again, for few rows as for all, and so on.
 
-    NAME is that of an installed or built-in plugin, or SOURCE:CLASS. --config has its arguments, if it needs
-    some. The exit status is 2 if a check fails.
+    NAME is that of a plugin of bayplan or of an installed one, or SOURCE:CLASS. --config has its arguments,
+    if it needs some. The exit status is 2 if a check fails.
     """
     from bayplan.testing.plugin_checks import PLUGIN_CHECKS, SEEDS, make_samples, maker
 
@@ -156,7 +162,7 @@ def _find(name: str, scheduler: SchedulerOptions) -> type[Plugin]:
     """The plugin of this name or `SOURCE:CLASS`."""
     if ":" in name:
         return load_plugin(name)
-    known = {one.name: one for one in (*BUILTIN_PLUGINS, *scheduler.plugins())}
+    known = library_plugins() | {one.name: one for one in (*BUILTIN_PLUGINS, *scheduler.plugins())}
     entries = {entry.name: entry for entry in _entries()}
     if name in known:
         return known[name]

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from bayplan.config.catalog import PluginCatalog, builtin_catalog
+from bayplan.config.catalog import PluginCatalog, default_catalog
 from bayplan.config.expansion import expand, weights
 from bayplan.config.extenders import apply_extenders
 from bayplan.config.model import KubeSchedulerConfiguration, Profile
@@ -51,7 +51,7 @@ def build_profiles(
     Raises:
         ConfigError: the configuration is invalid, or a profile cannot be built from it.
     """
-    catalog = builtin_catalog(config.release) if catalog is None else catalog
+    catalog = default_catalog(config.release) if catalog is None else catalog
     validate(config)
     config = apply_extenders(config)
     plans: list[ProfilePlan] = []

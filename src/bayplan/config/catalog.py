@@ -1,4 +1,4 @@
-"""What the configuration has to know about plugins, and what it knows about the built-in ones.
+"""What the configuration has to know about plugins, and what it knows about those of bayplan.
 
 The configuration is read without importing a single plugin: it needs only names, extension points and types
 of arguments. Code that adds plugins passes a catalog that has them, too. A test compares the registry of the
@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from bayplan.config.library import LIBRARY, LibraryPlugin
 from bayplan.errors import ConfigError
 from bayplan.framework.points import Point
 from bayplan.plugin_args.args import BUILTIN_ARGS
@@ -45,7 +46,7 @@ class PluginEntry:
 class TableCatalog:
     """A catalog that is written down."""
 
-    entries: Mapping[str, PluginEntry]
+    entries: Mapping[str, PluginEntry | LibraryPlugin]
 
     @property
     def names(self) -> Collection[str]:
@@ -59,13 +60,13 @@ class TableCatalog:
         return None if entry is None else entry.args_type
 
     def with_plugins(self, more: Mapping[str, PluginEntry]) -> TableCatalog:
-        """This catalog and more plugins.
+        """This catalog and more plugins, which may have names of the library: then they are used instead.
 
         Raises:
             ConfigError: one of them has a name that is taken.
         """
         for name in more:
-            if name in self.entries:
+            if name in self.entries and name not in LIBRARY:
                 raise ConfigError(f"a plugin named {name} already exists")
         return TableCatalog({**self.entries, **more})
 
@@ -78,3 +79,8 @@ def builtin_catalog(release: Release = DEFAULT_RELEASE) -> TableCatalog:
             for name, points in release.registry.items()
         }
     )
+
+
+def default_catalog(release: Release = DEFAULT_RELEASE) -> TableCatalog:
+    """What every configuration may name: the plugins of kube-scheduler in this release, and the library."""
+    return TableCatalog({**builtin_catalog(release).entries, **LIBRARY})

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from bayplan.api.input_files import read_file, read_stream
 from bayplan.api.own_version import OWN_API_VERSION
-from bayplan.config.catalog import PluginCatalog, builtin_catalog
+from bayplan.config.catalog import PluginCatalog, default_catalog
 from bayplan.config.decoding import Decoder
 from bayplan.config.defaults import (
     FileConfiguration,
@@ -110,7 +110,7 @@ def parse_config(
     Raises:
         DecodeError: the text is no configuration.
     """
-    catalog = builtin_catalog(release) if catalog is None else catalog
+    catalog = default_catalog(release) if catalog is None else catalog
     document, settings = _documents(text, source)
     if document is None:
         return replace(default_config(catalog, release), bayplan=settings)
@@ -162,7 +162,7 @@ def default_config(
     catalog: PluginCatalog | None = None, release: Release = DEFAULT_RELEASE
 ) -> KubeSchedulerConfiguration:
     """The configuration of a scheduler that was given none."""
-    catalog = builtin_catalog(release) if catalog is None else catalog
+    catalog = default_catalog(release) if catalog is None else catalog
     return complete(FileConfiguration(), (), catalog, release)
 
 

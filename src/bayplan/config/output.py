@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from bayplan.config.build import build_profiles, needed_plugins
-from bayplan.config.catalog import PluginCatalog, builtin_catalog
+from bayplan.config.catalog import PluginCatalog, default_catalog
 from bayplan.config.extenders import apply_extenders
 from bayplan.config.model import (
     API_VERSION,
@@ -46,7 +46,7 @@ def completed(
     Raises:
         ConfigError: it is invalid; only valid configurations are written.
     """
-    catalog = builtin_catalog(config.release) if catalog is None else catalog
+    catalog = default_catalog(config.release) if catalog is None else catalog
     if check:
         build_profiles(config, catalog)
     config = apply_extenders(config)

@@ -59,9 +59,9 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "plugin",
             EACH,
             (),
-            "A plugin of your own: module:Class or path/to/file.py:Class. It runs at every point it "
-            "implements, after the built-in ones, unless the configuration names it. May be given several "
-            "times.",
+            "A plugin of your own, module:Class or path/to/file.py:Class, or the name of a library plugin. "
+            "It runs at every point it implements, after the built-in ones, unless the configuration names "
+            "it. May be given several times.",
         ),
         Flag(
             "write-config-to", TEXT, "", "Write the configuration with every default to this file, and exit."

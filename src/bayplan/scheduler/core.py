@@ -27,6 +27,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import SearchStart
 from bayplan.scheduler.cycle import Decision, decide
+from bayplan.scheduler.plugin_library import named_library_plugins
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere
 from bayplan.snapshot.cluster import Cluster
 
@@ -92,8 +93,9 @@ class SchedulingCore:
     """Decides for pods of every profile, on one cluster.
 
     `plugins` are the available classes. Those that are not built in run at all their points, last, unless the
-    configuration names them (`plugin_sources.py`). `release` is for a core without configuration: a
-    configuration has its own, which is also that of a given cluster.
+    configuration names them (`plugin_sources.py`). The library need not be among them: its plugins run where
+    the configuration names them. `release` is for a core without configuration: a configuration has its own,
+    which is also that of a given cluster.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class SchedulingCore:
         classes = {plugin.name: plugin for plugin in plugins}
         given = [plugin for plugin in classes.values() if plugin not in BUILTIN_PLUGINS]
         self.config = config = enable_everywhere(config, given)
+        classes = named_library_plugins(config) | classes
         self.search_start = start = SearchStart()
         self.frameworks = {
             plan.scheduler_name: Framework(

@@ -1,40 +1,18 @@
-"""The plugins that come with bayplan but run only where they are configured.
+"""The classes of the library: plugins of bayplan that run only where a configuration names them."""
 
-Load them like plugins of your own, for example `--plugin bayplan.plugins.gpu_sharing:FGD`.
-"""
+from __future__ import annotations
 
-from bayplan.plugin import Plugin
-from bayplan.plugins.capacity_scheduling import CapacityScheduling
-from bayplan.plugins.coscheduling import Coscheduling
-from bayplan.plugins.gpu_sharing import (
-    FGD,
-    GpuBestFit,
-    GpuClustering,
-    GpuDotProd,
-    GpuPacking,
-    GpuRandom,
-    GpuSharing,
-)
-from bayplan.plugins.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
-from bayplan.plugins.node_resource_topology_match import NodeResourceTopologyMatch
-from bayplan.plugins.preemption_toleration import PreemptionToleration
-from bayplan.plugins.qos_sort import QOSSort
+from bayplan.config import LIBRARY, KubeSchedulerConfiguration
+from bayplan.framework.plugin_api import Plugin
 
-LIBRARY_PLUGINS: tuple[type[Plugin], ...] = (
-    Coscheduling,
-    QOSSort,
-    PreemptionToleration,
-    CapacityScheduling,
-    TargetLoadPacking,
-    LoadVariationRiskBalancing,
-    NodeResourceTopologyMatch,
-    GpuSharing,
-    FGD,
-    GpuBestFit,
-    GpuClustering,
-    GpuDotProd,
-    GpuPacking,
-    GpuRandom,
-)
 
-__all__ = ["LIBRARY_PLUGINS"]
+def library_plugins() -> dict[str, type[Plugin]]:
+    """All of them, by name."""
+    return {name: entry.load() for name, entry in LIBRARY.items()}
+
+
+def named_library_plugins(config: KubeSchedulerConfiguration | None) -> dict[str, type[Plugin]]:
+    """Those that a profile of the configuration enables, by name. No others are imported."""
+    profiles = () if config is None else config.profiles
+    named = {name for profile in profiles for name in profile.plugins.enabled_names()}
+    return {name: entry.load() for name, entry in LIBRARY.items() if name in named}

@@ -1,14 +1,14 @@
 """External plugins: where they are loaded from, how a configuration refers to them, and when they run.
 
-There are three sources of a class:
+Besides built-in plugins and the library (`plugin_library.py`), there are three sources of a class:
 
-    --plugin module:Class, --plugin path.py:Class    `load_plugin`
+    --plugin module:Class, --plugin path.py:Class    `load_plugin` (also --plugin NAME for the library)
     a package with entry points `bayplan.plugins`    `installed_plugins`
     Scheduler(plugins=[Class])                       the class itself
 
-Installed plugins run only if the configuration names them. Plugins passed explicitly are enabled by
-`enable_everywhere` as if they were defaults: a profile that does not name one runs it at every point it
-implements, after all others; if a profile names it, even to disable it, the configuration decides.
+Plugins of the library and installed ones run only if the configuration names them. Plugins passed explicitly
+are enabled by `enable_everywhere` as if they were defaults: a profile that does not name one runs it at every
+point it implements, after all others; if a profile names it, even to disable it, the configuration decides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from typing import Final, TypeGuard
 
 from msgspec.structs import replace
 
-from bayplan.config import KubeSchedulerConfiguration, PluginEntry, Profile, TableCatalog, builtin_catalog
+from bayplan.config import (
+    LIBRARY,
+    KubeSchedulerConfiguration,
+    PluginEntry,
+    Profile,
+    TableCatalog,
+    default_catalog,
+)
 from bayplan.config.defaults import default_arguments
 from bayplan.config.model import PluginConfig, PluginRef
 from bayplan.errors import ConfigError, InputError
@@ -50,15 +57,20 @@ def plugin_file(spec: str) -> Path | None:
 
 
 def load_plugin(spec: str, *, fresh: bool = False) -> type[Plugin]:
-    """The plugin that `module:Class` or `path.py:Class` names; `fresh` reads a file again.
+    """The plugin that `module:Class`, `path.py:Class` or a name of the library names.
+
+    `fresh` reads a file again.
 
     Raises:
         InputError: there is no such file, module or class, it cannot be imported, or it is not a plugin.
         ConfigError: it has the name of a built-in plugin.
     """
+    if spec in LIBRARY:
+        found_in_library: type[Plugin] = LIBRARY[spec].load()
+        return found_in_library
     source, colon, name = spec.rpartition(":")
     if not (source and colon and name):
-        raise _problem(spec, "should be module:Class or path.py:Class")
+        raise _problem(spec, "should be module:Class, path.py:Class or the name of a library plugin")
     module = _from_file(spec, source, fresh) if _is_path(source) else _from_import(spec, source)
     found = getattr(module, name, None)
     if found is None:
@@ -116,14 +128,14 @@ def known_plugins(
 
 
 def catalog_with(plugins: Iterable[type[Plugin]], release: Release = DEFAULT_RELEASE) -> TableCatalog:
-    """What a configuration may name: the plugins of the release, and these. For `load_config` and similar.
+    """What a configuration may name: the plugins of the release, the library, and these. For `load_config`.
 
     Built-in classes among them are ignored.
 
     Raises:
         ConfigError: two of them have the same name.
     """
-    return builtin_catalog(release).with_plugins(
+    return default_catalog(release).with_plugins(
         {
             plugin.name: PluginEntry(points_of(plugin), plugin.args_type)
             for plugin in known_plugins(plugins)

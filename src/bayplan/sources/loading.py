@@ -11,6 +11,7 @@ from typing import Final
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.errors import InputError
 from bayplan.releases import Release
+from bayplan.scheduler.plugin_library import named_library_plugins
 from bayplan.sources.files import STDIN, read_cluster
 from bayplan.sources.loaded import LoadedCluster, Origin, no_garbage_collection
 from bayplan.sources.options import SourceOptions
@@ -66,7 +67,8 @@ def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedClus
 
     kubeconfig = options.kubeconfig or default_kubeconfig(context=options.context)
     access = load_access(kubeconfig, context=options.context)
-    kinds = [kind for plugin in settings.plugins for kind in plugin.kinds]
+    plugins = (*settings.plugins, *named_library_plugins(settings.config).values())
+    kinds = [kind for plugin in plugins for kind in plugin.kinds]
     listing = list_cluster(access, kinds)
     return LoadedCluster(
         options.context or access.server,
