@@ -106,6 +106,9 @@ def test_mistakes(tmp_path: Path) -> None:
         read_cluster([write(path, [*OBJECTS, broken])])
     with pytest.raises(DecodeError, match=r"s\.json:\d+: Pod default/b: the object stands twice"):
         read_cluster([write(path, [*OBJECTS, OBJECTS[-1]])])
+    path.write_bytes(encode_snapshot(OBJECTS, HEADER).replace(b'"nodeName":"n1"', b'"nodeName":"\xff"'))
+    with pytest.raises(DecodeError, match=r"s\.json:\d+: it is not UTF-8 text"):
+        read_cluster([str(path)])
 
 
 def snapshot(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:

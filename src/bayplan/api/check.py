@@ -88,7 +88,7 @@ def check_decoded(obj: Object) -> None:
     Raises:
         InputError: as `check_object`.
     """
-    if not (obj.name or obj.metadata.generate_name) or not _is_sound(obj):
+    if not (obj.name or obj.metadata.generate_name) or not is_sound(obj):
         check_object(obj)
 
 
@@ -193,11 +193,11 @@ def quantity_problems(obj: Object) -> tuple[QuantityError, ...]:
     return ()
 
 
-def _is_sound(obj: Object) -> bool:
+def is_sound(record: Record) -> bool:
     """Whether all quantities and selectors are valid. Without paths, and with all fields of a record at once,
     this is much cheaper than finding out which are not."""
     try:
-        _check_fields(obj)
+        _check_fields(record)
     except InputError:
         return False
     return True

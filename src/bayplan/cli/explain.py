@@ -15,6 +15,7 @@ from bayplan.explain.answers import print_node, print_pod
 from bayplan.explain.nodes import explain_node
 from bayplan.explain.pods import PodQuestions
 from bayplan.explain.report import node_report, pod_report
+from bayplan.garbage import no_garbage_collection
 from bayplan.sources.loading import default_namespace, load_cluster
 from bayplan.sources.options import SourceOptions
 
@@ -49,6 +50,7 @@ def explain() -> None:
 @output_option
 @traceback_option
 @source_options
+@no_garbage_collection()
 def explain_pod(
     source: SourceOptions,
     name: str,
@@ -109,6 +111,7 @@ def _queue_text(queue: dict[str, Any]) -> str:
 @click.argument("name")
 @output_option
 @source_options
+@no_garbage_collection()
 def explain_node_command(source: SourceOptions, name: str, output: str) -> None:
     """Explain what runs on a node, what is free there, and which pending pods it rejects and why."""
     loaded = load_cluster(source)

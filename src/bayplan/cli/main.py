@@ -17,6 +17,7 @@ import click
 from bayplan import __version__
 from bayplan.cli.encoding import tolerate_any_encoding
 from bayplan.cli.errors import OK, did_you_mean, report
+from bayplan.garbage import no_garbage_collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class LazyCommand:
     summary: str
 
     def load(self) -> click.Command:
-        command = getattr(importlib.import_module(self.module), self.attribute)
+        with no_garbage_collection():
+            command = getattr(importlib.import_module(self.module), self.attribute)
         assert isinstance(command, click.Command), f"{self.module}.{self.attribute} is not a command"
         return command
 

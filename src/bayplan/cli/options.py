@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -131,6 +130,8 @@ class SchedulerOptions:
     def available(self) -> tuple[type[Plugin], ...]:
         """What a configuration may name besides bayplan's plugins: those of `--plugin` and of installed
         packages."""
+        from importlib.metadata import entry_points
+
         given = self.plugins()
         if not entry_points(group=PLUGIN_ENTRY_POINTS):
             return given

@@ -3,23 +3,27 @@
 Devices of one model differ in their name and little else, and often in nothing that selectors see.
 `DeviceContent` is what they see; equal contents are one object, which remembers the results of every
 `SelectorSet` that was asked about it.
+
+CEL is imported when the first selector is evaluated: most clusters have none, and it is a tenth of what a
+command imports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from bayplan.api.devices import Device, DeviceAttribute
-from bayplan.cel import CompileError, EvaluationError, compile_selector, device_variables
-from bayplan.cel.attributes import Variables
-from bayplan.cel.device import DeviceSelector
 from bayplan.devices.capacity import Capacity, CapacityRequests, Consumption, consumption, parse_capacity
 from bayplan.devices.features import Features
+
+if TYPE_CHECKING:
+    from bayplan.cel import DeviceSelector, EvaluationError
+    from bayplan.cel.attributes import Variables
 
 _MAX_RESULTS: Final = 256
 """Selector sets whose results a content remembers; beyond, it begins again."""
@@ -55,6 +59,8 @@ class SelectorSet:
         self, variables: Variables | EvaluationError
     ) -> tuple[bool, int] | SelectorProblem | None:
         """The first selector that does not choose the device: whether it is the class's, and its index."""
+        from bayplan.cel import EvaluationError
+
         for of_class, expressions in ((True, self.of_class), (False, self.of_request)):
             for index, expression in enumerate(expressions):
                 selector = _compiled(expression)
@@ -89,6 +95,8 @@ class DeviceContent:
     def variables(self) -> Variables | EvaluationError:
         """The device as selectors see it, or why they cannot."""
         if self._variables is None:
+            from bayplan.cel import EvaluationError, device_variables
+
             device = self._device
             try:
                 self._variables = device_variables(
@@ -147,6 +155,8 @@ def selector_set(of_class: Sequence[str], of_request: Sequence[str]) -> Selector
 
 @lru_cache(maxsize=4096)
 def _compiled(expression: str) -> DeviceSelector | str:
+    from bayplan.cel import CompileError, compile_selector
+
     try:
         return compile_selector(expression)
     except CompileError as error:

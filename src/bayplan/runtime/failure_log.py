@@ -8,7 +8,6 @@ Commands that answer questions report failures with the result instead (`collect
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -79,6 +78,9 @@ def log_plugin_error(log: logging.Logger, message: str, traceback: str) -> None:
 
 
 def _now() -> float:
+    # Imported here: commands that only read files do without it, and it takes as long to import as NumPy.
+    import asyncio
+
     try:
         clock: Callable[[], float] = asyncio.get_running_loop().time
     except RuntimeError:

@@ -20,10 +20,9 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from importlib.machinery import SourceFileLoader
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Final, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from msgspec.structs import replace
 
@@ -43,6 +42,9 @@ from bayplan.framework.points import PLUGIN_ENTRY_POINTS
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.releases import DEFAULT_RELEASE, RELEASES, Release
 from bayplan.runtime.profile import points_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
 
@@ -85,6 +87,8 @@ def installed_plugins() -> dict[str, type[Plugin]]:
         InputError: one cannot be loaded, or is not a plugin.
         ConfigError: one has the name of a built-in plugin, or of another one.
     """
+    from importlib.metadata import entry_points
+
     found: dict[str, type[Plugin]] = {}
     for entry in sorted(entry_points(group=PLUGIN_ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
         plugin = load_entry(entry)

@@ -6,9 +6,7 @@ Commands get it from `loading.py`.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -20,6 +18,7 @@ from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.plugin_api import Plugin
+from bayplan.garbage import no_garbage_collection
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.queue.pre_enqueue import Gate, run_gate
 from bayplan.releases import DEFAULT_RELEASE, Release
@@ -34,18 +33,6 @@ DELETED: Final = "it is being deleted"
 OTHER_SCHEDULER: Final = 'schedulerName is "{scheduler}", and no profile has that name'
 GATED: Final = "it is gated by {gates}"
 NO_PROFILE: Final = "no profile is named {name!r}, only {known}"
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Loading makes many objects and no garbage: searching for some takes a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Origin(Enum):

@@ -10,10 +10,11 @@ from typing import Final
 
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.errors import InputError
+from bayplan.garbage import no_garbage_collection
 from bayplan.releases import Release
 from bayplan.scheduler.plugin_library import named_library_plugins
 from bayplan.sources.files import STDIN, read_cluster
-from bayplan.sources.loaded import LoadedCluster, Origin, no_garbage_collection
+from bayplan.sources.loaded import LoadedCluster, Origin
 from bayplan.sources.options import SourceOptions
 from bayplan.sources.settings import SchedulerSettings, load_settings
 

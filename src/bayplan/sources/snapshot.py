@@ -27,10 +27,12 @@ from bayplan.api.documents import Document
 from bayplan.api.input_files import GZIP_MAGIC
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
 from bayplan.api.reading import problem_and_field
 from bayplan.errors import DecodeError, InputError
 from bayplan.releases import DEFAULT_RELEASE, Release, nearest_release
 from bayplan.sources.loaded import LoadedCluster, Origin
+from bayplan.sources.pod_decoding import PodDecoder, PodWithRawSpec
 from bayplan.sources.warnings import Reason, Warning
 
 FORMAT_VERSION: Final = 1
@@ -154,13 +156,11 @@ def decode_snapshot(data: bytes, source: str) -> LoadedCluster | None:
         header = file.snapshot
         _check_format(header, source)
         objects = [item for raw in file.items for item in _group(raw)]
-        for item in objects:
-            check_decoded(item)
     except DecodeError as error:
         if error.source:
             raise
         return None
-    except (msgspec.DecodeError, InputError, RecursionError, KeyError):
+    except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError, KeyError):
         return None
     return from_header(header, objects, source) if _are_stored(objects) else None
 
@@ -212,10 +212,17 @@ def _release(version: str) -> Release:
 
 
 def _group(raw: msgspec.Raw) -> list[Object]:
+    """The objects of one kind, checked."""
     kind = KINDS[msgspec.json.decode(raw, type=_Kind).kind.removesuffix("List")]
-    group: _Group[Object] = msgspec.json.decode(raw, type=cast(Any, _Group)[kind.record])
+    is_pod = kind.record is Pod
+    item_type: Any = PodWithRawSpec if is_pod else kind.record
+    group: _Group[Any] = msgspec.json.decode(raw, type=cast(Any, _Group)[item_type])
     if group.api_version != kind.api_version:
         raise KeyError(group.api_version)
+    if is_pod:
+        return list(map(PodDecoder().decode, group.items))
+    for item in group.items:
+        check_decoded(item)
     return group.items
 
 
