@@ -27,6 +27,15 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time of the API: RFC 3339, always with an offset."""
 
 
+_MAX_VERSION_DIGITS: Final = 20
+
+
+def version_number(resource_version: str) -> int | None:
+    """A resourceVersion as a number; None if it is none, or too long for 64 bits: it has no order."""
+    is_number = resource_version.isdecimal() and len(resource_version) <= _MAX_VERSION_DIGITS
+    return int(resource_version) if is_number else None
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base class of all records: frozen, camelCase on the wire, defaults omitted when written.
 

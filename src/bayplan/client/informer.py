@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar, cast
 
-from bayplan.api.meta import Object
+from bayplan.api.meta import Object, version_number
 from bayplan.api.reading import Unreadable, with_readable_quantities
 from bayplan.api.stand_in import fills_node, last_version, stand_in
 from bayplan.client.once_logger import OnceLogger
@@ -95,7 +95,7 @@ class Informer(Generic[ObjectT]):
 
     def is_up_to(self, version: str) -> bool:
         """Whether everything up to this resourceVersion has been handled."""
-        ours, theirs = _number(self.resource_version), _number(version)
+        ours, theirs = version_number(self.resource_version), version_number(version)
         return theirs is None or (ours is not None and ours >= theirs)
 
     def with_label(self, namespace: str, key: str, value: str) -> Collection[ObjectT]:
@@ -301,10 +301,5 @@ def _is_past(told: Object, known: Object) -> bool:
     theirs, ours = told.metadata.resource_version, known.metadata.resource_version
     if theirs == ours:
         return False
-    new, old = _number(theirs), _number(ours)
+    new, old = version_number(theirs), version_number(ours)
     return new is not None and old is not None and new < old
-
-
-def _number(version: str) -> int | None:
-    """A resourceVersion as a number; None if it is invalid, or too long (64 bits have 20 digits)."""
-    return int(version) if version.isdecimal() and len(version) <= 20 else None

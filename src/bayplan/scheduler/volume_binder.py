@@ -19,7 +19,7 @@ import asyncio
 from typing import Final
 
 from bayplan.api.in_tree_volumes import TranslationError, in_tree_plugin, migrated_affinity, migrated_plugins
-from bayplan.api.meta import NodeSelector, Object
+from bayplan.api.meta import NodeSelector, Object, version_number
 from bayplan.api.node import Node
 from bayplan.api.node_selectors import terms_match
 from bayplan.api.pod import Pod
@@ -176,8 +176,10 @@ def _demands(volume: PersistentVolume, csi_node: CSINode | None) -> NodeSelector
 
 
 def _is_older(shown: Object, written: Object) -> bool:
-    """Whether the watch has not delivered our own write yet."""
-    return int(shown.metadata.resource_version or 0) < int(written.metadata.resource_version or 0)
+    """Whether the watch has not delivered our own write yet; False if versions cannot be compared."""
+    ours = version_number(written.metadata.resource_version)
+    theirs = version_number(shown.metadata.resource_version)
+    return ours is not None and theirs is not None and theirs < ours
 
 
 def _missing(what: str, item: Object) -> NotBoundError:

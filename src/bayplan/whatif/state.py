@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol, cast
 
-from bayplan.api.meta import Object
+from bayplan.api.meta import Object, version_number
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Handler
@@ -48,9 +48,7 @@ class BranchStore(MemoryStore):
     def adopt(self, item: Object) -> None:
         """Adds an object as it is, with its uid, version and times. Nobody is notified."""
         self._put(type(item), None, item)
-        version = item.metadata.resource_version
-        if version.isdecimal() and len(version) <= 20:
-            self._version = max(self._version, int(version))
+        self._version = max(self._version, version_number(item.metadata.resource_version) or 0)
 
     def find(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT | None:
         return self._table(kind).objects.get((namespace, name))

@@ -404,6 +404,24 @@ async def test_a_watch_that_is_behind_is_waited_for() -> None:
 
 
 @virtual
+async def test_versions_that_are_no_numbers_are_not_compared() -> None:
+    """The response to our write has one: what the watch delivers is taken as it is."""
+
+    class Odd(Volumes):
+        async def update(self, item: Any) -> Any:
+            written = await super().update(item)
+            return replace(written, metadata=replace(written.metadata, resource_version="a"))
+
+    async with running(
+        make_node("n"), MADE, make_pvc("c", storage_class="made"), kind_of_cluster=Odd
+    ) as world:
+        await world.create(make_pod("p", claims=["c"]))
+        provision(world, "c")
+        await world.after(2)
+        assert world.node_of("p") == "n"
+
+
+@virtual
 async def test_many_pods_wait_side_by_side() -> None:
     """Binding volumes takes each its time, not the time of all others."""
     names = [f"c{number}" for number in range(50)]
