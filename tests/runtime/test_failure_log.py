@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
 
-from bayplan.runtime.failure_log import (
-    FailureLog,
-    PluginFailure,
-    collected_failures,
-    forget_plugin_errors,
-    log_plugin_error,
-)
+from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
+from bayplan.plugin import NodeInfo, NodePlugin, NodeRejection, Pod
+from bayplan.runtime.failure_log import FailureLog, PluginFailure
+from bayplan.scheduler.loop import Scheduler
+from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.testing.builders import make_node, make_pod
 
 LOG = logging.getLogger(__name__)
 
@@ -59,15 +59,34 @@ def test_a_clock_that_starts_again(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_failures_are_collected_instead(caplog: pytest.LogCaptureFixture) -> None:
-    forget_plugin_errors()
-    with collected_failures() as found:
+    failures = FailureLog()
+    with failures.collected() as found:
         for message in ("one", "two"):
-            log_plugin_error(LOG, message, "Traceback")
-        log_plugin_error(LOG, "three", "")
-        with collected_failures() as inner:
-            log_plugin_error(LOG, "four", "")
+            failures.log(LOG, message, "Traceback")
+        failures.log(LOG, "three")
+        with failures.collected() as inner:
+            failures.log(LOG, "four")
     assert list(found.values()) == [PluginFailure("one", "Traceback"), PluginFailure("three")]
     assert list(inner.values()) == [PluginFailure("four")]
     assert caplog.messages == []
-    log_plugin_error(LOG, "five", "")
-    assert caplog.messages == ["five"]
+
+
+class Failing(NodePlugin):
+    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:
+        raise RuntimeError("not today")
+
+
+def test_two_schedulers_do_not_hide_each_others_failures(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        running = []
+        for _ in range(2):
+            store = MemoryStore(clock=current_loop().wall_time)
+            store.create(make_node("n"))
+            store.create(make_pod("p"))
+            running.append(asyncio.ensure_future(Scheduler(MemoryCluster(store), plugins=[Failing]).run()))
+        await asyncio.sleep(5)
+        for one in running:
+            one.cancel()
+
+    run_virtual(main())
+    assert sum("not today" in message for message in caplog.messages) == 2

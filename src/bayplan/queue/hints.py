@@ -35,7 +35,7 @@ from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.unschedulable import Filing, Rejector
 from bayplan.releases import DEFAULT_RELEASE, QueueRules
-from bayplan.runtime.failure_log import log_plugin_error
+from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import Profile, points_of
 
 _log = logging.getLogger(__name__)
@@ -94,6 +94,8 @@ class Listeners:
     """The plugins of all profiles."""
     keys: Mapping[Rejector, tuple[EventKeys, ...]]
     """For those that may narrow the event down to some of their pods."""
+    failures: Mapping[str, FailureLog]
+    """By profile."""
 
     def filings(self, old: Any, new: Any) -> Iterable[Filing]:
         """Under which the pods are filed that the event may help."""
@@ -101,12 +103,21 @@ class Listeners:
             return self.rejectors
         found: list[Filing] = []
         for rejector in self.rejectors:
-            narrowing = [_narrowed(rejector, keys, old, new) for keys in self.keys.get(rejector, ())]
+            narrowing = [self._narrowed(rejector, keys, old, new) for keys in self.keys.get(rejector, ())]
             if not narrowing or None in narrowing:
                 found.append(rejector)
             else:
                 found += [(*rejector, key) for keys in narrowing for key in keys or ()]
         return found
+
+    def _narrowed(self, rejector: Rejector, keys: EventKeys, old: Any, new: Any) -> Collection[str] | None:
+        """The keys of an event; None, all pods, if the function fails."""
+        try:
+            return keys(old, new)
+        except Exception as error:
+            text = f'running the event keys of plugin "{rejector[1]}": {describe(error)}'
+            self.failures[rejector[0]].log(_log, text, traceback_of(error))
+            return None
 
 
 class QueueingHints:
@@ -125,7 +136,9 @@ class QueueingHints:
         self._listeners: dict[ClusterEvent, Listeners | None] = {}
         self._registered: dict[str, dict[str, tuple[ClusterEventWithHint, ...]]] = {}
         self._keyed: dict[Rejector, WaitingKeysPlugin] = {}
+        self._failures: dict[str, FailureLog] = {}
         for profile in profiles:
+            self._failures[profile.scheduler_name] = profile.failures
             for plugin in profile.all_plugins():
                 if isinstance(plugin, WaitingKeysPlugin):
                     self._keyed[profile.scheduler_name, plugin.name] = plugin
@@ -148,7 +161,7 @@ class QueueingHints:
         except Exception as error:
             # The pod is tried again when it has waited for the maximum time.
             text = f'running waiting_keys of plugin "{rejector[1]}" for pod {pod.key}'
-            log_plugin_error(_log, f"{text}: {describe(error, plugin)}", traceback_of(error))
+            self._failures[rejector[0]].log(_log, f"{text}: {describe(error, plugin)}", traceback_of(error))
             return ()
 
     def registered(self, profile: str, plugin: str) -> tuple[ClusterEvent, ...]:
@@ -178,7 +191,7 @@ class QueueingHints:
             return None
         rejectors = tuple((profile, plugin) for profile in hints for plugin in hints[profile])
         plugins_of_all = frozenset(plugin for _, plugin in rejectors)
-        return Listeners(event, event.is_wildcard, hints, rejectors, plugins_of_all, keys)
+        return Listeners(event, event.is_wildcard, hints, rejectors, plugins_of_all, keys, self._failures)
 
     def worth_requeuing(self, info: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> Strategy:
         """Whether and when an event requeues the pod.
@@ -240,21 +253,11 @@ class QueueingHints:
         except Exception as error:
             # An unnecessary attempt is better than a pod that waits forever.
             text = f'running the queueing hint of plugin "{plugin}" on {event.label} for pod {info.key}'
-            log_plugin_error(_log, f"{text}: {describe(error)}", traceback_of(error))
+            self._failures[info.profile].log(_log, f"{text}: {describe(error)}", traceback_of(error))
             helps, outcome = True, "Error"
         if observer is not None:
             observer.hint(plugin, event.label, outcome, observer.clock() - started)
         return helps
-
-
-def _narrowed(rejector: Rejector, keys: EventKeys, old: Any, new: Any) -> Collection[str] | None:
-    """The keys of an event; None, all pods, if the function fails."""
-    try:
-        return keys(old, new)
-    except Exception as error:
-        text = f'running the event keys of plugin "{rejector[1]}": {describe(error)}'
-        log_plugin_error(_log, text, traceback_of(error))
-        return None
 
 
 def registrations(plugin: Plugin, rules: QueueRules) -> tuple[ClusterEventWithHint, ...]:

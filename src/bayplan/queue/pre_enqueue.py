@@ -15,7 +15,7 @@ from bayplan.framework.failures import describe, traceback_of, wrong_result
 from bayplan.framework.status import Code, Status, failure
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
-from bayplan.runtime.failure_log import log_plugin_error
+from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import Profile
 
 _log = logging.getLogger(__name__)
@@ -30,6 +30,15 @@ class Gate:
     plugin: str
     instance: object
     check: Callable[[Pod], Status | None]
+    failures: FailureLog
+
+    @classmethod
+    def all_of(cls, profile: Profile) -> tuple[Gate, ...]:
+        """Those of a profile, in order."""
+        return tuple(
+            cls(step.name, step.plugin, step.plugin.pre_enqueue, profile.failures)
+            for step in profile.pre_enqueues
+        )
 
 
 class PreEnqueue:
@@ -37,12 +46,7 @@ class PreEnqueue:
 
     def __init__(self, profiles: Iterable[Profile], observer: QueueObserver | None = None) -> None:
         self._observer = observer
-        self._gates = {
-            profile.scheduler_name: tuple(
-                Gate(step.name, step.plugin, step.plugin.pre_enqueue) for step in profile.pre_enqueues
-            )
-            for profile in profiles
-        }
+        self._gates = {profile.scheduler_name: Gate.all_of(profile) for profile in profiles}
         self._with_first = {
             (profile, first.plugin): tuple(sorted(gates, key=lambda gate: gate is not first))
             for profile, gates in self._gates.items()
@@ -108,7 +112,7 @@ def run_gate(gate: Gate, pod: Pod) -> Status | None:
         raise wrong_result("pre_enqueue", answer, 'return None or unschedulable("reason")')
     except Exception as error:
         text = f'running PreEnqueue plugin "{gate.plugin}": {describe(error, gate.instance)}'
-        log_plugin_error(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
+        gate.failures.log(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
         return failure(text)
 
 

@@ -90,7 +90,7 @@ class SchedulingQueue:
             BackoffQueue(settings.initial_backoff, settings.max_backoff, windows=early),
             PreEnqueue(profiles, observer),
             self.nominations,
-            sort_key_of(profiles[0].queue_sorts[0]),
+            sort_key_of(profiles[0]),
             now,
             pre_enqueue_before_backoff=early,
             observer=observer,

@@ -12,27 +12,26 @@ from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.framework.failures import describe, traceback_of, wrong_result
-from bayplan.framework.plugin_api import QueueSortPlugin, SortKey
-from bayplan.runtime.failure_log import log_plugin_error
-from bayplan.runtime.profile import PointStep
+from bayplan.framework.plugin_api import SortKey
+from bayplan.runtime.profile import Profile
 
 _log = logging.getLogger(__name__)
 
 _BUILT_IN: Final = "bayplan.plugins."
 
 
-def sort_key_of(step: PointStep[QueueSortPlugin]) -> Callable[[Pod, float], SortKey]:
+def sort_key_of(profile: Profile) -> Callable[[Pod, float], SortKey]:
     """The function that orders the active queue: the plugin's own, if it is built in."""
-    if type(step.plugin).__module__.startswith(_BUILT_IN):
-        return step.plugin.sort_key
-    return _CheckedKeys(step)
+    plugin = profile.queue_sorts[0].plugin
+    return plugin.sort_key if type(plugin).__module__.startswith(_BUILT_IN) else _CheckedKeys(profile)
 
 
 class _CheckedKeys:
     """Keys as tuples: (0, key), or (1, timestamp) if the key is unusable."""
 
-    def __init__(self, step: PointStep[QueueSortPlugin]) -> None:
-        self._step = step
+    def __init__(self, profile: Profile) -> None:
+        self._step = profile.queue_sorts[0]
+        self._failures = profile.failures
         self._usable: SortKey | None = None
         """The last usable key: others must be comparable with it."""
 
@@ -46,7 +45,7 @@ class _CheckedKeys:
             _ = (key < other, other < key)
         except Exception as error:
             text = f'running QueueSort plugin "{step.name}": {describe(error, step.plugin)}'
-            log_plugin_error(_log, f"pod {pod.key} is queued last: {text}", traceback_of(error))
+            self._failures.log(_log, f"pod {pod.key} is queued last: {text}", traceback_of(error))
             return (1, timestamp)
         self._usable = key
         return (0, key)

@@ -3,7 +3,7 @@
 A plugin that fails for one pod usually fails for all of them, thousands of times. What is suppressed is
 counted, and the number is in the next line.
 
-Commands that answer questions report failures with the result instead (`collected_failures`).
+Commands that answer questions report failures with the result instead (`FailureLog.collected`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ class PluginFailure(NamedTuple):
 
 
 class FailureLog:
-    """Which tracebacks were logged, and when."""
+    """What the plugins of one scheduler did wrong: which tracebacks were logged, and when."""
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[float, int]] = {}
-        self.collected: dict[str, PluginFailure] | None = None
-        """Failures go here instead of into the log, each traceback once."""
+        self._collected: dict[str, PluginFailure] | None = None
 
-    def log(self, log: logging.Logger, message: str, traceback: str, now: float) -> None:
-        """Logs the message with its traceback, unless the same traceback was logged within a minute."""
+    def log(self, log: logging.Logger, message: str, traceback: str = "", now: float | None = None) -> None:
+        """Logs the message with its traceback, unless the same traceback was logged within a minute.
+
+        `now` is by default the time of the running loop, so it may be virtual.
+        """
         key = traceback or message
-        if self.collected is not None:
-            self.collected.setdefault(key, PluginFailure(message, traceback))
+        if self._collected is not None:
+            self._collected.setdefault(key, PluginFailure(message, traceback))
             return
+        now = _now() if now is None else now
         logged_at, suppressed = self._logged.get(key, (-MIN_SECONDS, 0))
         # A loop with virtual time may have started again at 0.
         if logged_at <= now < logged_at + MIN_SECONDS:
@@ -49,32 +52,17 @@ class FailureLog:
             self._logged.clear()
         self._logged[key] = (now, 0)
         again = f" ({suppressed} times more since it was last logged)" if suppressed else ""
-        log.error("%s%s%s", message, again, f"\n{traceback}" if traceback else "", stacklevel=3)
+        log.error("%s%s%s", message, again, f"\n{traceback}" if traceback else "", stacklevel=2)
 
-    def clear(self) -> None:
-        """Forgets what was logged."""
-        self._logged.clear()
-
-
-_failures: Final = FailureLog()
-forget_plugin_errors: Final = _failures.clear
-"""Called when a scheduler starts: its log is complete."""
-
-
-@contextmanager
-def collected_failures() -> Iterator[dict[str, PluginFailure]]:
-    """Collects what plugins do wrong meanwhile, instead of logging it."""
-    before, found = _failures.collected, dict[str, PluginFailure]()
-    _failures.collected = found
-    try:
-        yield found
-    finally:
-        _failures.collected = before
-
-
-def log_plugin_error(log: logging.Logger, message: str, traceback: str) -> None:
-    """Logs what a plugin did wrong. The time is that of the running loop, so it may be virtual."""
-    _failures.log(log, message, traceback, _now())
+    @contextmanager
+    def collected(self) -> Iterator[dict[str, PluginFailure]]:
+        """Collects what plugins do wrong meanwhile, each traceback once, instead of logging it."""
+        before, found = self._collected, dict[str, PluginFailure]()
+        self._collected = found
+        try:
+            yield found
+        finally:
+            self._collected = before
 
 
 def _now() -> float:

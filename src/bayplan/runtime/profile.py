@@ -49,6 +49,7 @@ from bayplan.framework.plugin_api import (
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
+from bayplan.runtime.failure_log import FailureLog
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 METHODS: Final[dict[Point, str]] = {
@@ -215,9 +216,12 @@ class Profile:
         plugins: Mapping[Point, Sequence[Plugin]],
         weights: Mapping[str, int],
         percentage_of_nodes_to_score: int | None = None,
+        failures: FailureLog | None = None,
     ) -> None:
         self.scheduler_name = scheduler_name
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
+        self.failures = FailureLog() if failures is None else failures
+        """Where failures of these plugins are reported; all profiles of a scheduler have the same one."""
         self.plugins: dict[Point, tuple[Plugin, ...]] = {
             point: tuple(plugins.get(point, ())) for point in METHODS
         }

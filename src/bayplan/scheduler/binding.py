@@ -21,7 +21,6 @@ from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.queue.object_events import ASSIGNED_POD_DELETE
 from bayplan.runtime.calls import AttemptError
-from bayplan.runtime.failure_log import log_plugin_error
 from bayplan.runtime.profile import PointStep
 from bayplan.runtime.timing import timed, timed_wait
 from bayplan.scheduler.attempt import (
@@ -368,13 +367,13 @@ class Bindings:
     def _log_failure(self, step: PointStep[Any], point: str, attempt: Attempt, error: Exception) -> None:
         """An exception that fails nothing else."""
         text = f'running {point} plugin "{step.name}" for pod {attempt.pod.key}'
-        log_plugin_error(_log, f"{text}: {describe(error, step.plugin)}", traceback_of(error))
+        self._context.failures.log(_log, f"{text}: {describe(error, step.plugin)}", traceback_of(error))
 
     def _rejected_or_errored(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         self._report_failure(attempt, error)
         if not isinstance(error, RejectedError):
             if error.traceback:
-                log_plugin_error(_log, f"pod {attempt.pod.key}: {error}", error.traceback)
+                self._context.failures.log(_log, f"pod {attempt.pod.key}: {error}", error.traceback)
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
         elif error.late:
             self._fail(attempt, error.status, error.status.message)

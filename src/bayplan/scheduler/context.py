@@ -18,6 +18,7 @@ from bayplan.framework.handle import WaitingPodView
 from bayplan.framework.volume_binder import VolumeBinder
 from bayplan.metrics import Metrics
 from bayplan.queue.queue import SchedulingQueue
+from bayplan.runtime.failure_log import FailureLog
 from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks
@@ -55,6 +56,8 @@ class Context:
     wake: Callable[[], None]
     """Call this after changing the queue outside the loop, which may be asleep."""
     rng: random.Random
+    failures: FailureLog
+    """Where failing plugins are reported."""
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
     on_binding: Callable[[BindingProgress], None] | None = None

@@ -23,6 +23,7 @@ from bayplan.framework.points import Point
 from bayplan.framework.status import SUCCESS, Status, failure
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.releases import DEFAULT_RELEASE, Release
+from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import SearchStart
@@ -70,7 +71,12 @@ class CoreHandle:
         return None
 
 
-def make_profile(plan: ProfilePlan, classes: Mapping[str, type[Plugin]], handle: Handle) -> Profile:
+def make_profile(
+    plan: ProfilePlan,
+    classes: Mapping[str, type[Plugin]],
+    handle: Handle,
+    failures: FailureLog | None = None,
+) -> Profile:
     """Creates the plugins of a plan, in order. One instance serves all its points."""
     made: dict[str, Plugin] = {}
     for names in plan.plugins.values():
@@ -86,7 +92,8 @@ def make_profile(plan: ProfilePlan, classes: Mapping[str, type[Plugin]], handle:
     plugins: dict[Point, list[Plugin]] = {
         point: [made[name] for name in names if name in made] for point, names in plan.plugins.items()
     }
-    return Profile(plan.scheduler_name, plugins, plan.weights, plan.percentage_of_nodes_to_score)
+    percentage = plan.percentage_of_nodes_to_score
+    return Profile(plan.scheduler_name, plugins, plan.weights, percentage, failures)
 
 
 class SchedulingCore:
@@ -107,7 +114,10 @@ class SchedulingCore:
         plugins: Iterable[type[Plugin]] = BUILTIN_PLUGINS,
         handle: Handle | None = None,
         release: Release = DEFAULT_RELEASE,
+        failures: FailureLog | None = None,
     ) -> None:
+        self.failures = FailureLog() if failures is None else failures
+        """Where failing plugins are reported."""
         config = default_config(release=release) if config is None else config
         self.release = config.release
         self.cluster = Cluster(self.release) if cluster is None else cluster
@@ -119,7 +129,7 @@ class SchedulingCore:
         self.search_start = start = SearchStart()
         self.frameworks = {
             plan.scheduler_name: Framework(
-                make_profile(plan, classes, self.handle),
+                make_profile(plan, classes, self.handle, self.failures),
                 self.cluster,
                 cache=cache,
                 start=start,

@@ -36,7 +36,6 @@ from bayplan.queue.queue import SchedulingQueue
 from bayplan.queue.queued import QueuedPod
 from bayplan.queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
 from bayplan.releases import DEFAULT_RELEASE, Release
-from bayplan.runtime.failure_log import forget_plugin_errors, log_plugin_error
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings
@@ -140,7 +139,6 @@ class Scheduler:
         lister: PodLister | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        forget_plugin_errors()
         self.config = config = default_config(release=release) if config is None else config
         now = wall_clock(loop)
         if core is None:
@@ -206,6 +204,7 @@ class Scheduler:
             between_cycles=self._deferrals.run,
             wake=self._work.set,
             rng=random.Random(seed + 2),
+            failures=core.failures,
             on_binding=on_binding,
         )
         if self._extenders:
@@ -454,7 +453,7 @@ class Scheduler:
             decision = error_decision(pod, describe(error))
         self.watchdog.pod = None
         if decision.traceback:
-            log_plugin_error(_log, f"pod {pod.key}: {decision.message}", decision.traceback)
+            context.failures.log(_log, f"pod {pod.key}: {decision.message}", decision.traceback)
         if context.metrics.enabled:
             context.metrics.algorithm(context.loop.time() - started)
         if self._on_decision is not None:

@@ -196,8 +196,8 @@ def skip_reason(pod: Pod, core: SchedulingCore) -> str:
 
 def _gated_by(framework: Framework, pod: Pod) -> str:
     """The first PreEnqueue plugin that rejects the pod, and its message."""
-    for step in framework.profile.pre_enqueues:
-        status = run_gate(Gate(step.name, step.plugin, step.plugin.pre_enqueue), pod)
+    for gate in Gate.all_of(framework.profile):
+        status = run_gate(gate, pod)
         if status is not None and not status.is_success:
-            return f"{step.name} ({status.message})"
+            return f"{gate.plugin} ({status.message})"
     return ""

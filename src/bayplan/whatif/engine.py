@@ -28,7 +28,6 @@ from bayplan.cluster_api import EventSink
 from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.memory_api.kubelet import end_after_grace_period
 from bayplan.memory_api.store import MemoryStore
-from bayplan.runtime.failure_log import log_plugin_error
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
@@ -211,7 +210,7 @@ class Run:
     def _decided(self, decision: Decision) -> None:
         if self._profiles.has_failed(decision) and not decision.traceback:
             # The scheduler itself reports exceptions.
-            log_plugin_error(_log, f"pod {decision.pod.key}: {decision.message}", "")
+            self._profiles.failures.log(_log, f"pod {decision.pod.key}: {decision.message}")
         self._decisions[decision.pod.key] = decision
         self._bindings.pop(decision.pod.key, None)
         answer = decision.post_filter

@@ -19,6 +19,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.default_binder import DefaultBinder
+from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import PointStep, Profile
 from bayplan.scheduler.context import SchedulerHandle
 from bayplan.scheduler.core import SchedulingCore
@@ -63,6 +64,8 @@ class Profiles:
         self._plugins = tuple(dict.fromkeys((*BUILTIN_PLUGINS, *plugins)))
         self._columns, self._api, self._now = columns, api, now
         self.warnings: list[Warning] = []
+        self.failures = FailureLog()
+        """Where failing plugins are reported, whichever core runs them."""
         self._core = self._make()
         self._own = {
             plugin.name
@@ -85,7 +88,9 @@ class Profiles:
 
     def _make(self) -> SchedulingCore:
         handle = WhatIfHandle(self._api, self._columns, self._now, 0)
-        core = SchedulingCore(self.config, cluster=self._columns, plugins=self._plugins, handle=handle)
+        core = SchedulingCore(
+            self.config, cluster=self._columns, plugins=self._plugins, handle=handle, failures=self.failures
+        )
         warnings: dict[Warning, None] = {}
         for framework in core.frameworks.values():
             profile = framework.profile

@@ -15,7 +15,6 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.queue.sort_keys import sort_key_of
-from bayplan.runtime.failure_log import collected_failures
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.sources.loaded import skip_reason
 from bayplan.sources.missing import MissingObjects
@@ -57,7 +56,7 @@ class Scheduling:
         core = self.profiles.core()
         found: dict[str, Placement] = {}
         evicted: tuple[str, ...] = ()
-        with collected_failures() as failures:
+        with self.profiles.failures.collected() as failures:
             left = self._plain(core, self._in_queue_order(core, pods, found), found)
             if left:
                 run = Run(self.state, self.profiles, self.controllers, self._seed)
@@ -106,7 +105,7 @@ class Scheduling:
         if not ours:
             return []
         first = next(iter(core.frameworks.values()))
-        sort_key = sort_key_of(first.profile.queue_sorts[0])
+        sort_key = sort_key_of(first.profile)
         return sorted(ours, key=lambda pod: sort_key(pod, 0.0))
 
     def _plain(self, core: SchedulingCore, pods: list[Pod], found: dict[str, Placement]) -> list[Pod]:
