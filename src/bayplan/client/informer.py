@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar, cast
 
+from bayplan.api.check import quantity_problems
 from bayplan.api.meta import Object, version_number
 from bayplan.api.reading import Unreadable, with_readable_quantities
 from bayplan.api.stand_in import fills_node, last_version, stand_in
@@ -211,6 +212,8 @@ class Informer(Generic[ObjectT]):
 
     def _read(self, told: ObjectT, known: ObjectT | None) -> ObjectT | None:
         """The object that is added to the copy: itself, or its substitute. None: nothing is."""
+        if type(told) is not Unreadable and not self.unreadable and not quantity_problems(told):
+            return told
         item = with_readable_quantities(told)
         key = (item.metadata.namespace, item.metadata.name)
         if type(item) is not Unreadable:
@@ -299,7 +302,8 @@ def _consequence(item: Unreadable, *, is_known: bool) -> str:
 def _is_past(told: Object, known: Object) -> bool:
     """Whether an event is older than the copy, or about an earlier object of the same name."""
     theirs, ours = told.metadata.resource_version, known.metadata.resource_version
-    if theirs == ours:
+    if theirs == ours or (len(theirs) == len(ours) and theirs > ours):
+        # Of numbers of equal length the one that sorts later is greater.
         return False
     new, old = version_number(theirs), version_number(ours)
     return new is not None and old is not None and new < old

@@ -9,7 +9,7 @@ registration" is decided on them; earlier releases have fewer.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
 from typing import Any, Final
 
@@ -100,11 +100,12 @@ class ClusterEvent:
     """One of `Resource`, or the `event` of another kind (`api/kinds.py`)."""
     action: Action
     custom_label: str = ""
+    label: str = field(init=False, repr=False, compare=False)
+    """The name in metrics, e.g. `AssignedPodDelete`. Every event that is handled is counted under it."""
 
-    @property
-    def label(self) -> str:
-        """The name in metrics, e.g. `AssignedPodDelete`."""
-        return self.custom_label or f"{self.resource}{_ACTION_LABELS[self.action]}"
+    def __post_init__(self) -> None:
+        label = self.custom_label or f"{self.resource}{''.join(self.action_labels)}"
+        object.__setattr__(self, "label", label)
 
     @property
     def action_labels(self) -> tuple[str, ...]:

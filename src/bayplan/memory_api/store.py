@@ -341,10 +341,11 @@ class MemoryStore:
             del table.objects[key]
         else:
             table.objects[key] = new
-        if new is not None and not is_hidden(new):
-            change = _ADDED if old is None or is_hidden(old) else _MODIFIED
+        hides = table.kind is Pod
+        if new is not None and not (hides and is_hidden(new)):
+            change = _ADDED if old is None or (hides and is_hidden(old)) else _MODIFIED
             table.history.append(WatchEvent(change, new, version))
-        elif old is not None and not is_hidden(old):
+        elif old is not None and not (hides and is_hidden(old)):
             gone = replace(old, metadata=replace(old.metadata, resource_version=version))
             table.history.append(WatchEvent(_DELETED, gone, version))
 

@@ -6,16 +6,23 @@ was answered with counts at once (`assume`), and a watch event with an older ver
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
-from bayplan.api.meta import Object
+from bayplan.api.meta import Object, version_number
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.framework.events import Action
+from bayplan.scheduler.context import Context
 from bayplan.scheduler.handlers import ObjectHandler
 
 
 class ClaimHandler(ObjectHandler):
     """Handles events of ResourceClaims."""
+
+    def __init__(self, context: Context, resource: str, changed: Callable[[], None]) -> None:
+        super().__init__(context, resource, changed)
+        self._claims = context.cluster.objects.of(ResourceClaim)
 
     def added(self, item: Object) -> None:
         self._put(item)
@@ -32,14 +39,14 @@ class ClaimHandler(ObjectHandler):
         """The API server answered a write with this version. False where the watch has not shown the claim
         yet, or no longer: it is not known then whether the claim still exists."""
         known = self._known(claim)
-        if known is None or known.uid != claim.uid:
+        if known is None or known.metadata.uid != claim.metadata.uid:
             return False
-        self._put(claim)
+        self._update(known, claim)
         return True
 
     def freed(self, claim: ResourceClaim) -> None:
         """An allocation (of this claim) that was in flight will not be written."""
-        known = self._context.cluster.objects.of(ResourceClaim).get(claim.name, claim.namespace)
+        known = self._known(claim)
         without = replace(claim, status=replace(claim.status, allocation=None))
         self._tell(Action.UPDATE, claim, without if known is None else known)
 
@@ -47,17 +54,18 @@ class ClaimHandler(ObjectHandler):
         known = self._known(item)
         if known is None:
             super().added(item)
-        elif known.uid != item.uid:
+        elif known.metadata.uid != item.metadata.uid:
             super().deleted(known)
             super().added(item)
-        elif _version(item) > _version(known):
+        else:
+            self._update(known, item)
+
+    def _update(self, known: Object, item: Object) -> None:
+        """The newer version counts. Usually the watch shows one that is known already."""
+        was, now = known.metadata.resource_version, item.metadata.resource_version
+        if was != now and (version_number(now) or 0) > (version_number(was) or 0):
             super().updated(known, item)
 
-    def _known(self, item: Object) -> Object | None:
-        return self._context.cluster.objects.of(ResourceClaim).get(item.name, item.namespace)
-
-
-def _version(item: Object) -> int:
-    """Versions of one object are numbers that grow."""
-    text = item.metadata.resource_version
-    return int(text) if text.isdecimal() else 0
+    def _known(self, item: Object) -> ResourceClaim | None:
+        meta = item.metadata
+        return self._claims.get(meta.name, meta.namespace)

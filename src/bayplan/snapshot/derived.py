@@ -73,9 +73,11 @@ class ObjectReader(Generic[ObjectT]):
         if recorded is None:
             keys = dict.fromkeys([*self._known, *((item.namespace, item.name) for item in lister)])
         else:
-            keys = dict.fromkeys(
-                (item.namespace, item.name) for change in recorded for item in change if item is not None
-            )
+            keys = {}
+            for before, now in recorded:
+                item = before if now is None else now
+                assert item is not None
+                keys[item.metadata.namespace, item.metadata.name] = None
         gone, came = [], []
         for namespace, name in keys:
             before, now = self._known.get((namespace, name)), lister.get(name, namespace)

@@ -74,15 +74,19 @@ class ClusterDevices:
     def _read_claims(self, cluster: Cluster) -> None:
         gone, came = self._claims.changed(cluster.objects.of(ResourceClaim))
         landed, started = self._in_flight.changed(cluster.objects.of(ClaimInFlight))
+        uids: dict[str, None] = {}
         for claim in gone:
-            self._allocations.pop(claim.uid, None)
+            uid = claim.metadata.uid
+            uids[uid] = None
+            self._allocations.pop(uid, None)
         for claim in came:
+            uid = claim.metadata.uid
+            uids[uid] = None
             if claim.status.allocation is not None:
-                self._allocations[claim.uid] = claim.key, claim.status.allocation
+                self._allocations[uid] = claim.key, claim.status.allocation
+        for item in (*landed, *started):
+            uids[item.metadata.name] = None
         in_flight = cluster.objects.of(ClaimInFlight)
-        uids = dict.fromkeys(
-            (*(claim.uid for claim in (*gone, *came)), *(item.name for item in (*landed, *started)))
-        )
         for uid in uids:
             known, about = self._allocations.get(uid), in_flight.get(uid)
             if known is not None:

@@ -7,7 +7,7 @@ values that depend on a kind are brought up to date.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from bayplan.api.meta import Object
 from bayplan.snapshot.changes import Changes
@@ -43,7 +43,8 @@ class Lister(Generic[ObjectT]):
         self._row_of = row_of
 
     def put(self, item: ObjectT) -> None:
-        key = (item.namespace, item.name)
+        meta = item.metadata
+        key = (meta.namespace, meta.name)
         before = self._by_key.get(key)
         self._by_key[key] = item
         if self._undo.active:
@@ -82,13 +83,14 @@ class Objects:
     def __init__(self, changes: Changes | None = None, undo: UndoLog | None = None) -> None:
         self._changes = Changes() if changes is None else changes
         self._undo = UndoLog() if undo is None else undo
-        self._listers: dict[type[Object], Lister[Object]] = {}
+        self._listers: dict[type[Object], Lister[Any]] = {}
 
     def of(self, kind: type[ObjectT]) -> Lister[ObjectT]:
-        found = self._listers.get(kind)
-        if found is None:
-            found = self._listers[kind] = cast("Lister[Object]", Lister(kind, self._changes, self._undo))
-        return cast("Lister[ObjectT]", found)
+        try:
+            return self._listers[kind]
+        except KeyError:
+            made = self._listers[kind] = Lister(kind, self._changes, self._undo)
+            return made
 
     def put(self, item: Object) -> None:
         self.of(type(item)).put(item)

@@ -63,6 +63,11 @@ class Code(IntEnum):
     ERROR = 5
 
 
+# In Python 3.11 looking up a member of an enum takes longer than calling a function.
+_NOTHING_NEEDED: Final = Code.NOTHING_NEEDED
+_DEVICES: Final = Code.DEVICES
+_ERROR: Final = Code.ERROR
+
 _REASONS: Final = {
     Code.NO_DEVICES: CANNOT_ALLOCATE.reason,
     Code.INVALID_POOLS: INVALID_POOLS.reason,
@@ -197,17 +202,17 @@ class NodeResults:
         allocator = self._search_settings.allocator(self._cluster)
         for row in rows:
             node = nodes[row]
-            code, result = Code.NOTHING_NEEDED, None
+            code, result = _NOTHING_NEEDED, None
             self._errors.pop(row, None)
             if node is not None:
                 try:
                     code, result = self._on(allocator, node)
                 except AllocationError as error:
-                    code, self._errors[row] = Code.ERROR, str(error)
-            if self._codes[row] != code:
+                    code, self._errors[row] = _ERROR, str(error)
+            if self._codes.item(row) != code:
                 self._codes[row] = code
                 self._masks = None
-            elif code is Code.ERROR:
+            elif code is _ERROR:
                 self._masks = None
             self._results[row] = result
             if result is not None:
@@ -234,7 +239,7 @@ class NodeResults:
             raise AllocationError(TIMED_OUT.format(node=node.name)) from None
         if isinstance(allocations, NoFit):
             return (Code.INVALID_POOLS if allocations is INVALID_POOLS else Code.NO_DEVICES), None
-        return Code.DEVICES, NodeResult(allocations, found)
+        return _DEVICES, NodeResult(allocations, found)
 
 
 class ResultsByContent:

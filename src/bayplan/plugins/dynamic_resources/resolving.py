@@ -21,7 +21,7 @@ NOT_OWNER: Final = "ResourceClaim {claim} was not created for Pod {pod} (Pod is 
 
 def resolve_claims(objects: Objects, pod: Pod) -> tuple[ResourceClaim, ...] | Status:
     """The pod's claims, in the order in which it names them, or why they are not all there."""
-    claims = objects.of(ResourceClaim)
+    claims, owner_uid, namespace = objects.of(ResourceClaim), pod.metadata.uid, pod.metadata.namespace
     found: list[ResourceClaim] = []
     for entry in pod.spec.resource_claims:
         name = entry.resource_claim_name
@@ -29,20 +29,22 @@ def resolve_claims(objects: Objects, pod: Pod) -> tuple[ResourceClaim, ...] | St
         if name is None:
             if entry.resource_claim_template_name is None:
                 return unresolvable(NO_SOURCE.format(pod=pod.key, name=entry.name))
-            status = next((one for one in pod.status.resource_claim_statuses if one.name == entry.name), None)
-            if status is None:
+            for status in pod.status.resource_claim_statuses:
+                if status.name == entry.name:
+                    name = status.resource_claim_name
+                    break
+            else:
                 return unresolvable(NOT_CREATED.format(pod=pod.key))
-            name = status.resource_claim_name
             if name is None:
                 continue
-        claim = claims.get(name, pod.namespace)
+        claim = claims.get(name, namespace)
         if claim is None:
-            return unresolvable(NOT_FOUND.format(claim=f"{pod.namespace}/{name}"))
+            return unresolvable(NOT_FOUND.format(claim=f"{namespace}/{name}"))
         if claim.metadata.deletion_timestamp is not None:
             return unresolvable(BEING_DELETED.format(name=name))
         if from_template:
             owner = claim.metadata.controller()
-            if owner is None or owner.uid != pod.uid:
+            if owner is None or owner.uid != owner_uid:
                 return unresolvable(NOT_OWNER.format(claim=claim.key, pod=pod.key))
         found.append(claim)
     return tuple(found)
