@@ -22,7 +22,9 @@ from urllib.parse import urlsplit
 PATH: Final = Path(__file__).with_name("cases.json")
 DEVICES: Final = Path(__file__).with_name("devices.json")
 TAINT_RULES: Final = Path(__file__).with_name("taint-rules.json")
-RELEASES: Final = {PATH: "1.36", DEVICES: "1.36", TAINT_RULES: "1.37"}
+CHANGES: Final = Path(__file__).with_name("cases-1.37.json")
+"""What v1.37 answers differently."""
+RELEASES: Final = {PATH: "1.36", DEVICES: "1.36", TAINT_RULES: "1.37", CHANGES: "1.37"}
 """The release of Kubernetes whose answers each file has."""
 
 _VOLATILE: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields")

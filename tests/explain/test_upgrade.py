@@ -34,7 +34,7 @@ NOT_DECIDING = {
     "has_pod_group_post_filter",
     "anti_affinity_hint_any_term",
     "new_kinds",
-    "new_statuses",
+    "server",
     "devices.claim_delete_requeues",
     "devices.reserve_requires_claim",
     "devices.in_flight_until_bound",

@@ -19,6 +19,7 @@ from bayplan.releases.devices import DeviceRules
 from bayplan.releases.features import Feature
 from bayplan.releases.metrics import MetricRules
 from bayplan.releases.queueing import QueueRules
+from bayplan.releases.server import ServerRules
 
 
 class GatedPlugin(NamedTuple):
@@ -70,10 +71,10 @@ class Release:
     """Rules of device allocation."""
     metrics: MetricRules
     """The metrics that the release has."""
+    server: ServerRules
+    """What else API servers of this release do."""
     new_kinds: frozenset[str] = frozenset()
     """Kinds that API servers of this release serve, and those of the first release do not."""
-    new_statuses: frozenset[str] = frozenset()
-    """Kinds that have the subresource `status` in this release, and not in the first one."""
     gates: frozenset[str]
     """The feature gates that are on: the defaults, unless `with_gates` changed them."""
 

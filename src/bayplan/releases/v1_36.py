@@ -10,6 +10,7 @@ from bayplan.releases.features import Feature, Stage, default_gates, off, on
 from bayplan.releases.metrics import MetricRules
 from bayplan.releases.queueing import QueueRules
 from bayplan.releases.release import GatedPlugin, Release
+from bayplan.releases.server import ServerRules
 
 _FILTERING: Final = frozenset({"PreFilter", "Filter"})
 _SCORING: Final = frozenset({"PreScore", "Score"})
@@ -125,4 +126,5 @@ V1_36: Final = Release(
     queue=QueueRules(),
     devices=DeviceRules(),
     metrics=MetricRules(),
+    server=ServerRules(),
 )

@@ -11,6 +11,7 @@ from bayplan.releases.features import Feature, Stage, default_gates, off, on
 from bayplan.releases.metrics import MetricRules
 from bayplan.releases.queueing import QueueRules
 from bayplan.releases.release import GatedPlugin
+from bayplan.releases.server import ServerRules
 from bayplan.releases.v1_36 import V1_36
 
 _REMOVED_GATES: Final = frozenset(
@@ -59,7 +60,16 @@ V1_37: Final = replace(
         GatedPlugin("PodGroupPodsCount", 1, "TopologyAwareWorkloadScheduling"),
     ),
     new_kinds=frozenset({"DeviceTaintRule"}),
-    new_statuses=frozenset({"CSINode"}),
+    server=ServerRules(
+        statuses=frozenset({"CSINode"}),
+        generations=frozenset({"HorizontalPodAutoscaler"}),
+        selectable={"ResourceSlice": ("spec.pool.name",)},
+        defaults={
+            "CSIDriver": {"spec": {"preventPodSchedulingIfMissing": False}},
+            "CSINode": {"status": {}},
+            "StatefulSet": {"spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}}},
+        },
+    ),
     default_plugins=(
         ("SchedulingGates", 0),
         ("PrioritySort", 0),

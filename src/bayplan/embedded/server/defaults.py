@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from bayplan.api.admission import PREEMPT_LOWER_PRIORITY
@@ -22,6 +22,18 @@ def apply_defaults(resource: Resource, content: dict[str, Any]) -> None:
         fill(content)
     elif resource.schema is not None:
         fill_in(content, resource.schema)
+    _fill(content, resource.defaults)
+
+
+def _fill(content: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Fills in values of a tree where the objects around them are there."""
+    for name, value in defaults.items():
+        if not isinstance(value, Mapping):
+            content.setdefault(name, value)
+        elif not value:
+            content.setdefault(name, {})
+        elif isinstance(within := content.get(name), dict):
+            _fill(within, value)
 
 
 def _namespace(content: dict[str, Any]) -> None:

@@ -96,6 +96,8 @@ class Resource:
     """A custom resource's additionalPrinterColumns."""
     release: str = field(default="", compare=False)
     """The release of Kubernetes whose fields its objects have, as `1.36`; empty for the newest."""
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What this release fills in beyond the first one (`ServerRules.defaults`)."""
     caution: str = field(default="", compare=False)
     """A warning when one is created: what a user may expect and does not happen here."""
 
@@ -413,8 +415,16 @@ def served_kinds(release: Release) -> tuple[Resource, ...]:
 
 def _as_of(release: Release, resource: Resource) -> Resource:
     """A resource as a release serves it."""
-    more = (STATUS,) if resource.kind in release.new_statuses else ()
-    return replace(resource, release=release.version, subresources=(*resource.subresources, *more))
+    rules, kind = release.server, resource.kind
+    return replace(
+        resource,
+        release=release.version,
+        subresources=(*resource.subresources, *((STATUS,) if kind in rules.statuses else ())),
+        selectable=(*resource.selectable, *rules.selectable.get(kind, ())),
+        counts_generations=resource.counts_generations or kind in rules.generations,
+        defaults=rules.defaults.get(kind, {}),
+        stored_as=None if resource.stored_as is None else _as_of(release, resource.stored_as),
+    )
 
 
 class UnknownKindError(BayplanError):
