@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.api.node import Node
+from bayplan.config import default_config
 from bayplan.plugin import Pod
 from bayplan.runtime.feasible import Feasible
 from bayplan.scheduler.core import SchedulingCore
@@ -189,6 +191,25 @@ def test_nodes_that_fit_again_come_back_with_their_scores() -> None:
     assert core.decide(pod).node_name == "b0"
     core.cluster.remove_pod(alone.uid)
     assert core.decide(pod).node_name == "a1"
+
+
+def test_a_search_that_evaluated_all_nodes_stops_early_once_enough_of_them_fit() -> None:
+    decided = []
+    for cache in (True, False):
+        core = SchedulingCore(replace(default_config(), percentage_of_nodes_to_score=50), cache=cache)
+        for number in range(220):
+            core.cluster.set_node(make_node(f"n{number}", cpu="2"))
+            if number % 2 or number > 210:
+                core.cluster.add_pod(make_pod(f"full{number}", cpu="2"), f"n{number}")
+        evaluated = []
+        for number in range(8):
+            core.cluster.remove_pod(make_pod(f"full{2 * number + 1}").uid)
+            decision = core.decide(make_pod(f"p{number}", cpu="1"))
+            assert decision.found is not None
+            evaluated.append((decision.found.evaluated, decision.found.feasible, decision.node_name))
+        decided.append(evaluated)
+    assert decided[0] == decided[1]
+    assert [feasible for _, feasible, _ in decided[0]] == [107, 108, 109, 110, 110, 110, 110, 110]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ class Feasible:
         self._scores_freshness = changes.freshness((results.scores_changed,), (changes.usage,))
         rows = order.rows
         fitting = passing.take(rows).nonzero()[0]
+        self._wanted = wanted
         self._complete = len(fitting) <= wanted
         self.evaluated = rows if self._complete else rows[: fitting[wanted]]
         """The rows that were evaluated until enough were found."""
@@ -128,24 +129,36 @@ class Feasible:
         """Inserts and removes rows, if they are few. False if starting from scratch is better."""
         if self._results is not results or self._order is not order:
             return False
+        if masks == () and self._masks == ():
+            return self.update_passing()
         stale = self._rows_freshness.stale_rows()
         if stale is None:
             return False
-        if masks == () and self._masks == ():
-            if not stale:
-                return True
-            changed: Collection[int] = stale if len(stale) == 1 else set(stale)
-            now: NDArray[np.bool_] = results.passing
-        elif not stale and _same(masks, self._masks):
+        if not stale and _same(masks, self._masks):
             return True
-        else:
-            now = passing()
-            changed = (now != self._passing).nonzero()[0].tolist()
+        now = passing()
+        if not self._replace((now != self._passing).nonzero()[0].tolist(), now):
+            return False
+        self._masks = masks
+        return True
+
+    def update_passing(self) -> bool:
+        """The same if no uncached plugin rejects any row, now and before."""
+        stale = self._rows_freshness.stale_rows()
+        if not stale:
+            return stale is not None
+        return self._replace(stale if len(stale) == 1 else set(stale), self._results.passing)
+
+    def _replace(self, changed: Collection[int], passing: NDArray[np.bool_]) -> bool:
+        """Inserts or removes these rows, if they are few."""
         if changed:
             if len(changed) > FEW_ROWS or not self._complete or self._normalized is not None:
                 return False
-            self._insert_or_remove(changed, now)
-        self._passing, self._masks = now, masks
+            self._insert_or_remove(changed, passing)
+            if self._count > self._wanted:
+                # The search now stops earlier.
+                return False
+        self._passing = passing
         self._rows_freshness.mark_current()
         return True
 
@@ -226,9 +239,8 @@ class Feasible:
         self._has_keys = False
 
     def _read_one(self, row: int) -> None:
-        place = self._order.place_cell[row]
-        at = bisect_left(self._fitting_cell, place, 0, self._count)
-        if at == self._count or self._fitting_cell[at] != place:
+        at = self._position(self._order.place_cell[row])
+        if at is None:
             return
         total = self._results.total_of(row)
         if self._normalized is not None:
@@ -237,15 +249,27 @@ class Feasible:
         if self._has_keys:
             self._key_cell[at] = (total << self._shift) - self._rank_cell[at]
 
+    def _position(self, place: int) -> int | None:
+        """The position among the rows that pass; None if the row does not."""
+        count, fitting = self._count, self._fitting_cell
+        if count == len(fitting):
+            return place if place != NOT_LISTED else None
+        at = bisect_left(fitting, place, 0, count)
+        return at if at < count and fitting[at] == place else None
+
     def _read_rows(self, rows: Sequence[int]) -> None:
         """The same for several rows, with arrays."""
         changed = np.array(rows, dtype=np.intp)
-        fitting = self._fitting[: self._count]
         places = self._order.place_of.take(changed)
-        at = fitting.searchsorted(places)
-        at[at == self._count] = 0
-        listed = fitting.take(at) == places
-        at, changed = at[listed], changed[listed]
+        if self._count == len(self._fitting):
+            at, listed = places, places != NOT_LISTED
+        else:
+            fitting = self._fitting[: self._count]
+            at = fitting.searchsorted(places)
+            at[at == self._count] = 0
+            listed = fitting.take(at) == places
+        if not listed.all():
+            at, changed = at[listed], changed[listed]
         totals = self._results.totals(changed)
         if self._normalized is not None:
             totals += self._normalized.take(at)

@@ -7,6 +7,7 @@ dependencies are in the pod's `SignatureResults`; the others are called in every
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,8 @@ from bayplan.runtime.extender_requests import Steps, run_through
 from bayplan.runtime.feasible import Feasible, SearchOrder
 from bayplan.runtime.filtering import Filtering
 from bayplan.runtime.pre_filtering import PreFiltering
-from bayplan.runtime.profile import Profile
+from bayplan.runtime.profile import Profile, Step
+from bayplan.runtime.repeated_search import RepeatedSearch
 from bayplan.runtime.scoring import Scoring
 from bayplan.runtime.search import ExtenderSteps, Filtered, Found, NotFound, Search, SearchStart
 from bayplan.runtime.signature_cache import SignatureCache
@@ -66,6 +68,8 @@ class Framework:
         self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
         self.scoring = Scoring(profile, cluster, self.caller)
+        self._uncached_filters = _uncached(profile.pre_filters, profile.filters)
+        self._uncached_pre_scores = _uncached(profile.pre_scores)
         changes = cluster.changes
         self._rotation: tuple[int, SearchOrder] | None = None
         self._rotation_freshness = changes.freshness((changes.order, changes.size))
@@ -86,6 +90,7 @@ class Framework:
 
     def begin_uncached(self, pod: Pod) -> Search:
         """A search that uses no cached results."""
+        self.caller.use(None)
         signature, results = self._signatures.uncached(pod)
         return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), signature, results)
 
@@ -96,6 +101,11 @@ class Framework:
     def search(self, pod: Pod) -> Steps[Found | NotFound]:
         """The best node for the pod, or why there is none. Raises AttemptError if a plugin fails."""
         search, extenders = self.begin(pod), self.extenders
+        if self.observer is not None:
+            self.caller.use(self.observer.sample())
+        repeated = self._repeated(search)
+        if repeated is not None:
+            return repeated
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
@@ -106,7 +116,35 @@ class Framework:
         filtered = self.filtered(search, self.filtering.node_statuses(search))
         if extenders is not None:
             return (yield from extenders.choose(search, filtered))
-        return self.choose(search, filtered)
+        found = self.choose(search, filtered)
+        if self._is_repeatable(search, filtered.feasible):
+            search.signature.repeated = RepeatedSearch(
+                self.cluster, search, filtered.feasible, self._start.index, self.scoring.uniform(search)
+            )
+        return found
+
+    # One more identical pod
+
+    def _repeated(self, search: Search) -> Found | None:
+        """The result if the search is like that for the last identical pod."""
+        last = search.signature.repeated
+        if last is None or self.extenders is not None or self.caller.timer is not None:
+            return None
+        return None if search.pod.status.nominated_node_name else last.found(search, self._start.index)
+
+    def _is_repeatable(self, search: Search, feasible: Feasible) -> bool:
+        """Whether the search depended on nothing but cached results, and evaluated all nodes."""
+        skipped = search.signature.skipped
+        return (
+            skipped.filters >= self._uncached_filters
+            and skipped.scores >= self._uncached_pre_scores
+            and search.skipped_scores is not None
+            and not search.scored_uncached
+            and search.pre_filter_nodes is None
+            and len(feasible.evaluated) == self.cluster.node_count
+            and not self.cluster.nominated
+            and not search.pod.status.nominated_node_name
+        )
 
     def is_local(self, search: Search) -> bool:
         """Whether the results of the filters on a row depend on that row alone, for this pod."""
@@ -128,8 +166,6 @@ class Framework:
 
     def pre_filter(self, search: Search) -> Diagnosis | None:
         """Runs PreFilter. A Diagnosis means that no node has to be evaluated."""
-        if self.observer is not None:
-            self.caller.use(self.observer.sample())
         rejected = self._pre_filtering.run(search)
         timer = self.caller.timer
         if timer is not None:
@@ -281,6 +317,7 @@ class Framework:
         if timer is not None:
             timer.passed(Point.PRE_SCORE)
         asked = self.scoring.varying(search, asked)
+        search.scored_uncached = bool(asked)
         added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
         row = feasible.best(search.pod, added)
         if timer is not None:
@@ -297,3 +334,8 @@ class Framework:
         totals = self.scoring.totals(search, view, self.scoring.varying(search, asked))
         self.caller.passed(Point.SCORE)
         return totals
+
+
+def _uncached(*points: Sequence[Step]) -> frozenset[str]:
+    """The names of the plugins whose results are not cached."""
+    return frozenset(step.name for steps in points for step in steps if not step.cached)

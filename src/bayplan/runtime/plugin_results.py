@@ -112,11 +112,12 @@ class PluginColumn:
 
     def update_row(self, since: int, row: int) -> None:
         """The same where a pod came to this row or left it, and nothing else has happened since that time."""
-        if self._freshness.time == since:
-            self._compute_rows((row,))
-            self._freshness.mark_current()
-        else:
+        freshness = self._freshness
+        if freshness.time != since:
             self.update()
+            return
+        self._compute_rows((row,))
+        freshness.mark_current()
 
     def _compute_rows(self, rows: Sequence[int]) -> None:
         self._uniform = None

@@ -42,15 +42,14 @@ class PreFiltering:
             results.check_objects()
         search.signature.skipped.update()
         skipped = search.signature.skipped.filters
-        if skipped:
-            search.skipped_filters |= skipped
+        skipped_filters = search.skipped_filters = set(skipped)
         for step in steps:
             if step.name in skipped:
                 continue
             if not step.cached:
                 answer = self._caller.calls.pre_filter(step, search.state, pod, self._nodes)
                 if isinstance(answer, Status) and answer.code is Code.SKIP:
-                    search.skipped_filters.add(step.name)
+                    skipped_filters.add(step.name)
                     if answer is SKIP_FOR_SIGNATURE:
                         skipped.add(step.name)
             else:

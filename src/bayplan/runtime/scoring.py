@@ -47,6 +47,10 @@ class Scoring:
             if step.uniform_score is None or not calls.has_uniform_score(step, search.state, search.pod)
         ]
 
+    def uniform(self, search: Search) -> tuple[Step, ...]:
+        """The uncached plugins that are not skipped, if none of them tells nodes apart for this pod."""
+        return tuple(step for step in self._scores if step.name not in search.signature.skipped.scores)
+
     def totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
         """Total scores of these (feasible) rows."""
         results = search.results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,14 +37,16 @@ class Search(msgspec.Struct):
     state: CycleState
     signature: CachedSignature
     results: SignatureResults
-    skipped_filters: set[str] = msgspec.field(default_factory=set)
+    skipped_filters: Set[str] = frozenset()
     """Uncached plugins whose Filter is skipped for this pod."""
     pre_filter_nodes: frozenset[str] | None = None
     pre_filter_plugins: list[str] = msgspec.field(default_factory=list)
     pre_filtered: frozenset[str] = frozenset()
     """Plugins whose PreFilter ran, for this pod or for an identical one before it."""
-    skipped_scores: set[str] | None = None
+    skipped_scores: Set[str] | None = None
     """Uncached plugins whose Score is skipped for this pod; None if nothing was scored."""
+    scored_uncached: bool = False
+    """Whether the scores of uncached plugins told nodes apart."""
 
 
 class Found(msgspec.Struct, frozen=True):

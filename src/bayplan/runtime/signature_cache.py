@@ -8,7 +8,7 @@ of rows, not of signatures, and the least recently used ones are dropped first.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bayplan.api.pod import Pod
 from bayplan.framework.state import SignatureMemory
@@ -19,6 +19,9 @@ from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.timing import Caller
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.pod_info import PodInfo
+
+if TYPE_CHECKING:
+    from bayplan.runtime.repeated_search import RepeatedSearch
 
 MAX_ROWS: Final = 2_000_000
 """Signatures times nodes that are cached, at some 130 bytes each: 400 signatures for 5,000 nodes."""
@@ -48,7 +51,7 @@ class SkippedPlugins:
 class CachedSignature:
     """What is cached for pods of one signature, besides the results of cached plugins."""
 
-    __slots__ = ("feasible", "fragments", "last_used", "memory", "results", "skipped")
+    __slots__ = ("feasible", "fragments", "last_used", "memory", "repeated", "results", "skipped")
 
     def __init__(self, cluster: Cluster) -> None:
         self.results: SignatureResults | None = None
@@ -60,6 +63,8 @@ class CachedSignature:
         self.skipped = SkippedPlugins(cluster)
         self.feasible: Feasible | None = None
         """The rows that pass, if uncached plugins reject some."""
+        self.repeated: RepeatedSearch | None = None
+        """The last search, if no uncached plugin took part in it."""
         self.last_used = 0
 
 

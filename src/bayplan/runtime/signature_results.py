@@ -31,7 +31,7 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 if TYPE_CHECKING:
     from bayplan.runtime.feasible import Feasible
 
-FEW_ROWS: Final = 32
+FEW_ROWS: Final = 96
 """Up to this many rows are combined one by one."""
 
 Filters = list[tuple[int, PluginResults]]
@@ -121,6 +121,11 @@ class SignatureResults:
         """Whether a cached plugin has ever answered with an error for some row."""
         return any(results.reasons.has_errors for _, results in self._filters)
 
+    @property
+    def usage_errors(self) -> bool:
+        """The same for the plugins that depend on the pods of the row."""
+        return any([results.reasons.has_errors for _, results in self._usage_filters])  # noqa: C419  # faster
+
     def state_of(self, step: Step) -> CycleState:
         """The state of a cached plugin for these pods."""
         return self._plugins[step.name].state
@@ -162,8 +167,7 @@ class SignatureResults:
     def update(self) -> None:
         """Brings filter results (and scores, once they are needed) up to date."""
         if self._by_node.is_current:
-            self._update_usage()
-            self._by_usage.mark_current()
+            self.update_usage()
             return
         by_node = self._by_node.stale_rows()
         if by_node is None:
@@ -178,8 +182,9 @@ class SignatureResults:
         self._by_node.mark_current()
         self._by_usage.mark_current()
 
-    def _update_usage(self) -> None:
-        """No Node object changed: only results that depend on the pods of a row are computed again."""
+    def update_usage(self) -> None:
+        """The same if no Node object changed: only results that depend on the pods of a row are computed
+        again."""
         rows = self._by_usage.stale_rows()
         if rows is None:
             self._combine_all()
@@ -198,6 +203,7 @@ class SignatureResults:
                     self._combine_one(row)
             else:
                 self._combine(_distinct(distinct), with_node=False)
+        self._by_usage.mark_current()
 
     def _combine_all(self) -> None:
         if not self._chosen.is_current:

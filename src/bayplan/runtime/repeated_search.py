@@ -1,0 +1,84 @@
+"""The search for one more identical pod, while nothing has changed but the pods on the nodes.
+
+Every PreFilter would answer as before, the same plugins are skipped and the same nodes are evaluated. What is
+left of the search is to bring the rows up to date where pods came or went, and to take the best row. That is
+so if every uncached plugin answered SKIP_FOR_SIGNATURE, or scores all nodes alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bayplan.runtime import calls
+from bayplan.runtime.feasible import Feasible
+from bayplan.runtime.profile import Step
+from bayplan.runtime.search import Found, Search
+from bayplan.snapshot.cluster import Cluster
+
+
+class RepeatedSearch:
+    """What the last search for a pod of one signature found out, for the next one.
+
+    Args:
+        search: the last search. It evaluated all nodes, and no uncached plugin took part in it.
+        feasible: the rows that passed.
+        start: where in the node list it began, and the next one has to begin.
+        uniform: uncached plugins that gave all nodes the same score. They are asked again whether they do.
+    """
+
+    __slots__ = (
+        "_cluster",
+        "_feasible",
+        "_freshness",
+        "_pre_filtered",
+        "_results",
+        "_skipped_filters",
+        "_skipped_scores",
+        "_start",
+        "_uniform",
+    )
+
+    def __init__(
+        self, cluster: Cluster, search: Search, feasible: Feasible, start: int, uniform: Sequence[Step]
+    ) -> None:
+        self._cluster = cluster
+        self._results = search.results
+        self._feasible = feasible
+        self._start = start
+        self._uniform = uniform
+        self._pre_filtered = search.pre_filtered
+        # Frozen: the counter of evaluated plugins is found by these sets for every pod.
+        self._skipped_filters = frozenset(search.skipped_filters)
+        self._skipped_scores = frozenset(search.signature.skipped.scores)
+        changes = cluster.changes
+        self._freshness = changes.freshness(
+            (
+                changes.nodes,
+                changes.nominations,
+                changes.size,
+                changes.order,
+                changes.topology,
+                changes.images,
+                changes.terms,
+                changes.objects,
+            )
+        )
+        self._freshness.mark_current()
+
+    def found(self, search: Search, start: int) -> Found | None:
+        """The result for an identical pod; None if it has to be searched for step by step."""
+        results, feasible = self._results, self._feasible
+        if search.results is not results or results.feasible is not feasible or start != self._start:
+            return None
+        if not self._freshness.is_current:
+            return None
+        for step in self._uniform:
+            if not calls.has_uniform_score(step, search.state, search.pod):
+                return None
+        results.update_usage()
+        if results.usage_errors or not feasible.update_passing() or len(feasible) < 2:
+            return None
+        search.pre_filtered = self._pre_filtered
+        search.skipped_filters, search.skipped_scores = self._skipped_filters, self._skipped_scores
+        row, count = feasible.best(search.pod, None), len(feasible)
+        return Found(search, row, self._cluster.nodes.name[row], count, len(feasible.evaluated))

@@ -1,0 +1,129 @@
+"""For one more identical pod PreFilter does not run again, unless something but usage has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bayplan.api.node import Namespace
+from bayplan.plugin import (
+    SKIP_FOR_SIGNATURE,
+    Cluster,
+    CycleState,
+    Dependencies,
+    IntColumn,
+    NodeColumns,
+    Plugin,
+    Pod,
+    Status,
+)
+from bayplan.runtime.pre_filtering import PreFiltering
+from bayplan.runtime.search import Search
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
+
+from .profiles import found, make_framework
+
+HOST = "kubernetes.io/hostname"
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the pods for which PreFilter ran."""
+    names: list[str] = []
+    run = PreFiltering.run
+
+    def recorded(self: PreFiltering, search: Search) -> object:
+        names.append(search.pod.name)
+        return run(self, search)
+
+    monkeypatch.setattr(PreFiltering, "run", recorded)
+    return names
+
+
+def make_core() -> SchedulingCore:
+    core = SchedulingCore()
+    for name in ("n0", "n1", "n2"):
+        core.cluster.set_node(make_node(name, labels={HOST: name}))
+    return core
+
+
+def schedule(core: SchedulingCore, name: str) -> str:
+    decision = core.decide(make_pod(name, cpu="100m", labels={"app": "a"}))
+    core.assume(decision)
+    return decision.node_name
+
+
+def test_placements_alone_require_no_further_search(searches: list[str]) -> None:
+    core = make_core()
+    assert len({schedule(core, name) for name in ("p0", "p1", "p2")}) == 3
+    core.cluster.remove_pod(make_pod("p1").uid)
+    schedule(core, "p3")
+    assert searches == ["p0"]
+
+
+def avoid(cluster: Cluster) -> None:
+    """A pod that keeps pods like those of `schedule` away from its node."""
+    term = make_pod_term(HOST, {"app": "a"})
+    cluster.add_pod(make_pod("other", affinity=make_pod_affinity(anti_required=[term])), "n2")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda c: c.set_node(make_node("n3")), id="a new node"),
+        pytest.param(lambda c: c.set_node(make_node("n0", labels={HOST: "n0"}, cpu="8")), id="another size"),
+        pytest.param(lambda c: c.remove_node("n2"), id="a node that is gone"),
+        pytest.param(lambda c: c.nominate(make_pod("nominated", priority=9), "n0"), id="a nomination"),
+        pytest.param(lambda c: c.objects.put(Namespace()), id="an object"),
+        pytest.param(avoid, id="a term of anti-affinity"),
+    ],
+)
+def test_any_other_change_requires_one(searches: list[str], change: Callable[[Cluster], None]) -> None:
+    core = make_core()
+    schedule(core, "p0")
+    change(core.cluster)
+    schedule(core, "p1")
+    assert searches == ["p0", "p1"]
+
+
+def test_a_nominated_pod_tries_its_node_first() -> None:
+    core = make_core()
+    schedule(core, "p0")
+    pod = make_pod("p1", cpu="100m", labels={"app": "a"}, nominated_node="n0")
+    assert core.decide(pod).node_name == "n0"
+
+
+class Prefers(Plugin):
+    """Has no opinion, until it is told a node."""
+
+    node = ""
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
+        return SKIP_FOR_SIGNATURE
+
+    def has_uniform_score(self, state: CycleState, pod: Pod) -> bool:
+        return not self.node
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return np.where(nodes.is_named(self.node), 100, 0)
+
+
+class Zero(Plugin):
+    """Has the same score for every node."""
+
+    depends_on = Dependencies.of()
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return np.zeros(len(nodes), dtype=np.int64)
+
+
+def test_a_plugin_that_scored_all_nodes_alike_may_tell_them_apart_later(searches: list[str]) -> None:
+    prefers = Prefers()
+    framework = make_framework(prefers, Zero())
+    assert [found(framework, make_pod(name)).node_name for name in ("p0", "p1")] == ["n0", "n0"]
+    prefers.node = "n2"
+    assert found(framework, make_pod("p2")).node_name == "n2"
+    assert searches == ["p0", "p2"]
