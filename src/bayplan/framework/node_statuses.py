@@ -224,13 +224,12 @@ class NodeStatuses:
 
     def overrule_all(self, rejecting_plugin: RejectingPlugins, reason_id: ReasonIds) -> None:
         """The same with a result for every row."""
-        failing = rejecting_plugin != PASS
-        if failing.any():
+        failing = (rejecting_plugin != PASS).nonzero()[0]
+        if len(failing):
             self._plain = False
-            self._rejecting_plugin, self._reason_id = (
-                np.where(failing, rejecting_plugin, self.rejecting_plugin),
-                np.where(failing, reason_id, self.reason_id),
-            )
+            self._rejecting_plugin, self._reason_id = self.rejecting_plugin.copy(), self.reason_id.copy()
+            self._rejecting_plugin[failing] = rejecting_plugin.take(failing)
+            self._reason_id[failing] = reason_id.take(failing)
 
     def detached(self) -> NodeStatuses:
         """A copy that does not change with the cluster."""

@@ -21,15 +21,22 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime import calls
-from bayplan.runtime.nominated_pods import NominatedResults, add_nominated, with_nominated
+from bayplan.runtime.nominated_pods import (
+    NominatedResults,
+    RowFilter,
+    add_nominated,
+    nominated_on,
+    with_nominated,
+)
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import ADJUST, Caller, timed
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_info import NodeInfo
+from bayplan.snapshot.one_node import OneSupposed
 from bayplan.snapshot.view import NodeColumns
-from bayplan.snapshot.what_if import FEW_ROWS, Hypothesis
+from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
 
 MAX_REASONS: Final = 1000
 """The maximum number of combinations of reasons that are remembered of one plugin for one signature."""
@@ -79,7 +86,7 @@ class Filtering:
             cached = results.memory.get(NominatedResults, priority)
             if cached is None:
                 cached = results.memory.put(NominatedResults(self._cluster, results.topics), priority)
-            cached.update(search.pod, filter_hypothesis)
+            cached.update(search.pod, filter_hypothesis, self._row_filter(search))
             node_statuses.overrule_all(cached.rejecting_plugin, cached.reason_id)
             return
         supposed = with_nominated(self._cluster, search.pod, None)
@@ -90,21 +97,29 @@ class Filtering:
         """Whether one row passes, pods nominated there included. The SignatureResults must be up to date."""
         if search.results.rejecting_plugin[row] != PASS:
             return False
-        rows = np.array([row], dtype=np.intp)
         asked = self.uncached_steps(search)
         if asked:
-            view = NodeColumns(self._cluster, rows)
+            view = NodeColumns(self._cluster, np.array([row], dtype=np.intp))
             node_statuses = self._no_verdicts(search, view)
             self._ask(search, asked, view, node_statuses)
             if node_statuses.rejecting_plugin[0] != PASS:
                 return False
-        supposed = with_nominated(self._cluster, search.pod, rows)
-        return supposed is None or bool(self.filter_as_given(search, supposed).passing[0])
+        nominated = nominated_on(self._cluster, search.pod, row) if self._cluster.nominated else ()
+        if not nominated:
+            return True
+        filter_row = self._row_filter(search)
+        if filter_row is not None:
+            return filter_row(row, nominated)[0] == PASS
+        supposed = Hypothesis.on_few_rows(self._cluster, [row], [nominated])
+        return bool(self.filter_as_given(search, supposed).passing[0])
 
     def filter_hypothesis(
         self, search: Search, hypothesis: Hypothesis, *, cached_only: bool = False
     ) -> NodeStatuses:
         """The results of the filters if other pods were on these rows, nominated pods included."""
+        filter_row = self._row_filter(search, cached_only) if len(hypothesis) <= FEW_ROWS else None
+        if filter_row is not None:
+            return self._filter_few(search, hypothesis, filter_row)
         together = add_nominated(hypothesis, search.pod) if self._cluster.nominated else None
         if together is None:
             return self.filter_as_given(search, hypothesis, cached_only=cached_only)
@@ -122,20 +137,59 @@ class Filtering:
     ) -> NodeStatuses:
         """The results of the filters for these rows with exactly these pods."""
         results = search.results
-        steps = [
+        node_statuses = NodeStatuses(*results.by_nodes_alone(supposed.rows), results.reasons)
+        self._ask(search, self._supposed_steps(search, cached_only), supposed, node_statuses)
+        return node_statuses
+
+    def _supposed_steps(self, search: Search, cached_only: bool) -> list[Step]:
+        """The plugins that run on hypotheses for this pod."""
+        skips_filter, skipped = search.results.skips_filter, search.skipped_filters
+        return [
             step
             for step in self._reading_pods
-            if not (
-                results.skips_filter(step.name)
-                if step.cached
-                else cached_only or step.name in search.skipped_filters
-            )
+            if not (skips_filter(step.name) if step.cached else cached_only or step.name in skipped)
         ]
-        node_statuses = NodeStatuses(*results.by_nodes_alone(supposed.rows), results.reasons)
-        if len(supposed) <= FEW_ROWS and all(step.elementwise for step in steps):
-            self._ask_in_plain_numbers(search, steps, supposed, node_statuses)
-        else:
-            self._ask(search, steps, supposed, node_statuses)
+
+    # Single rows in plain numbers
+
+    def _row_filter(self, search: Search, cached_only: bool = False) -> RowFilter | None:
+        """The result for one row with exactly these pods; None if a plugin needs arrays."""
+        if cached_only not in search.row_filters:
+            search.row_filters[cached_only] = self._make_row_filter(search, cached_only)
+        return search.row_filters[cached_only]
+
+    def _make_row_filter(self, search: Search, cached_only: bool) -> RowFilter | None:
+        steps = self._supposed_steps(search, cached_only)
+        if not all(step.elementwise for step in steps):
+            return None
+        results, pod, cluster = search.results, search.pod, self._cluster
+        results.update()
+        filter_one = self._caller.calls.filter_one
+        called = [(step, self._state(search, step), results.reasons[step.index]) for step in steps]
+
+        def filter_row(row: int, changes: Changes) -> tuple[int, int]:
+            by_node = results.by_node_alone(row)
+            one = OneSupposed(cluster, row, changes)
+            for step, state, reasons in called:
+                if step.index > by_node[0]:
+                    break
+                reason_id = filter_one(step, state, pod, one, reasons)
+                if reason_id:
+                    return step.index, reason_id
+            return by_node
+
+        return filter_row
+
+    def _filter_few(self, search: Search, hypothesis: Hypothesis, filter_row: RowFilter) -> NodeStatuses:
+        """`filter_hypothesis` row by row."""
+        node_statuses = self._no_verdicts(search, hypothesis)
+        for position, row in enumerate(hypothesis.rows.tolist()):
+            changes = hypothesis.changes(position)
+            nominated = nominated_on(self._cluster, search.pod, row) if self._cluster.nominated else ()
+            result = filter_row(row, [*changes, *nominated])
+            if nominated and result[0] == PASS:
+                result = filter_row(row, changes)
+            node_statuses.rejecting_plugin[position], node_statuses.reason_id[position] = result
         return node_statuses
 
     def locally_decided(self, search: Search) -> NDArray[np.bool_]:
@@ -155,23 +209,6 @@ class Filtering:
             self._ask(search, asked, supposed, expected)
             locally_decided[supposed.rows] &= expected.passing
         return locally_decided
-
-    def _ask_in_plain_numbers(
-        self, search: Search, steps: Sequence[Step], supposed: Hypothesis, node_statuses: NodeStatuses
-    ) -> None:
-        for position in range(len(supposed)):
-            one = supposed.one(position)
-            for step in steps:
-                if step.index > node_statuses.rejecting_plugin[position]:
-                    break
-                state, reasons = self._state(search, step), search.results.reasons[step.index]
-                why = self._caller.calls.filter_one(step, state, search.pod, one, reasons)
-                if why:
-                    node_statuses.rejecting_plugin[position], node_statuses.reason_id[position] = (
-                        step.index,
-                        why,
-                    )
-                    break
 
     def alone(self, search: Search, step: Step) -> NodeStatuses:
         """The result of one plugin for every row, independent of the others."""

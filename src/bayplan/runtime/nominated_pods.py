@@ -16,7 +16,11 @@ from bayplan.framework.node_statuses import PASS, NodeStatuses, ReasonIds, Rejec
 from bayplan.snapshot.changes import Topic
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.table import cells
 from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
+
+RowFilter = Callable[[int, Changes], tuple[int, int]]
+"""The plugin that rejects a row with these changes, or PASS, and the id of its reasons."""
 
 
 class NominatedResults:
@@ -38,25 +42,45 @@ class NominatedResults:
         self.rejecting_plugin: RejectingPlugins = np.full(rows, PASS, dtype=np.int8)
         """The plugin that rejects a row with its nominated pods; PASS if none does."""
         self.reason_id: ReasonIds = np.zeros(rows, dtype=np.int64)
+        self._plugin_cell, self._reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
 
-    def update(self, pod: Pod, filter_hypothesis: Callable[[Hypothesis], NodeStatuses]) -> None:
+    def update(
+        self,
+        pod: Pod,
+        filter_hypothesis: Callable[[Hypothesis], NodeStatuses],
+        filter_row: RowFilter | None,
+    ) -> None:
         """Filters the rows that changed, and the one to which the pod is nominated itself."""
         own = self._cluster.nominated_row(pod.uid)
         stale = self._freshness.stale_rows()
-        rows = None
         if stale is None:
             self._allocate()
+            self._filter_rows(pod, None, filter_hypothesis)
         else:
             outdated = {*stale, self._own_row, own} - {-1}
-            rows = np.fromiter(outdated, dtype=np.intp, count=len(outdated))
-            self.rejecting_plugin[rows] = PASS
+            if filter_row is not None and len(outdated) <= FEW_ROWS:
+                for row in outdated:
+                    self._filter_row(pod, row, filter_row)
+            else:
+                rows = np.fromiter(outdated, dtype=np.intp, count=len(outdated))
+                self.rejecting_plugin[rows] = PASS
+                self._filter_rows(pod, rows, filter_hypothesis)
+        self._own_row = own
+        self._freshness.mark_current()
+
+    def _filter_row(self, pod: Pod, row: int, filter_row: RowFilter) -> None:
+        nominated = nominated_on(self._cluster, pod, row)
+        plugin, reason_id = filter_row(row, nominated) if nominated else (PASS, 0)
+        self._plugin_cell[row], self._reason_cell[row] = plugin, reason_id
+
+    def _filter_rows(
+        self, pod: Pod, rows: IdColumn | None, filter_hypothesis: Callable[[Hypothesis], NodeStatuses]
+    ) -> None:
         nominated = with_nominated(self._cluster, pod, rows)
         if nominated is not None:
             found = filter_hypothesis(nominated)
             self.rejecting_plugin[nominated.rows] = found.rejecting_plugin
             self.reason_id[nominated.rows] = found.reason_id
-        self._own_row = own
-        self._freshness.mark_current()
 
 
 def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothesis | None:
@@ -65,7 +89,7 @@ def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothe
     `rows` selects rows; None: all.
     """
     if rows is not None and len(rows) <= FEW_ROWS:
-        found = {row: here for row in rows.tolist() if (here := _nominated_on(cluster, pod, row))}
+        found = {row: here for row in rows.tolist() if (here := nominated_on(cluster, pod, row))}
         return Hypothesis.on_few_rows(cluster, list(found), list(found.values())) if found else None
     slots = _nominated_slots(cluster, pod, rows)
     if not len(slots):
@@ -117,8 +141,8 @@ def _nominated_slots(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> IdCol
     return found
 
 
-def _nominated_on(cluster: Cluster, pod: Pod, row: int) -> Changes:
-    """The same for one row."""
+def nominated_on(cluster: Cluster, pod: Pod, row: int) -> Changes:
+    """The pods nominated to one row with higher or equal priority."""
     here = cluster.nominated.get(row)
     if here is None or not cluster.nodes.exists.cell[row]:
         return ()

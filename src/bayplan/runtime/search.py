@@ -15,6 +15,7 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.extender_requests import Steps
 from bayplan.runtime.feasible import Feasible
+from bayplan.runtime.nominated_pods import RowFilter
 from bayplan.runtime.signature_cache import CachedSignature
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.snapshot.interning import IdColumn
@@ -45,6 +46,8 @@ class Search(msgspec.Struct):
     """Plugins whose PreFilter ran, for this pod or for an identical one before it."""
     skipped_scores: Set[str] | None = None
     """Uncached plugins whose Score is skipped for this pod; None if nothing was scored."""
+    row_filters: dict[bool, RowFilter | None] = msgspec.field(default_factory=dict)
+    """The filters on single hypothetical rows, once they are needed: all of them, or the cached ones."""
     scored_uncached: bool = False
     """Whether the scores of uncached plugins told nodes apart."""
 

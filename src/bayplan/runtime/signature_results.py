@@ -218,6 +218,10 @@ class SignatureResults:
         self.update()
         return self._node_plugin.take(rows), self._node_reason.take(rows)
 
+    def by_node_alone(self, row: int) -> tuple[int, int]:
+        """The same for one row, if all rows are up to date."""
+        return self._node_plugin_cell[row], self._node_reason_cell[row]
+
     def _update_columns(self) -> None:
         columns = [results.filter_column for _, results in self._filters]
         if self._scored:
