@@ -175,7 +175,7 @@ def test_the_position_in_the_queue_of_a_scheduler(
     monkeypatch.setattr(scheduler_queue, "ask", answer)
     options = ["--kubeconfig", str(kubeconfig), "--scheduler", "https://s:10259/", "--scheduler-ca", "ca.crt"]
     shown = explain(capsys, "pod", "web", *options)
-    assert "queue: active, position 3 of 7, 2 attempts, because of A" in shown
+    assert "queue: active, position 3 of 7, after 2 attempts, because of A" in shown
     assert asked == [("https://s:10259", "ca.crt", "team/web", True)]
     found = json.loads(explain(capsys, "pod", "web", *options, "-o", "json"))["queue"]
     assert (found["visible"], found["position"]) == (True, 3)

@@ -7,18 +7,24 @@ from typing import Any, Final
 import click
 
 from bayplan.cli.errors import did_you_mean
-from bayplan.cli.output import TABLE, make_console, output_option, print_document
+from bayplan.cli.output import TABLE, make_console, number, output_option, print_document
 from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
 from bayplan.cli.source_options import source_options
 from bayplan.errors import InputError
 from bayplan.explain.answers import print_node, print_pod
 from bayplan.explain.nodes import explain_node
-from bayplan.explain.pods import PodQuestions
+from bayplan.explain.pods import PodQuestions, PodState
 from bayplan.explain.report import node_report, pod_report
 from bayplan.garbage import no_garbage_collection
+from bayplan.sources.loaded import LoadedCluster, Origin
 from bayplan.sources.loading import default_namespace, load_cluster
 from bayplan.sources.options import SourceOptions
 
+_STATES: Final = {
+    "Absent": "the scheduler has no such pending pod",
+    "InFlight": "being scheduled now",
+    "WaitingAtPermit": "waiting at Permit",
+}
 UNKNOWN_QUEUE: Final = "the position in the scheduler's queue cannot be seen from outside"
 
 
@@ -76,13 +82,12 @@ def explain_pod(
             f"{error.problem}.{did_you_mean(key, questions.keys)}", object_key=error.object_key
         ) from None
     answer = questions.answer(pod)
-    queue: dict[str, Any] = {"visible": False, "reason": UNKNOWN_QUEUE}
-    if scheduler_url is not None:
-        from bayplan.sources.scheduler_queue import ask_queue
-
-        queue = {"visible": True, **ask_queue(source, scheduler_url, key, ca_file=scheduler_ca)}
+    queue = {"visible": False, "reason": UNKNOWN_QUEUE}
+    if answer.state is not PodState.ASSIGNED:
+        queue |= _queue(source, loaded, key, scheduler_url, scheduler_ca)
     if output == TABLE:
-        print_pod(make_console(), loaded, answer, _queue_text(queue))
+        shown = answer.state is PodState.PENDING or queue["visible"]
+        print_pod(make_console(), loaded, answer, _queue_text(queue) if shown else "")
     else:
         print_document("PodExplanation", pod_report(loaded, answer, queue), output)
     failed = FailedPlugins(traceback)
@@ -91,15 +96,31 @@ def explain_pod(
     failed.raise_any()
 
 
+def _queue(
+    source: SourceOptions, loaded: LoadedCluster, key: str, url: str | None, ca_file: str
+) -> dict[str, Any]:
+    """The position of the pod in the queue, if it can be seen: a bayplan schedules the pod."""
+    if url is None and loaded.origin is not Origin.LIVE:
+        return {}
+    # Imported here: it needs a client of API servers.
+    from bayplan.sources.scheduler_queue import ask_embedded, ask_queue
+
+    if url is not None:
+        return {"visible": True, **ask_queue(source, url, key, ca_file=ca_file)}
+    found = ask_embedded(source, loaded.server_version, key)
+    return {} if found is None else {"visible": True, **found}
+
+
 def _queue_text(queue: dict[str, Any]) -> str:
     """The position in the queue, in one line."""
     if not queue["visible"]:
         return str(queue["reason"])
-    parts = [str(queue.get("state", "unknown"))]
+    state = str(queue.get("state", "unknown"))
+    parts = [_STATES.get(state, state)]
     if "position" in queue:
         parts.append(f"position {queue['position']} of {queue['length']}")
     if queue.get("attempts"):
-        parts.append(f"{queue['attempts']} attempts")
+        parts.append(f"after {number(queue['attempts'], 'attempt')}")
     if queue.get("plugins"):
         parts.append(f"because of {', '.join(queue['plugins'])}")
     if "secondsSinceLastAttempt" in queue:

@@ -57,6 +57,8 @@ def _pod_parts(answer: PodAnswer, width: int, queue: str) -> Iterator[Renderable
     yield Text()
     if answer.state is PodState.SKIPPED or answer.evaluated is None:
         yield Text.assemble((pod.key, STRONG), f" is not evaluated: {answer.reason}")
+        if queue:
+            yield indented(_queue_line(queue))
         return
     if answer.state is PodState.ASSIGNED:
         yield _assigned(answer)
@@ -71,7 +73,11 @@ def _pod_parts(answer: PodAnswer, width: int, queue: str) -> Iterator[Renderable
         for plugin, events in answer.events.items():
             table.add_row(Text(plugin), Text("; ".join(events)))
         yield indented(table)
-    yield indented(Text(f"queue: {queue}", style=FAINT))
+    yield indented(_queue_line(queue))
+
+
+def _queue_line(queue: str) -> Text:
+    return Text(f"queue: {queue}", style=FAINT)
 
 
 def _assigned(answer: PodAnswer) -> Text:

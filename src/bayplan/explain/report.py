@@ -30,8 +30,9 @@ def pod_report(loaded: LoadedCluster, answer: PodAnswer, queue: dict[str, Any]) 
         report["reason"] = answer.reason
     if answer.state is PodState.ASSIGNED:
         report["node"] = answer.pod.spec.node_name
-    if answer.state is PodState.PENDING:
+    if answer.state is not PodState.ASSIGNED:
         report["queue"] = queue
+    if answer.state is PodState.PENDING:
         report["identicalPods"] = list(answer.identical)
     if answer.evaluated is not None:
         report["result"] = result_report(answer.evaluated)

@@ -1,24 +1,33 @@
-"""Asks a running bayplan where a pod stands in its queue: `GET /queue` of its serving port.
+"""Asks a running bayplan where a pod stands in its queue: `GET /queue`.
 
-The credentials are those of the kubeconfig: the scheduler has the API server check them, and whether the user
-may get the path.
+`bayplan run` answers at its serving port, the embedded cluster of `bayplan up` at its API server. The
+credentials are those of the kubeconfig: the scheduler has the API server check them, and whether the user may
+get the path.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
-from bayplan.client.access import Access, TLSSettings
+from bayplan.client.access import Access
+from bayplan.client.api_errors import NotServedError
 from bayplan.client.kubeconfig import load_access
 from bayplan.client.requests import Connections, Requests
-from bayplan.errors import APIError
+from bayplan.embedded.server.http.discovery import EMBEDDED_SUFFIX
+from bayplan.errors import APIError, ForbiddenError, NotFoundError, UnauthorizedError
 from bayplan.sources.loading import default_kubeconfig
 from bayplan.sources.options import SourceOptions
+
+_FAILED: Final = "the queue of the scheduler at {url} cannot be read: {why}"
+_NOT_ALLOWED: Final = "{error}. Allow the user to get the non-resource URL /queue"
+_NO_QUEUE: Final = "it is not a bayplan, which would serve /queue"
+_TRUST: Final = ". Pass the CA of the scheduler's certificate with --scheduler-ca"
+_NO_POSITION: Final = "the answer is not a position in a queue: {error}"
 
 
 def ask_queue(options: SourceOptions, url: str, pod: str, *, ca_file: str = "") -> dict[str, Any]:
@@ -32,10 +41,32 @@ def ask_queue(options: SourceOptions, url: str, pod: str, *, ca_file: str = "") 
         ConfigError: the kubeconfig is invalid.
         APIError: the scheduler cannot be reached, or rejects the request.
     """
+    access = _access(options)
+    tls = replace(access.tls, ca_file=ca_file, ca_data=b"", server_name="", insecure=False)
+    try:
+        return asyncio.run(ask(replace(access, server=url.rstrip("/"), tls=tls), pod))
+    except (NotServedError, NotFoundError) as error:
+        raise APIError(_FAILED.format(url=url, why=_NO_QUEUE)) from error
+    except (ForbiddenError, UnauthorizedError) as error:
+        raise APIError(_FAILED.format(url=url, why=_NOT_ALLOWED.format(error=error))) from error
+    except APIError as error:
+        hint = _TRUST if not ca_file and "certificate" in str(error).lower() else ""
+        raise APIError(_FAILED.format(url=url, why=f"{error}{hint}")) from error
+
+
+def ask_embedded(options: SourceOptions, server_version: str, pod: str) -> dict[str, Any] | None:
+    """The same for the embedded cluster; None if it is another one, or no scheduler runs in it."""
+    if not server_version.endswith(EMBEDDED_SUFFIX):
+        return None
+    try:
+        return asyncio.run(ask(_access(options), pod))
+    except (NotServedError, NotFoundError):
+        return None
+
+
+def _access(options: SourceOptions) -> Access:
     kubeconfig = options.kubeconfig or default_kubeconfig(context=options.context)
-    access = load_access(kubeconfig, context=options.context)
-    tls: TLSSettings = replace(access.tls, ca_file=ca_file, ca_data=b"", server_name="", insecure=False)
-    return asyncio.run(ask(replace(access, server=url.rstrip("/"), tls=tls), pod))
+    return load_access(kubeconfig, context=options.context)
 
 
 async def ask(access: Access, pod: str) -> dict[str, Any]:
@@ -48,6 +79,6 @@ async def ask(access: Access, pod: str) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
         return found
     except msgspec.DecodeError as error:
-        raise APIError(f"the answer is not a position in a queue: {error}") from error
+        raise APIError(_NO_POSITION.format(error=error)) from error
     finally:
         await connections.close()

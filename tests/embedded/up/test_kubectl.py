@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -153,6 +154,10 @@ TOUR: Sequence[tuple[str, str, str]] = (
     ("wait pod huge --for=condition=PodScheduled=false --timeout=20s", "", r"condition met"),
     ("describe pod huge", "", r"FailedScheduling .* 3 Insufficient cpu"),
     ("get events --field-selector involvedObject.name=huge", "", r"Warning +FailedScheduling +pod/huge"),
+    ("bayplan explain pod huge", "", r"^default/huge is unschedulable;[^·]* · 0 of 3 nodes fit"),
+    ("bayplan explain pod huge --context bayplan -n default", "", r"queue: unschedulable, after 1 attempt"),
+    ("bayplan explain pod huge -n other", "", r"Pod other/huge: there is no such pod"),
+    ("bayplan explain pod huge --context other", "", r"other"),
     ("delete pod huge", "", r'pod "huge" deleted'),
     ("explain pod.spec.tolerations", "", r"tolerationSeconds\t<integer>\n +How long the pod stays"),
     ("apply -f -", GANGS, r"customresourcedefinition\.apiextensions\.k8s\.io/gangs\.example\.com created"),
@@ -174,6 +179,8 @@ async def kubectl(kubeconfig: Path, arguments: str, text: str) -> str:
     """What kubectl prints, errors included."""
     environment = {
         **os.environ,
+        # kubectl finds its plugins there: kubectl-bayplan is installed beside python.
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
         "KUBECONFIG": str(kubeconfig),
         "HOME": str(kubeconfig.parent),
         "KUBE_EDITOR": "sed -i 's/a: b/a: edited/'",

@@ -84,6 +84,8 @@ class EmbeddedServer:
 
     api: ObjectAPI
     """For those who live in the same process; there once the server is entered."""
+    application: Application
+    """What answers its requests."""
     token: str
     certificates: Certificates
     port: int
@@ -124,8 +126,8 @@ class EmbeddedServer:
             self.certificates = certificates_in(directory, hosts=(self._host,))
             self.api.root_ca = self.certificates.ca.read_text(encoding="ascii")
             await self.api.store.durable()
-            application = Application(self.api, [self.token])
-            server = application.server(self._limits)
+            self.application = Application(self.api, [self.token])
+            server = self.application.server(self._limits)
             runner = web.ServerRunner(server, shutdown_timeout=1)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)

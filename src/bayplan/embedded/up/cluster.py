@@ -32,6 +32,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
 from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 
 IDLE_SECONDS: Final = 0.5
@@ -141,9 +142,14 @@ class LocalCluster:
     def _start_scheduler(self) -> None:
         settings = self._settings
         self.scheduler = self._make_scheduler((settings.config, tuple(settings.plugins)))
+        self.server.application.queue_position = self._queue_position
         self._start(self._schedule(), "scheduler")
         if settings.reload is not None:
             self._start(settings.reload.watch(self.use_plugins), "plugin files")
+
+    def _queue_position(self, key: str) -> dict[str, Any]:
+        assert self.scheduler is not None
+        return queue_position(self.scheduler.context, key)
 
     def _make_scheduler(self, loaded: Loaded) -> Scheduler:
         config, plugins = loaded

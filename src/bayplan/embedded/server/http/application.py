@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -50,6 +50,9 @@ _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patc
 
 DEFAULT_LIMITS: Final = Limits()
 
+QueuePosition = Callable[[str], dict[str, Any]]
+"""The position of the pod `namespace/name`, as JSON values."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -66,6 +69,8 @@ class Application:
         self._watcher = watcher or Watcher(api, self._printer)
         self._writer = Writer(api)
         self._openapi = openapi.Documents(api.catalog)
+        self.queue_position: QueuePosition | None = None
+        """Where a pod stands in the queue of a scheduler in this process, if one runs: GET /queue."""
 
     def server(self, limits: Limits = DEFAULT_LIMITS) -> BoundedServer:
         """For aiohttp's runners."""
@@ -118,10 +123,21 @@ class Application:
                 return answer(request, discovery.version(self._api.catalog.release))
             case [("healthz" | "livez" | "readyz"), *_]:
                 return self._health()
+            case ["queue"] if self.queue_position is not None:
+                return self._queue(request, self.queue_position)
             case []:
                 paths = ["/api", "/api/v1", "/apis", *HEALTH, "/openapi/v3", "/version"]
                 return answer(request, {"paths": paths})
         raise no_such_path()
+
+    def _queue(self, request: web.BaseRequest, position: QueuePosition) -> web.StreamResponse:
+        """As at the serving port of `bayplan run`."""
+        key = request.query.get("pod", "")
+        if request.method != "GET":
+            raise method_not_allowed()
+        if key.count("/") != 1:
+            raise bad_request("pass ?pod=NAMESPACE/NAME")
+        return answer(request, position(key))
 
     def _health(self) -> web.Response:
         failure = self._api.store.failure

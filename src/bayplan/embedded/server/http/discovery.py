@@ -7,13 +7,16 @@ from typing import Any, Final
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
 from bayplan.releases import Release
 
+EMBEDDED_SUFFIX: Final = "+bayplan"
+"""At the end of the version: what tells this server from others."""
+
 
 def version(release: Release) -> dict[str, str]:
     """/version: the Kubernetes whose API this is."""
     return {
         "major": "1",
         "minor": str(release.minor),
-        "gitVersion": f"v{release.patch_version}+bayplan",
+        "gitVersion": f"v{release.patch_version}{EMBEDDED_SUFFIX}",
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
