@@ -21,7 +21,7 @@ def simulated(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_tables_and_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulated(capsys).startswith("working-day: 30m00s simulated, seed 1\n")
+    assert simulated(capsys).startswith("working-day: 30m00s simulated, seed 1; decided as Kubernetes 1.37\n")
     result = json.loads(simulated(capsys, "-o", "json", "--seed", "7"))
     assert (result["seed"], result["duration"]) == (7, 1800)
 

@@ -119,3 +119,116 @@ def test_a_version_is_not_compared_with_itself(capsys: pytest.CaptureFixture[str
     file = str(ROOT / "examples/cluster.yaml")
     assert main(["decide", file, "--emulated-version", "1.36", "--compare-version", "1.36"]) == 2
     assert "is decided as 1.36" in capsys.readouterr().err
+
+
+def _raw(kind: str, name: str, namespace: str = "", **fields: Any) -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **fields.pop("metadata", {})}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields}
+
+
+def _pod(name: str, namespace: str = "default", cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "c", "resources": {"requests": {"cpu": cpu}}}
+    labels = {"labels": {"app": name}}
+    return _raw("Pod", name, namespace, metadata=labels, spec={"containers": [container], **spec})
+
+
+IMAGE = "registry.example/model:1"
+APART = {
+    "topologyKey": "kubernetes.io/hostname",
+    "labelSelector": {"matchLabels": {"app": "guarded"}},
+    "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["own"]}]},
+}
+CLUSTER = [
+    _raw("Namespace", "own", metadata={"labels": {"team": "own"}}),
+    _raw(
+        "Node",
+        "a",
+        metadata={"labels": {"kubernetes.io/hostname": "a"}},
+        status={
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+            "images": [{"names": [IMAGE], "sizeBytes": 1000 << 20}],
+        },
+    ),
+    _pod("guarded", "own", nodeName="a"),
+    _pod("apart", affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}}),
+    _pod("model", volumes=[{"name": "m", "image": {"reference": IMAGE}}]),
+    _pod("huge", cpu="64"),
+    _pod("same"),
+]
+
+
+@pytest.fixture
+def cluster_file(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": CLUSTER}))
+    return str(path)
+
+
+VERSIONS = ["--emulated-version", "1.36", "--emulated-version", "1.37"]
+
+
+@pytest.mark.parametrize("versions", [VERSIONS, [*VERSIONS[2:], *VERSIONS[:2]]], ids=["up", "any order"])
+def test_compare_with_two_versions(
+    cluster_file: str, versions: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *versions, "-f", cluster_file, "-o", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["kind"], report["from"], report["to"], report["pods"]) == (
+        "UpgradeReport",
+        "1.36",
+        "1.37",
+        4,
+    )
+    found = {one["pod"].removeprefix("default/"): one for one in report["differences"]}
+    assert {pod: (one["changes"], [rule["name"] for rule in one["rules"]]) for pod, one in found.items()} == {
+        "apart": (["placed", "rejected", "worded"], ["namespace_selectors_by_name"]),
+        "model": (["scored"], ["image_volumes_raise_limit"]),
+        "huge": (["worded"], ["devices.silent_post_filter"]),
+    }
+    assert (found["apart"]["before"]["node"], found["apart"]["after"]["node"]) == (None, "a")
+
+
+def test_compare_shows_other_decisions_first(cluster_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *VERSIONS, "-f", cluster_file]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{cluster_file}: Kubernetes 1.36 → 1.37: 4 pending pods, 3 decided differently"
+    assert lines[1] == "  placed: 1, rejected: 1, scored: 1, worded: 2"
+    pods = [line for line in lines if line.startswith("default/")]
+    assert pods == [
+        "default/apart: placed, rejected, worded",
+        "default/model: scored",
+        "default/huge: worded",
+    ]
+    rule = (
+        "namespaceSelectors of incoming pods select only namespaces they match (namespace_selectors_by_name)"
+    )
+    assert f"  by: {rule}" in lines
+
+
+def test_compare_with_pods_that_are_not_there_yet(
+    cluster_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps(_pod("more", cpu="65")))
+    assert main(["compare", *VERSIONS, "-f", cluster_file, "--add", str(more), "-o", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["pods"] == 5
+    assert "default/more" in {one["pod"] for one in report["differences"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "Name a CONFIG, or two versions"),
+        (["--emulated-version", "1.36"], "Name a CONFIG, or two versions"),
+        ([*VERSIONS, "default"], "are compared without CONFIG"),
+        ([*VERSIONS, "--from-scratch"], "are compared without CONFIG"),
+        ([*VERSIONS, *VERSIONS], "give two different versions"),
+        ([*VERSIONS[:2], *VERSIONS[:2]], "give two different versions"),
+    ],
+)
+def test_what_cannot_be_compared(
+    words: list[str], problem: str, cluster_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *words, "-f", cluster_file]) == 2
+    assert problem in capsys.readouterr().err

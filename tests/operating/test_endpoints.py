@@ -87,8 +87,8 @@ def test_everything_is_there(tmp_path: Path) -> None:
     scheduled = 'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1'
     assert scheduled in metrics
     assert 'leader_election_master_status{name="kube-scheduler"} 1' in metrics
-    assert 'kubernetes_feature_enabled{name="GenericWorkload",stage="BETA"} 0' in metrics
-    assert 'git_version="v1.37.1"' in metrics
+    assert 'kubernetes_feature_enabled{name="GangScheduling",stage="ALPHA"} 0' in metrics
+    assert 'git_version="v1.36.4"' in metrics
     assert 'rest_client_requests_total{code="201",host="127.0.0.1:' in metrics
     assert "process_open_fds" not in metrics
     assert (

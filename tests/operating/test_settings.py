@@ -318,12 +318,7 @@ def test_settings_are_valid_before_the_version_is_known_if_any_version_accepts_t
     profile = {"pluginConfig": [{"name": "VolumeBinding", "args": args}]}
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump({**HEAD, "profiles": [profile]}))
-    words = [
-        f"--config={file}",
-        "--master=https://here:6443",
-        *([f"--feature-gates={gates}"] if gates else []),
-    ]
-    flags = parse(words, "bayplan run")
+    flags = parse([f"--config={file}", "--master=https://here:6443", *gates], "bayplan run")
     if release is not None:
         assert settings_of_any_release(flags).config.release.version == release.version
         return

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from bayplan.cli.changes import Changes
+from bayplan.cli.compare_versions import compare_versions
 from bayplan.cli.output import (
     TABLE,
     make_console,
@@ -20,7 +21,7 @@ from bayplan.cli.output import (
     print_warnings,
 )
 from bayplan.cli.plugin_failures import raise_failures, traceback_option
-from bayplan.cli.source_options import source_options
+from bayplan.cli.source_options import comparing_source_options
 from bayplan.config import default_config
 from bayplan.releases import Release, parse_release
 from bayplan.sources.loading import load_cluster
@@ -31,12 +32,17 @@ from bayplan.whatif import Cluster
 from bayplan.whatif.comparison import Comparison, Estimate, Variant, Workload, compare, from_scratch
 
 DEFAULT: Final = "default"
+_NOTHING: Final = "what is to be compared? Name a CONFIG, or two versions with --emulated-version"
+_ONLY_VERSIONS: Final = (
+    "two versions are compared without CONFIG, --from-scratch, --seeds, --shuffle and --dask; to compare the "
+    "placements of all pods use CONFIG@VERSION"
+)
 MAX_DIFFERENCES: Final = 20
 _PERCENT: Final = ("utilisation", "imbalance", "fragmentation")
 
 
 @click.command("compare")
-@click.argument("configs", nargs=-1, required=True, metavar="CONFIG...")
+@click.argument("configs", nargs=-1, metavar="CONFIG...")
 @click.option(
     "--add",
     multiple=True,
@@ -68,10 +74,11 @@ _PERCENT: Final = ("utilisation", "imbalance", "fragmentation")
 )
 @traceback_option
 @output_option
-@source_options
+@comparing_source_options
 def compare_command(
     configs: tuple[str, ...],
     source: SourceOptions,
+    releases: tuple[Release, ...],
     add: tuple[str, ...],
     scratch: bool,
     seeds: int,
@@ -81,11 +88,22 @@ def compare_command(
     traceback: bool,
     output: str,
 ) -> None:
-    """Compare scheduler configurations: the same cluster and the same pending pods.
+    """Compare scheduler configurations, or two Kubernetes versions: the same cluster and the same pending
+    pods.
 
     CONFIG is a configuration file or `default`, and may name a Kubernetes version: CONFIG@1.37. With one
     CONFIG it is compared with that of --config, or with the default one.
+
+    With two versions (--emulated-version 1.36 --emulated-version 1.37) and no CONFIG, each pending pod is
+    decided as both, and those that differ are shown with the rules that make the difference.
     """
+    if len(releases) > 1:
+        if configs or scratch or shuffle or seeds > 1 or dask:
+            raise click.UsageError(_ONLY_VERSIONS)
+        compare_versions(source, releases, add, output)
+        return
+    if not configs:
+        raise click.UsageError(_NOTHING)
     loaded = load_cluster(source)
     cluster = Cluster.from_loaded(loaded)
     change = Changes(cluster, source)

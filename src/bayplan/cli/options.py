@@ -59,13 +59,21 @@ class ReleaseType(click.ParamType[Release]):
             self.fail(str(error), param, ctx)
 
 
+_RELEASE_FLAG = ("--emulated-version", "release")
 release_option = click.option(
-    "--emulated-version",
-    "release",
+    *_RELEASE_FLAG,
     type=ReleaseType(),
     metavar="|".join(RELEASES),
     help="The Kubernetes version to behave as.",
 )
+releases_option = click.option(
+    *_RELEASE_FLAG,
+    type=ReleaseType(),
+    multiple=True,
+    metavar="|".join(RELEASES),
+    help="The Kubernetes version to behave as. Two versions: show what changes from one to the other.",
+)
+"""For commands that can compare versions: they get all that are given."""
 
 _OPTIONS = (
     click.option(
@@ -86,8 +94,6 @@ _OPTIONS = (
         help="Which of several nodes with the same score is chosen: as in kube-scheduler (the default), or "
         "the first in the node list.",
     ),
-    release_option,
-    plugin_option,
 )
 
 
@@ -196,7 +202,21 @@ class SchedulerOptions:
 
 def scheduler_options(command: CommandT) -> CommandT:
     """Adds the options to a command, which gets them as `scheduler`."""
+    return _decorated(_with_scheduler(command), release_option)
 
+
+def comparing_scheduler_options(command: CommandT) -> CommandT:
+    """The same for a command that also gets all versions that are given, as `releases`."""
+    inner = _with_scheduler(command)
+
+    @wraps(command)
+    def with_releases(*args: Any, release: tuple[Release, ...], **kwargs: Any) -> Any:
+        return inner(*args, releases=release, release=release[0] if len(release) == 1 else None, **kwargs)
+
+    return _decorated(with_releases, releases_option)
+
+
+def _with_scheduler(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def wrapper(
         *args: Any,
@@ -211,8 +231,10 @@ def scheduler_options(command: CommandT) -> CommandT:
         options = SchedulerOptions(config_file, own_file, tie, plugin_specs, release)
         return command(*args, scheduler=options, **kwargs)
 
-    decorated: Any = wrapper
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    result: CommandT = decorated
-    return result
+    return wrapper
+
+
+def _decorated(command: Callable[..., Any], version: Callable[[Any], Any]) -> Any:
+    for option in reversed((*_OPTIONS, version, plugin_option)):
+        command = option(command)
+    return command

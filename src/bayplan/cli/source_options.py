@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from bayplan.cli.options import SchedulerOptions, scheduler_options
+from bayplan.cli.options import SchedulerOptions, comparing_scheduler_options, scheduler_options
 from bayplan.sources.options import SourceOptions
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -58,7 +58,16 @@ def optional_source_options(command: CommandT) -> CommandT:
     return _with_options(command, _NO_DEFAULT)
 
 
-def _with_options(command: CommandT, options: Sequence[Callable[[Any], Any]]) -> CommandT:
+def comparing_source_options(command: CommandT) -> CommandT:
+    """The same for a command that also gets all versions that are given, as `releases`."""
+    return _with_options(command, _OPTIONS, comparing_scheduler_options)
+
+
+def _with_options(
+    command: CommandT,
+    options: Sequence[Callable[[Any], Any]],
+    scheduler_options: Callable[[Any], Any] = scheduler_options,
+) -> CommandT:
 
     @wraps(command)
     def with_source(

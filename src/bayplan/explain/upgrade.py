@@ -2,8 +2,8 @@
 rules behind it.
 
 Each pod is decided as both releases. For those that differ, every rule that changed is applied on its own to
-the older release: the rules that change the decision are named. Rules that have an effect only together are
-reported as `combined`.
+the older release: the rules that change the decision are named. If there are several, only those are named
+without which the newer release would decide differently.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ PLACED: Final = "placed"
 REJECTED: Final = "rejected"
 SCORED: Final = "scored"
 WORDED: Final = "worded"
+KINDS: Final = (PLACED, REJECTED, SCORED, WORDED)
+"""What can differ, the most important first."""
 
 LoadAs = Callable[[Release], LoadedCluster]
 """The cluster to evaluate, with its configuration as a release reads it."""
@@ -37,7 +39,7 @@ class PodDifference:
     before: Explanation
     after: Explanation
     rules: tuple[RuleChange, ...]
-    """The changed rules that change this decision on their own; empty: only together."""
+    """The rules that change this decision on their own; empty: only several together do."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -86,10 +88,32 @@ def compare_releases(
         for pod in kinds:
             if pod in alone and _kinds(before[pod], alone[pod]):
                 causes[pod].append(rule)
+    for pod, needed in _needed(load, old, new, causes, after).items():
+        causes[pod] = needed or causes[pod]
     differences = tuple(
         PodDifference(pod, found, before[pod], after[pod], tuple(causes[pod])) for pod, found in kinds.items()
     )
     return UpgradeReport(load(new).name, old, new, len(after), differences)
+
+
+def _needed(
+    load: LoadAs,
+    old: Release,
+    new: Release,
+    causes: Mapping[str, list[RuleChange]],
+    after: Mapping[str, Explanation],
+) -> dict[str, list[RuleChange]]:
+    """Of several causes those that the newer decision depends on: a rule that only changes a message is none
+    if the pod is scheduled then. Empty where each of them is enough."""
+    needed: dict[str, list[RuleChange]] = {pod: [] for pod, rules in causes.items() if len(rules) > 1}
+    for rule in rule_changes(old, new):
+        pods = [pod for pod in needed if rule in causes[pod]]
+        if pods:
+            without = _explanations(load(rule.applied(new, old)), pods)
+            for pod in pods:
+                if pod in without and _kinds(without[pod], after[pod]):
+                    needed[pod].append(rule)
+    return needed
 
 
 def _explanations(cluster: LoadedCluster, only: Collection[str]) -> Mapping[str, Explanation]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -33,12 +34,25 @@ def load_cluster(options: SourceOptions) -> LoadedCluster:
         ConfigError: the configuration or the kubeconfig is invalid.
         APIError: the API server cannot be read.
     """
+    return with_settings(*_read(options))
+
+
+def load_releases(options: SourceOptions) -> Callable[[Release], LoadedCluster]:
+    """The cluster and the settings that the options name, as any release reads them.
+
+    Raises:
+        as `load_cluster`. The function that is returned raises ConfigError where the configuration is not
+        valid as that release.
+    """
+    return partial(as_release, *_read(options))
+
+
+def _read(options: SourceOptions) -> tuple[LoadedCluster, SchedulerSettings]:
     if options.files.count(STDIN) + (options.config_file == STDIN) > 1:
         raise InputError(TWO_READERS)
     settings = load_settings(options.config_file, options.plugin_specs, options.own_flags, options.release)
     with no_garbage_collection():
-        loaded = read_cluster(options.files) if options.files else load_live(options, settings)
-    return with_settings(loaded, settings)
+        return read_cluster(options.files) if options.files else load_live(options, settings), settings
 
 
 def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedCluster:

@@ -18,7 +18,9 @@ def print_result(console: Console, result: Result) -> None:
     """Prints all tables; names of users are never interpreted as markup."""
     pods, scheduling, nodes = result.pods, result.scheduling, result.nodes
     console.print(
-        f"{result.scenario}: {duration(result.duration)} simulated, seed {result.seed}", soft_wrap=True
+        f"{result.scenario}: {duration(result.duration)} simulated, seed {result.seed}; "
+        f"decided as Kubernetes {result.emulated_version}",
+        soft_wrap=True,
     )
     console.print()
     outcomes = ", ".join(f"{count:,} {name}" for name, count in pods.outcomes.items())
