@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.api.lease import Lease, LeaseSpec
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, make_identity
@@ -194,6 +195,38 @@ def test_a_lease_that_was_deleted_is_made_again() -> None:
 
 
 # Giving it back
+
+
+@pytest.mark.parametrize("conflicts", [1, 5, None], ids=["once", "several times", "always"])
+def test_a_release_is_repeated_on_conflict(conflicts: int | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Another client writes to the lease between our reading and our writing, until renewDeadline."""
+
+    async def life(store: MemoryStore) -> tuple[bool, str | None, float]:
+        left = conflicts
+
+        async def write(verb: str) -> None:
+            nonlocal left
+            if verb == "update" and is_releasing and left != 0:
+                left = None if left is None else left - 1
+                lease = store.get(Lease, SETTINGS.name, SETTINGS.namespace)
+                changed = replace(lease.spec, lease_duration_seconds=lease.spec.lease_duration_seconds + 1)
+                store.update(Lease(metadata=lease.metadata, spec=changed))
+
+        is_releasing = False
+        candidate = Candidate(store, "a", write)
+        await asyncio.sleep(5)
+        started = asyncio.get_running_loop().time()
+        is_releasing = True
+        worked = await candidate.election.release()
+        return worked, lease_of(store).holder_identity, asyncio.get_running_loop().time() - started
+
+    worked, holder, seconds = live(life)
+    if conflicts is None:
+        assert (worked, holder, seconds) == (False, "a", SETTINGS.renew_deadline)
+        assert "cannot release lease" in caplog.text
+    else:
+        assert (worked, holder) == (True, "")
+        assert seconds < 1
 
 
 def test_a_leader_that_stops_hands_over() -> None:

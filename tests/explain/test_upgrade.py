@@ -33,6 +33,7 @@ NOT_DECIDING = {
     "registry",
     "has_pod_group_post_filter",
     "anti_affinity_hint_any_term",
+    "in_memory_preemption_activates",
     "new_kinds",
     "server",
     "devices.claim_delete_requeues",

@@ -202,7 +202,8 @@ class SchedulerOptions:
 
 def scheduler_options(command: CommandT) -> CommandT:
     """Adds the options to a command, which gets them as `scheduler`."""
-    return _decorated(_with_scheduler(command), release_option)
+    decorated: CommandT = _decorated(_with_scheduler(command), release_option)
+    return decorated
 
 
 def comparing_scheduler_options(command: CommandT) -> CommandT:
@@ -213,7 +214,8 @@ def comparing_scheduler_options(command: CommandT) -> CommandT:
     def with_releases(*args: Any, release: tuple[Release, ...], **kwargs: Any) -> Any:
         return inner(*args, releases=release, release=release[0] if len(release) == 1 else None, **kwargs)
 
-    return _decorated(with_releases, releases_option)
+    decorated: CommandT = _decorated(with_releases, releases_option)
+    return decorated
 
 
 def _with_scheduler(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -46,6 +46,7 @@ JITTER: Final = 1.2
 """How much longer than retryPeriod a standby may wait, as a fraction; spreads standbys."""
 TOLERATED_SECONDS: Final = 20.0
 """How long after its lease has expired a leader that neither renews it nor stops is unhealthy."""
+RELEASE_RETRY_SECONDS: Final = 0.05
 LOST: Final = "Leaderelection lost"
 
 _log = logging.getLogger(__name__)
@@ -230,21 +231,20 @@ class LeaderElection:
             return True
         try:
             async with asyncio.timeout(self.settings.renew_deadline):
-                try:
-                    await self._give_back()
-                except ConflictError:
-                    await self._give_back()  # an abandoned renewal has taken effect nevertheless
+                while not await self._give_back():
+                    await asyncio.sleep(RELEASE_RETRY_SECONDS)
         except (APIError, TimeoutError) as error:
             _log.warning("cannot release lease %s: %s", self._name, error or "no answer in time")
             return False
         return True
 
-    async def _give_back(self) -> None:
+    async def _give_back(self) -> bool:
+        """False if the lease was changed meanwhile, perhaps by an abandoned renewal of our own."""
         lease = await self._get()
         if lease.spec.holder_identity != self.identity:
             # Upstream uses what it saw last, and may thereby remove the new leader.
             self._known.was_read(lease)
-            return
+            return True
         moment = self._moment()
         record = LeaseSpec(
             holder_identity="",
@@ -253,8 +253,12 @@ class LeaderElection:
             renew_time=moment,
             lease_transitions=self._known.record.lease_transitions,
         )
-        await self._put(record, lease)
+        try:
+            await self._put(record, lease)
+        except ConflictError:
+            return False
         _log.info("released lease %s", self._name)
+        return True
 
     async def _renew(self) -> bool:
         """Tries at once and then every retryPeriod, until it succeeds or renewDeadline has passed."""

@@ -56,6 +56,9 @@ class Release:
     budget_walk_stops: bool = False
     """Whether a pod whose eviction violates a PodDisruptionBudget uses no disruptions of further budgets. In
     v1.36 it uses one of every budget that protects it."""
+    in_memory_preemption_activates: bool = False
+    """Whether the preemptor is activated if its last victim was not bound yet, so that no deletion requeues
+    it."""
     image_volumes_raise_limit: bool = False
     """Whether ImageLocality counts image volumes like containers when it limits the size of images. In v1.36
     their bytes count, but they do not raise the limit."""

@@ -93,6 +93,7 @@ V1_37: Final = replace(
     ),
     accounting=PodAccounting(),
     budget_walk_stops=True,
+    in_memory_preemption_activates=True,
     image_volumes_raise_limit=True,
     namespace_selectors_by_name=True,
     anti_affinity_hint_any_term=True,

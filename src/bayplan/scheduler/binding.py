@@ -362,6 +362,9 @@ class Bindings:
             context.queue.move_to_active_or_backoff(
                 ASSIGNED_POD_DELETE, placed, None, precheck=lambda other: other.uid != attempt.pod.uid
             )
+        preemptor = context.preemptors.pop(attempt.pod.uid, None)
+        if preemptor is not None:
+            context.queue.activate([preemptor])
         context.wake()
 
     def _log_failure(self, step: PointStep[Any], point: str, attempt: Attempt, error: Exception) -> None:

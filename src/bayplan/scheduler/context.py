@@ -60,6 +60,8 @@ class Context:
     """Where failing plugins are reported."""
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
+    preemptors: dict[str, Pod] = field(default_factory=dict)
+    """Pods to activate when the binding of a victim was taken back, by the uid of the victim."""
     on_binding: Callable[[BindingProgress], None] | None = None
     """Called when a pod waits at Permit, is bound, or is rejected after a node was found."""
 

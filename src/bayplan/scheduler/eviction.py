@@ -2,13 +2,15 @@
 
 They are evicted in a task beside the loop, all but the last at once and the last at the end: its deletion is
 the event that requeues the preemptor, which stays out of the queue until then (`queue/nominations.py`). If an
-eviction fails the preemptor is activated.
+eviction fails the preemptor is activated; from v1.37 also if the last victim was not deleted, because it was
+not bound yet.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from enum import Enum, auto
 from typing import Final
 
 from bayplan.api.meta import Condition
@@ -24,6 +26,13 @@ from bayplan.scheduler.failure import patch_status
 REASON: Final = "PreemptionByScheduler"
 
 _log = logging.getLogger(__name__)
+
+
+class _Result(Enum):
+    FAILED = auto()
+    EVICTED = auto()
+    IN_MEMORY = auto()
+    """It was not bound yet, and will not be."""
 
 
 class Evictions:
@@ -50,30 +59,37 @@ class Evictions:
         context, preemptor = self._context, preemption.preemptor
         context.metrics.preemption_task_started()
         started = context.stopwatch()
-        failed = True
+        failed, in_memory = True, False
         try:
             cleared = await self._clear_nominations(preemptor, node_name)
             *others, last = victims
             results = await context.tasks.together(
                 [self._evict(victim, preemption, node_name) for victim in others]
             )
-            if all(results):
+            if _Result.FAILED not in results:
                 self._nominations.waits_for(preemption, last)
-                failed = not (await self._evict(last, preemption, node_name) and cleared)
+                result = await self._evict(last, preemption, node_name)
+                failed, in_memory = result is _Result.FAILED or not cleared, result is _Result.IN_MEMORY
         finally:
             self._nominations.preemption_ended(preemption, victims[-1])
-            if failed or (self._is_gated(preemptor) and not self._is_on(node_name, victims[-1])):
-                # The last victim, whose deletion requeues the preemptor, was deleted before the others.
+            last = victims[-1]
+            activates = in_memory and context.cluster.release.in_memory_preemption_activates
+            if activates and self._is_on(node_name, last):
+                # kube-scheduler activates it now; an attempt that is quick then deletes the victim after all.
+                context.preemptors[last.uid] = preemptor
+            elif failed or activates or self._waits_in_vain(preemptor, last, node_name):
                 context.queue.activate([preemptor])
                 context.wake()
             context.metrics.preemption_task_ended(
                 "error" if failed else "success", context.stopwatch() - started
             )
 
-    def _is_gated(self, preemptor: Pod) -> bool:
-        """Whether the preemptor is out of the queue only because of its victims."""
+    def _waits_in_vain(self, preemptor: Pod, last_victim: Pod, node_name: str) -> bool:
+        """Whether the preemptor is out of the queue only because of its victims, and the last of them, whose
+        deletion would have requeued it, was deleted before the others."""
         waiting = self._context.queue.find(preemptor.key)
-        return waiting is not None and waiting.gating_plugin in self._preempting_plugins
+        is_gated = waiting is not None and waiting.gating_plugin in self._preempting_plugins
+        return is_gated and not self._is_on(node_name, last_victim)
 
     def _is_on(self, node_name: str, victim: Pod) -> bool:
         placed = self._context.cluster.assigned_pod(victim.uid)
@@ -94,34 +110,35 @@ class Evictions:
                 worked = False
         return worked
 
-    async def _evict(self, victim: Pod, preemption: Preemption, node_name: str) -> bool:
-        """False if the victim could not be evicted."""
+    async def _evict(self, victim: Pod, preemption: Preemption, node_name: str) -> _Result:
         context, preemptor = self._context, preemption.preemptor
         profile = preemptor.spec.scheduler_name
         if not self._is_on(node_name, victim):
             # Its binding failed meanwhile, or another client deleted it. It may be pending again.
-            return True
-        if self._stopped_in_memory(victim, preemption.plugin):
+            return _Result.EVICTED
+        result = self._stopped_in_memory(victim, preemption.plugin)
+        if result is not _Result.FAILED:
             context.recorder.preempted(victim, preemptor, node_name, profile, in_memory=True)
-            return True
+            return result
         try:
             await self._mark(victim, profile)
             await context.api.delete_pod(victim)
         except NotFoundError:
-            return True
+            return _Result.EVICTED
         except APIError as error:
             _log.warning("cannot evict pod %s for %s: %s", victim.key, preemptor.key, error)
-            return False
+            return _Result.FAILED
         context.recorder.preempted(victim, preemptor, node_name, profile)
-        return True
+        return _Result.EVICTED
 
-    def _stopped_in_memory(self, victim: Pod, plugin: str) -> bool:
+    def _stopped_in_memory(self, victim: Pod, plugin: str) -> _Result:
         """A victim that is not bound yet is not deleted: its binding is stopped and it is requeued."""
         waiting = self._context.waiting.get(victim.uid)
         if waiting is not None:
-            return waiting.preempt(plugin, "preempted")
+            return _Result.IN_MEMORY if waiting.preempt(plugin, "preempted") else _Result.FAILED
         pre_binding = self._context.pre_binding.get(victim.uid)
-        return pre_binding is not None and pre_binding.cancel(f"preempted by {plugin}")
+        is_stopped = pre_binding is not None and pre_binding.cancel(f"preempted by {plugin}")
+        return _Result.IN_MEMORY if is_stopped else _Result.FAILED
 
     async def _mark(self, victim: Pod, profile: str) -> None:
         message = f"{profile}: preempting to accommodate a higher priority pod"

@@ -15,7 +15,9 @@ from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.memory_api.kubelet import end_after_grace_period
 from bayplan.metrics import SchedulerMetrics
 from bayplan.plugins.default_preemption import DefaultPreemption
+from bayplan.releases import V1_36, V1_37, Release
 from bayplan.testing.builders import make_node, make_pod
+from tests.metrics.scrape import values
 
 from .running import Answer, plugin, running, virtual
 
@@ -407,6 +409,37 @@ async def test_a_victim_in_prebind_is_cancelled_in_memory(stubborn: bool, second
         assert world.condition("victim") == ("False", "SchedulerError", text)
         told = TOLD.format(world.pod("p").uid) + " (in kube-scheduler memory)."
         assert world.events("victim")[0] == ("Preempted", told)
+
+
+@pytest.mark.parametrize(("release", "activated"), [(V1_36, 0), (V1_37, 1)], ids=str)
+@pytest.mark.parametrize("stage", [waits_for("victim"), works_for("victim")], ids=["Permit", "PreBind"])
+@virtual
+async def test_the_preemptor_is_activated_after_a_victim_was_stopped_in_memory(
+    stage: type[Plugin], release: Release, activated: int
+) -> None:
+    metrics = SchedulerMetrics()
+    async with running(NODE, plugins=[stage], release=release, metrics=metrics) as world:
+        await world.create(make_pod("victim", cpu="3", priority=0))
+        await world.create(preemptor())
+        await world.after(0)
+        assert world.node_of("p") == "n"
+    forced = values(metrics.exposition().decode(), "scheduler_queue_incoming_pods_total")
+    assert sum(count for key, count in forced.items() if "ForceActivate" in key) == activated
+
+
+@virtual
+async def test_a_victim_that_takes_its_time_is_not_stopped_in_a_loop() -> None:
+    """The preemptor is activated once; then it waits until the victim has ended."""
+    attempts: list[str] = []
+    seen = plugin("Seen", pre_filter=lambda state, pod, nodes: attempts.append(pod.name))
+    plugins = [works_for("victim", stubborn=True), seen]
+    async with running(NODE, plugins=plugins, release=V1_37) as world:
+        await world.create(make_pod("victim", cpu="3", priority=0))
+        await world.create(preemptor())
+        await world.after(4)
+        assert attempts.count("p") <= 3
+        await world.after(2)
+        assert world.node_of("p") == "n"
 
 
 POLICY = plugin("Policy", DefaultPreemption)
