@@ -209,7 +209,7 @@ def test_a_release_is_repeated_on_conflict(conflicts: int | None, caplog: pytest
             if verb == "update" and is_releasing and left != 0:
                 left = None if left is None else left - 1
                 lease = store.get(Lease, SETTINGS.name, SETTINGS.namespace)
-                changed = replace(lease.spec, lease_duration_seconds=lease.spec.lease_duration_seconds + 1)
+                changed = replace(lease.spec, lease_transitions=(lease.spec.lease_transitions or 0) + 1)
                 store.update(Lease(metadata=lease.metadata, spec=changed))
 
         is_releasing = False

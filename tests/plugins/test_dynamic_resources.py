@@ -58,7 +58,7 @@ from bayplan.testing.builders import (
 from .judging import UNRESOLVABLE, Asked, points, registrations, wakes
 
 CLAIM_EVENT = (Resource.RESOURCE_CLAIM, Action.UPDATE)
-CLAIMS_MADE = (Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
+CLAIMS_MADE = (Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

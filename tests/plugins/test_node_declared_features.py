@@ -20,7 +20,7 @@ RESTART = "RestartAllContainersOnContainerExits"
 USERS = "UserNamespacesHostNetworkSupport"
 
 NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_DECLARED_FEATURE)
-POD_CHANGE = (Resource.POD, Action.UPDATE)
+POD_CHANGE = (Resource.TARGET_POD, Action.UPDATE)
 
 
 def restarting(action: str = "RestartAllContainers", *, init: bool = False, **fields: Any) -> Pod:

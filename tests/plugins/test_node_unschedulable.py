@@ -62,7 +62,7 @@ def test_hint_on_nodes(old: bool | None, new: bool, expected: bool) -> None:
     ],
 )
 def test_hint_on_pods(changed: str, toleration: str, expected: bool) -> None:
-    event = (Resource.POD, Action.UPDATE_POD_TOLERATION)
+    event = (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
     new = make_pod(changed, tolerations=[make_toleration(toleration)])
     assert wakes(NodeUnschedulable(), event, make_pod("p"), make_pod(changed), new) is expected
 
@@ -70,5 +70,5 @@ def test_hint_on_pods(changed: str, toleration: str, expected: bool) -> None:
 def test_registrations() -> None:
     assert registrations(NodeUnschedulable()) == [
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT),
-        (Resource.POD, Action.UPDATE_POD_TOLERATION),
+        (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),
     ]

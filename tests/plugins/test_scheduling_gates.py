@@ -10,7 +10,7 @@ from bayplan.testing.builders import make_pod
 
 from .judging import points, registrations, wakes
 
-GATES_GONE = (Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+GATES_GONE = (Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
 
 
 def test_its_points_are_upstreams() -> None:

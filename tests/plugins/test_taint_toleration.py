@@ -160,7 +160,7 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
     [pytest.param("p", True, id="itself"), pytest.param("other", False, id="another pod")],
 )
 def test_hint_on_pods(changed: str, expected: bool) -> None:
-    event = (Resource.POD, Action.UPDATE_POD_TOLERATION)
+    event = (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
     new = make_pod(changed, tolerations=[make_toleration("x")])
     assert wakes(TaintToleration(), event, make_pod("p"), make_pod(changed), new) is expected
 
@@ -168,5 +168,5 @@ def test_hint_on_pods(changed: str, expected: bool) -> None:
 def test_registrations() -> None:
     assert registrations(TaintToleration()) == [
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT),
-        (Resource.POD, Action.UPDATE_POD_TOLERATION),
+        (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),
     ]

@@ -46,7 +46,7 @@ class NodeDeclaredFeatures(Plugin, PreFilterPlugin, FilterPlugin):
             event_with_hint(
                 Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, self.node_change_helps
             ),
-            event_with_hint(Resource.POD, Action.UPDATE, self.pod_change_helps),
+            event_with_hint(Resource.TARGET_POD, Action.UPDATE, self.pod_change_helps),
         ]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:

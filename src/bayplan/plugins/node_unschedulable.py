@@ -42,7 +42,7 @@ class NodeUnschedulable(Plugin, PreFilterPlugin, FilterPlugin):
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
             event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self.node_change_helps),
-            event_with_hint(Resource.POD, Action.UPDATE_POD_TOLERATION, self.toleration_helps),
+            event_with_hint(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION, self.toleration_helps),
         ]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:

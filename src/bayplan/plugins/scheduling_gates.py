@@ -32,7 +32,11 @@ class SchedulingGates(Plugin, PreEnqueuePlugin):
     name: ClassVar = "SchedulingGates"
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return [event_with_hint(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self.is_itself)]
+        return [
+            event_with_hint(
+                Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self.is_itself
+            )
+        ]
 
     def is_itself(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
         return new.uid == pod.uid

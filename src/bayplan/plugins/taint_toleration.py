@@ -51,7 +51,7 @@ class TaintToleration(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sco
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
             event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, self.node_change_helps),
-            event_with_hint(Resource.POD, Action.UPDATE_POD_TOLERATION, self.is_itself),
+            event_with_hint(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION, self.is_itself),
         ]
 
     def node_change_helps(self, pod: Pod, old: Node | None, new: Node) -> bool:

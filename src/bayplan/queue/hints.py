@@ -7,6 +7,7 @@ the plugins that rejected a pod are evaluated for it.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -261,11 +262,23 @@ class QueueingHints:
 
 
 def registrations(plugin: Plugin, rules: QueueRules) -> tuple[ClusterEventWithHint, ...]:
-    """The registrations of a plugin: its own or the default, and in some releases taint updates wherever it
-    registers new nodes."""
+    """The registrations of a plugin, its own or the default, as the release has them.
+
+    Before v1.37 own updates of the waiting pod were no events of their own: hints were also called for those
+    of other pods. And plugins that register new nodes also got taint updates.
+    """
     registered_events = plugin.events_to_register()
-    found = ANYTHING if registered_events is None else registered_events
-    return _with_node_taints(found) if rules.node_add_implies_taints else tuple(found)
+    found = ANYTHING if registered_events is None else tuple(registered_events)
+    if rules.own_update != Resource.TARGET_POD:
+        found = tuple(_for_all_pods(each) for each in found)
+    return _with_node_taints(found) if rules.node_add_implies_taints else found
+
+
+def _for_all_pods(registered: ClusterEventWithHint) -> ClusterEventWithHint:
+    if registered.event.resource != Resource.TARGET_POD:
+        return registered
+    event = dataclasses.replace(registered.event, resource=Resource.POD)
+    return dataclasses.replace(registered, event=event)
 
 
 def _as_own_update(pod: Pod, new: Pod) -> Pod:

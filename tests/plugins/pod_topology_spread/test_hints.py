@@ -23,9 +23,13 @@ from .clusters import WEB, ZONE, zoned
 
 
 def test_registered_events() -> None:
-    pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE
+    pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
     nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
-    assert registrations(PodTopologySpread()) == [(Resource.POD, pods), (Resource.NODE, nodes)]
+    assert registrations(PodTopologySpread()) == [
+        (Resource.POD, pods),
+        (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),
+        (Resource.NODE, nodes),
+    ]
 
 
 WAITING = make_pod("waiting", labels=WEB, spread=[make_spread(ZONE, WEB)])
@@ -112,7 +116,8 @@ TOLERANT = make_pod(
     ],
 )
 def test_pods_that_help(pod: Pod, action: Action, old: Pod | None, new: Pod | None, helps: bool) -> None:
-    assert wakes(PodTopologySpread(), (Resource.POD, action), pod, old, new) is helps
+    resource = Resource.TARGET_POD if action == Action.UPDATE_POD_TOLERATION else Resource.POD
+    assert wakes(PodTopologySpread(), (resource, action), pod, old, new) is helps
 
 
 @pytest.mark.parametrize(

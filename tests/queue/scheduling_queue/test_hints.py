@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,12 +35,13 @@ from bayplan.queue.object_events import (
 )
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
-from bayplan.releases import V1_36
+from bayplan.releases import V1_36, V1_37, Release
 from bayplan.testing.builders import make_pod
 
 from .queues import PROFILE, Gate, make_filter, make_profile
 
 SKIP, AFTER_BACKOFF, IMMEDIATELY = Strategy.SKIP, Strategy.AFTER_BACKOFF, Strategy.IMMEDIATELY
+hints_of = partial(QueueingHints, rules=V1_36.queue)
 NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
 
 
@@ -109,6 +111,29 @@ def test_the_implicit_registration(wakes: list[ClusterEventWithHint], implicit: 
     assert registrations(make_filter("F", wakes), V1_36.queue) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [
+        ("SchedulingGates", Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
+        ("NodeUnschedulable", Action.UPDATE_POD_TOLERATION),
+        ("TaintToleration", Action.UPDATE_POD_TOLERATION),
+        ("PodTopologySpread", Action.UPDATE_POD_TOLERATION),
+        ("DynamicResources", Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
+        ("NodeDeclaredFeatures", Action.UPDATE),
+    ],
+)
+def test_hints_for_own_updates_are_not_called_for_other_pods_from_v1_37_on(name: str, action: Action) -> None:
+    plugin = next(plugin for plugin in BUILTIN_PLUGINS if plugin.name == name)()
+    events = {resource: ClusterEvent(resource, action) for resource in ("AssignedPod", "TargetPod")}
+
+    def called(release: Release) -> set[str]:
+        found = [each.event for each in registrations(plugin, release.queue)]
+        return {name for name, event in events.items() if any(one.matches(event) for one in found)}
+
+    assert called(V1_36) == {"AssignedPod", "TargetPod"}
+    assert called(V1_37) == {"TargetPod"}
+
+
 def test_a_plugin_that_does_not_say_waits_for_nearly_anything() -> None:
     assert registrations(make_filter("F", None), V1_36.queue) == ANYTHING
     assert {each.event.resource for each in ANYTHING} == {
@@ -164,7 +189,7 @@ class ScorerWithPreFilter(Scorer):
     ],
 )
 def test_who_contributes(plugin: Plugin, registered: bool) -> None:
-    hints = QueueingHints([make_profile(plugin)])
+    hints = hints_of([make_profile(plugin)])
     assert (hints.listeners(NODE_ADD) is not None) is registered
 
 
@@ -173,7 +198,7 @@ def test_methods_count_even_where_their_point_is_disabled() -> None:
     for point in profile.plugins:
         if point != "Score":
             profile.plugins[point] = ()
-    assert QueueingHints([profile]).registered(PROFILE, "ScorerWithPermit")[0] == NODE_ADD
+    assert hints_of([profile]).registered(PROFILE, "ScorerWithPermit")[0] == NODE_ADD
 
 
 @pytest.mark.parametrize(
@@ -184,7 +209,7 @@ def test_methods_count_even_where_their_point_is_disabled() -> None:
     ],
 )
 def test_extenders_are_registered(extenders: bool, expected: tuple[ClusterEvent, ...]) -> None:
-    hints = QueueingHints([make_profile()], extenders=extenders)
+    hints = hints_of([make_profile()], extenders=extenders)
     assert hints.registered(PROFILE, EXTENDER) == expected
 
 
@@ -197,7 +222,7 @@ def test_a_plugin_that_fails_to_register_stops_the_start() -> None:
             return ()
 
     with pytest.raises(RuntimeError, match="no idea"):
-        QueueingHints([make_profile(Failing())])
+        hints_of([make_profile(Failing())])
 
 
 @pytest.mark.parametrize(
@@ -235,11 +260,11 @@ def test_a_plugin_that_fails_to_register_stops_the_start() -> None:
 )
 def test_matching(resource: Resource, action: Action, incoming: ClusterEvent, expected: bool) -> None:
     plugin = make_filter("F", [event_with_hint(resource, action)])
-    assert (QueueingHints([make_profile(plugin)]).listeners(incoming) is not None) is expected
+    assert (hints_of([make_profile(plugin)]).listeners(incoming) is not None) is expected
 
 
 def test_a_wildcard_concerns_everybody_even_where_nobody_is_registered() -> None:
-    assert QueueingHints([make_profile()]).listeners(UNSCHEDULABLE_TIMEOUT) is not None
+    assert hints_of([make_profile()]).listeners(UNSCHEDULABLE_TIMEOUT) is not None
 
 
 # What becomes of a pod
@@ -263,9 +288,7 @@ def test_a_wildcard_concerns_everybody_even_where_nobody_is_registered() -> None
     ],
 )
 def test_worth_requeuing(info: QueuedPod, hint: Hint | None, expected: Strategy) -> None:
-    hints = QueueingHints(
-        [make_profile(make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, hint)]))]
-    )
+    hints = hints_of([make_profile(make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, hint)]))])
     assert hints.worth_requeuing(info, NODE_ADD, None, None) is expected
 
 
@@ -279,28 +302,26 @@ def test_worth_requeuing(info: QueuedPod, hint: Hint | None, expected: Strategy)
 )
 def test_events(event: ClusterEvent, expected: Strategy) -> None:
     plugins = make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, no)]), make_filter("G", None)
-    assert QueueingHints([make_profile(*plugins)]).worth_requeuing(rejected("F"), event, 1, 2) is expected
+    assert hints_of([make_profile(*plugins)]).worth_requeuing(rejected("F"), event, 1, 2) is expected
 
 
 def test_a_later_pending_plugin_still_brings_the_pod_back_at_once() -> None:
     plugins = make_filter("F"), make_filter("G")
     info = rejected("F", pending=["G"])
-    assert QueueingHints([make_profile(*plugins)]).worth_requeuing(info, NODE_ADD, None, None) is IMMEDIATELY
+    assert hints_of([make_profile(*plugins)]).worth_requeuing(info, NODE_ADD, None, None) is IMMEDIATELY
 
 
 def test_any_of_several_hints_of_a_plugin_will_do() -> None:
     plugin = make_filter(
         "F", [event_with_hint(Resource.NODE, Action.ADD, no), event_with_hint(Resource.NODE, Action.ALL, yes)]
     )
-    assert (
-        QueueingHints([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, 1, 2) is AFTER_BACKOFF
-    )
+    assert hints_of([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, 1, 2) is AFTER_BACKOFF
 
 
 def test_hints_are_those_of_the_pods_own_profile() -> None:
     ours = make_profile(make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, no)]))
     theirs = make_profile(make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, yes)]), name="other")
-    hints = QueueingHints([ours, theirs])
+    hints = hints_of([ours, theirs])
     answers = [
         hints.worth_requeuing(rejected("F", profile=name), NODE_ADD, 1, 2) for name in (PROFILE, "other")
     ]
@@ -315,7 +336,7 @@ def test_a_hint_sees_the_waiting_pod_and_both_objects() -> None:
         return False
 
     plugin = make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, look)])
-    QueueingHints([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, "old", "new")
+    hints_of([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, "old", "new")
     assert seen == [("p", "old", "new")]
 
 
@@ -330,7 +351,7 @@ def test_a_hint_sees_the_waiting_pod_and_both_objects() -> None:
     ],
 )
 def test_wildcards(new: Pod | None, info: QueuedPod, expected: Strategy) -> None:
-    assert QueueingHints([make_profile()]).worth_requeuing(info, FORCE_ACTIVATE, None, new) is expected
+    assert hints_of([make_profile()]).worth_requeuing(info, FORCE_ACTIVATE, None, new) is expected
 
 
 @pytest.mark.parametrize(
@@ -348,7 +369,7 @@ def test_wildcards(new: Pod | None, info: QueuedPod, expected: Strategy) -> None
     ],
 )
 def test_strategy_after_an_attempt(info: QueuedPod, events: list[ClusterEvent], expected: Strategy) -> None:
-    hints = QueueingHints(
+    hints = hints_of(
         [make_profile(make_filter("F"), make_filter("G", [event_with_hint(Resource.POD, Action.ADD)]))]
     )
     assert hints.strategy_after(info, [Recorded(event, None, None) for event in events]) is expected
@@ -364,7 +385,7 @@ def test_an_observer_is_reported_each_hint_and_a_broken_one_is_logged(
             told.append((plugin, event, outcome))
 
     wakes = [event_with_hint(Resource.NODE, Action.ADD, hint) for hint in (no, broken)]
-    hints = QueueingHints([make_profile(make_filter("F", wakes))], observer=Listening())
+    hints = hints_of([make_profile(make_filter("F", wakes))], observer=Listening())
     with caplog.at_level(logging.ERROR):
         hints.worth_requeuing(rejected("F"), NODE_ADD, None, None)
         hints.worth_requeuing(rejected("F"), NODE_TAINT, None, None)
@@ -383,7 +404,7 @@ def test_a_malformed_selector_is_logged_without_a_traceback(caplog: pytest.LogCa
         raise SelectorError("no such operator")
 
     wakes = [event_with_hint(Resource.NODE, Action.ADD, unreadable)]
-    hints = QueueingHints([make_profile(make_filter("F", wakes))])
+    hints = hints_of([make_profile(make_filter("F", wakes))])
     with caplog.at_level(logging.WARNING):
         assert hints.worth_requeuing(rejected("F"), NODE_ADD, None, None) is AFTER_BACKOFF
     [record] = caplog.records

@@ -151,7 +151,9 @@ class DynamicResources(
                 Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
             ),
             event_with_hint(Resource.RESOURCE_CLAIM, of_claims, self.claim_change_helps, _claim_keys),
-            event_with_hint(Resource.POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self.pod_change_helps),
+            event_with_hint(
+                Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self.pod_change_helps
+            ),
             event_with_hint(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
             event_with_hint(Resource.RESOURCE_SLICE, Action.ADD | Action.UPDATE),
         ]

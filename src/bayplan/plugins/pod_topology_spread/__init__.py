@@ -95,10 +95,11 @@ class PodTopologySpread(
         self._defaults = SYSTEM_DEFAULTS if self._system_defaults else self.args.default_constraints
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE
+        pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
         nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
         return (
             event_with_hint(Resource.POD, pods, self.pod_may_help),
+            event_with_hint(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION, self.pod_may_help),
             event_with_hint(Resource.NODE, nodes, self.node_may_help),
         )
 
