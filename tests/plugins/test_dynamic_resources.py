@@ -137,7 +137,7 @@ def test_its_points_are_upstreams() -> None:
 
 
 def test_registrations() -> None:
-    assert registrations(DynamicResources()) == [
+    assert registrations(plugin_on(cluster_with())) == [
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
         (Resource.RESOURCE_CLAIM, Action.ADD | Action.UPDATE),
         CLAIMS_MADE,

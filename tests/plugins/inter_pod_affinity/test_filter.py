@@ -247,8 +247,8 @@ def test_a_node_has_the_first_of_three_reasons() -> None:
                 ZONE, WEB, namespace_selector=make_selector({}, make_expression("team", "DoesNotExist"))
             ),
             "red",
-            True,
-            id="one that no labels satisfy means all, as upstream",
+            False,
+            id="one that no labels satisfy selects only namespaces without them",
         ),
     ],
 )

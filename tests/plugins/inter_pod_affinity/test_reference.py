@@ -78,12 +78,12 @@ def means(term: PodAffinityTerm, owner: Pod, pod: Pod, world: World, *, incoming
     namespaces = set(term.namespaces)
     if not namespaces and term.namespace_selector is None:
         namespaces = {owner.namespace}
-    labels: Mapping[str, str] = {}
-    if incoming:
+    if incoming and term.namespace_selector != LabelSelector():
         namespaces |= {ns.name for ns in world.namespaces if selects(term.namespace_selector, ns.labels)}
+        there = pod.namespace in namespaces
     else:
         labels = next((ns.labels for ns in world.namespaces if ns.name == pod.namespace), {})
-    there = pod.namespace in namespaces or selects(term.namespace_selector, labels)
+        there = pod.namespace in namespaces or selects(term.namespace_selector, labels)
     return there and selects(term.label_selector, pod.labels)
 
 
