@@ -199,13 +199,13 @@ def test_every_node_may_have_a_reason_of_its_own(kept: bool) -> None:
     }
 
 
-def test_an_error_on_a_node_fails_the_attempt_and_moves_the_start_all_the_same() -> None:
+def test_an_error_on_a_node_fails_the_attempt_and_the_next_search_starts_there() -> None:
     start = SearchStart()
     framework = make_framework(Rejects("n1", reason="broke", error=True), Score(), nodes=3, start=start)
     with pytest.raises(AttemptError) as raised:
         framework.find(make_pod())
     assert str(raised.value) == 'running "Rejects" filter plugin: broke'
-    assert (raised.value.plugin, start.index) == ("Rejects", 0)
+    assert (raised.value.plugin, start.index) == ("Rejects", 1)
 
 
 def test_a_diagnosis_stays_as_it_is_when_the_cluster_goes_on() -> None:

@@ -161,9 +161,9 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
     node_statuses = framework.filtering.node_statuses(search)
     candidates, absent, by = framework.candidates(search)
     rows = candidates.rows
-    error = framework.first_error(node_statuses, rows)
-    if error is not None:
-        raise error
+    failed = framework.first_error(node_statuses, rows)
+    if failed is not None:
+        raise failed[1]
     rows = framework.with_nominated_node(search, rows, node_statuses)
     if absent.reasons:
         result.node_status = dict.fromkeys(result.nodes, absent)

@@ -216,13 +216,15 @@ class Framework:
         candidates, absent, by = self.candidates(search)
         feasible = self._feasible(search, candidates, node_statuses)
         evaluated = feasible.evaluated
-        error = self.first_error(node_statuses, evaluated) if node_statuses.may_have_errors else None
+        failed = self.first_error(node_statuses, evaluated) if node_statuses.may_have_errors else None
+        if failed is not None:
+            evaluated = evaluated[: failed[0]]
         if search.pod.status.nominated_node_name:
             evaluated = self.with_nominated_node(search, evaluated, node_statuses)
         total = self.cluster.node_count
         self._start.index = (self._start.index + len(evaluated)) % total if total else 0
-        if error is not None:
-            raise error
+        if failed is not None:
+            raise failed[1]
         if self.caller.timer is not None:
             self.caller.timer.passed(Point.FILTER)
         return Filtered(evaluated, feasible, node_statuses, absent, tuple(by))
@@ -298,11 +300,18 @@ class Framework:
         return max(MIN_FEASIBLE, count * self._percentage // 100)
 
     @staticmethod
-    def first_error(node_statuses: NodeStatuses, evaluated: IdColumn) -> calls.AttemptError | None:
-        for row in evaluated:
+    def first_error(
+        node_statuses: NodeStatuses, evaluated: IdColumn
+    ) -> tuple[int, calls.AttemptError] | None:
+        """The first error of a filter, and how many nodes were evaluated before it.
+
+        It ends the search there, as in kube-scheduler with parallelism 1; with more threads, how many more
+        nodes are evaluated depends on them.
+        """
+        for position, row in enumerate(evaluated):
             status = node_statuses.status(int(row))
             if status is not None and status.code is Code.ERROR:
-                return calls.filter_error(status.plugin, status.message)
+                return position, calls.filter_error(status.plugin, status.message)
         return None
 
     # Score
