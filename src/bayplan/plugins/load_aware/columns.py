@@ -47,6 +47,9 @@ class LoadColumns:
         self._capacity_of = capacity
         self._resources = tuple(resources)
         self._cluster: ref[Cluster] | None = None
+        self._version = -1
+        self._next_expiry = np.inf
+        self._loads: dict[str, Load] = {}
         self.rows_computed = 0
         """How many rows were computed since the beginning: what the columns cost."""
 
