@@ -13,7 +13,6 @@ from conformance.harness.programs import DEFAULT_RELEASE, RELEASES, MissingError
 
 OF_DEFAULT_RELEASE: Final = frozenset(
     {
-        "test_device_writes.py",
         "test_e2e.py",
         "test_fields.py",
         "test_kills.py",

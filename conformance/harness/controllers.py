@@ -15,7 +15,6 @@ CLAIM_CONTROLLER: Final = "resourceclaim-controller"
 def start_controllers(plane: ControlPlane, *names: str) -> Process:
     """Starts just these controllers, with the rights of the administrator."""
     kubeconfig, program = plane.kubeconfig(), plane.programs.kube_controller_manager
-    assert program is not None, "it is built for the default release only"
     command: list[str | Path] = [
         program,
         f"--kubeconfig={kubeconfig}",
