@@ -10,12 +10,16 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from bayplan.api.documents import read_documents
+from bayplan.embedded.controllers.device_taint_status import RuleCounts, eviction_condition
 from bayplan.embedded.drivers.device_file import read_devices
 from bayplan.embedded.drivers.pools import pool_slices
+from bayplan.releases import parse_release
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
-from conformance.harness.controllers import CLAIM_CONTROLLER, start_controllers
+from conformance.harness.controllers import CLAIM_CONTROLLER, TAINT_CONTROLLER, start_controllers
 from conformance.harness.programs import Programs
 from conformance.harness.schedulers import SCHEDULERS, configuration, wait_until_synced
 from conformance.test_devices import PODS, SECONDS, comparable_claims, larger_devices, pods_of
@@ -23,6 +27,7 @@ from conformance.test_devices import PODS, SECONDS, comparable_claims, larger_de
 NODE: Final = "n01"
 NAMESPACE: Final = "gpus"
 SHARED: Final = "shared-gpu"
+EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 ENDED: Final = ("train-0", "notebook-1", "notebook-2")
 """Pods that end: one with a generated claim, and both that share a claim."""
 
@@ -40,6 +45,43 @@ def test_both_allocate_and_write_the_same_on_a_real_server(programs: Programs, t
             assert plane.refused(KUBE_SCHEDULER) == []
     assert found["bayplan"] == found["kube-scheduler"]
     assert found["bayplan"][1]["update resourceclaims/status"] > len(found["bayplan"][0]["before"])
+
+
+def test_rules_get_the_condition_that_the_embedded_controller_writes(plane: ControlPlane) -> None:
+    """With two devices that are published, and none that is allocated."""
+    if "DeviceTaintRule" not in parse_release(plane.programs.release).new_kinds:
+        pytest.skip("there are no DeviceTaintRules")
+
+    async def conditions() -> dict[str, Raw]:
+        async with Admin(plane.access()) as admin, asyncio.timeout(SECONDS):
+            pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+            devices = [{"name": "d0"}, {"name": "d1"}]
+            spec = {"driver": "d.example.com", "allNodes": True, "pool": pool, "devices": devices}
+            await admin.create(_of_devices("ResourceSlice", "s", spec))
+            # The controller counts what it knows of by then.
+            await asyncio.sleep(2)
+            for effect in EFFECTS:
+                taint = {"key": "example.com/broken", "effect": effect}
+                rule = {"deviceSelector": {"driver": "d.example.com"}, "taint": taint}
+                await admin.create(_of_devices("DeviceTaintRule", effect.lower(), rule))
+            found: dict[str, Raw] = {}
+            while len(found) < len(EFFECTS):
+                await asyncio.sleep(0.1)
+                for effect in EFFECTS:
+                    made = await admin.get("DeviceTaintRule", effect.lower())
+                    for condition in (made.get("status") or {}).get("conditions", ()):
+                        found[effect] = condition
+            return found
+
+    with start_controllers(plane, TAINT_CONTROLLER):
+        found = asyncio.run(conditions())
+    counts = RuleCounts(published=2)
+    for effect, condition in found.items():
+        assert condition == eviction_condition(effect, counts, 1, condition["lastTransitionTime"])
+
+
+def _of_devices(kind: str, name: str, spec: Raw) -> Raw:
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def _writes(plane: ControlPlane) -> dict[str, int]:

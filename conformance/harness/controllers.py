@@ -10,6 +10,8 @@ from conformance.harness.process import Process
 
 CLAIM_CONTROLLER: Final = "resourceclaim-controller"
 """Creates ResourceClaims from templates, and frees those of pods that ended."""
+TAINT_CONTROLLER: Final = "device-taint-eviction-controller"
+"""Evicts pods from tainted devices, and writes the status of DeviceTaintRules."""
 
 
 def start_controllers(plane: ControlPlane, *names: str) -> Process:

@@ -30,6 +30,7 @@ PAUSES_BETWEEN_FLUSHES: Final = 64
 """With 64 pods between two pauses a list of observations grows to about 4,000."""
 _ATTEMPTS: Final = (*map(str, range(1, 15)), "15+")
 _BATCH_RESULTS: Final = ("no_hint", "hint_used", "hint_not_used")
+_TRANSPORT_RESULTS: Final = ("hit", "miss")
 _COMPONENT: Final = "kube-scheduler"
 _VERSION_DIGITS: Final = 15
 
@@ -82,6 +83,8 @@ class SchedulerMetrics(Metrics):
         for queue in QUEUES:
             family[scheduler.PENDING_PODS][(queue,)]
         family[process.REST_CERTIFICATE_TTL][()].set(math.inf)
+        for result in _TRANSPORT_RESULTS:
+            family[process.REST_TRANSPORT_CREATES][(result,)]
 
     # Called once, at the start
 

@@ -425,6 +425,62 @@ def test_a_rule_that_goes_in_time_evicts_no_pod() -> None:
     in_cluster(test, release=V1_37)
 
 
+ONE = "1 pod needs to be evicted in 1 namespace."
+GONE = "1 pod evicted since starting the controller."
+PREVIEW = (
+    "1 published device selected. 1 allocated device selected. 1 pod would be evicted in 1 namespace if the "
+    "effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to "
+    "trigger an update."
+)
+
+
+def eviction_status(world: World, name: str = "r") -> tuple[str, str, str, int]:
+    (condition,) = world.get(DEVICE_TAINT_RULES, name)["status"]["conditions"]
+    assert condition["type"] == "EvictionInProgress"
+    return condition["status"], condition["reason"], condition["message"], condition["observedGeneration"]
+
+
+def test_a_rule_says_how_far_the_eviction_is() -> None:
+    async def test(world: World) -> None:
+        make_slice(world)
+        waits = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+        run_pod(world, tolerations=[waits])
+        await world.settle()
+        world.create(DEVICE_TAINT_RULES, "r", {"deviceSelector": {}, "taint": BROKEN})
+        await world.settle()
+        assert eviction_status(world) == ("True", "PodsPendingEviction", ONE, 1)
+        await world.after(100)
+        assert world.names(PODS) == []
+        assert eviction_status(world) == ("False", "Completed", GONE, 1)
+
+    in_cluster(test, release=V1_37)
+
+
+@pytest.mark.parametrize(
+    ("effect", "selector", "reason", "message"),
+    [
+        ("NoExecute", {"driver": "nic.example.com"}, "NotStarted", ""),
+        ("NoSchedule", {}, "OtherEffect", "Eviction only happens for the NoExecute effect."),
+        ("None", {"device": "gpu-0"}, "NoEffect", PREVIEW),
+    ],
+)
+def test_a_rule_that_evicts_nothing_says_why(
+    effect: str, selector: Content, reason: str, message: str
+) -> None:
+    async def test(world: World) -> None:
+        make_slice(world)
+        run_pod(world)
+        await world.settle()
+        world.create(
+            DEVICE_TAINT_RULES, "r", {"deviceSelector": selector, "taint": {**BROKEN, "effect": effect}}
+        )
+        await world.after(100)
+        assert eviction_status(world) == ("False", reason, message, 1)
+        assert world.names(PODS) == ["p"]
+
+    in_cluster(test, release=V1_37)
+
+
 def test_slices_of_a_deleted_node_go_with_it() -> None:
     async def test(world: World) -> None:
         uid = world.get(NODES, "n01")["metadata"]["uid"]

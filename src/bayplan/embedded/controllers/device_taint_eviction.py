@@ -1,5 +1,5 @@
 """Eviction by device taints: pods leave devices whose NoExecute taints their claims do not tolerate, or not
-for long.
+for long. DeviceTaintRules get a condition that says how far it is.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#device-taints-and-tolerations
 """
@@ -12,10 +12,12 @@ from typing import ClassVar, Final
 
 from bayplan.api.devices import Device, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceSlice
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaim
+from bayplan.api.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from bayplan.embedded.controllers.claims_of_pods import claims_of, owner_problem
 from bayplan.embedded.controllers.cluster import Cluster, Seen
 from bayplan.embedded.controllers.controller import Concerns, Controller, soonest
+from bayplan.embedded.controllers.device_taint_status import PERIOD_SECONDS, RuleCounts, eviction_condition
+from bayplan.embedded.controllers.status import find_condition, write_status
 from bayplan.embedded.controllers.taint_eviction import mark_disrupted
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Document
@@ -38,7 +40,7 @@ _Pool = tuple[str, str]
 
 
 class DeviceTaintEviction(Controller):
-    """Reconciles pods with devices."""
+    """Reconciles pods with devices, and the status of rules. The key of a rule has no namespace."""
 
     name: ClassVar = "device-taint-eviction-controller"
 
@@ -53,6 +55,10 @@ class DeviceTaintEviction(Controller):
         """The DeviceTaintRules that evict."""
         self._marked: set[str] = set()
         """Pods that have to go later."""
+        self._evicted: dict[str, int] = {}
+        """How many pods a rule has evicted, by its uid."""
+        self._told: dict[str, tuple[int, float]] = {}
+        """The generation and the time of a rule's last status."""
 
     def watches(self) -> dict[Resource, Concerns]:
         return {
@@ -63,11 +69,19 @@ class DeviceTaintEviction(Controller):
         }
 
     def _rule(self, seen: Seen) -> Iterable[str]:
-        """Rules are few and change rarely: every pod whose claim may be concerned is looked at."""
+        """Rules are few and change rarely: every pod whose claim may be concerned is reconciled.
+
+        The rule is, too, before them: its status says what is going to happen.
+        """
         before = self._rules.pop(seen.key, None)
         after = None if seen.after is None else seen.after.record(DeviceTaintRule)
         if after is not None and after.spec.taint.effect == _NO_EXECUTE:
             self._rules[seen.key] = after
+        if after is None:
+            self._told.pop(seen.key, None)
+            self._evicted.pop("" if before is None else before.uid, None)
+        elif seen.before is not None and seen.before.record(DeviceTaintRule).spec == after.spec:
+            return ()
         evicting = [rule for rule in (before, self._rules.get(seen.key)) if rule is not None]
         claims = {
             key
@@ -75,7 +89,7 @@ class DeviceTaintEviction(Controller):
             if any(_selects(rule, driver, pool) for rule in evicting)
             for key in keys
         }
-        return sorted({pod for key in claims for pod in self._consumers(key)})
+        return [seen.key, *sorted({pod for key in claims for pod in self._consumers(key)})]
 
     def _slice(self, seen: Seen) -> Iterable[str]:
         documents = [document for document in (seen.before, seen.after) if document is not None]
@@ -121,15 +135,20 @@ class DeviceTaintEviction(Controller):
         return [f"{namespace}/{each.name}" for each in consumers if each.resource == "pods"]
 
     def _pod(self, seen: Seen) -> Iterable[str]:
+        document = seen.after or seen.before
+        assert document is not None
+        pod = document.record(Pod)
         if seen.after is None:
             self._marked.discard(seen.key)
+        if not pod.spec.node_name or not pod.spec.resource_claims:
             return ()
-        pod = seen.after.record(Pod)
-        return (seen.key,) if pod.spec.node_name and pod.spec.resource_claims else ()
+        return self._rules if seen.after is None else (seen.key, *self._rules)
 
     # Reconciling
 
     def reconcile(self, key: str) -> float | None:
+        if "/" not in key:
+            return self._reconcile_rule(key)
         pod = self.cluster.pods.get(key)
         if pod is None or pod.is_terminating or not pod.spec.node_name:
             return None
@@ -146,6 +165,63 @@ class DeviceTaintEviction(Controller):
         self._evict(pod)
         return None
 
+    def _reconcile_rule(self, key: str) -> float | None:
+        """Updates the status of a rule, at most every ten seconds unless its spec has changed."""
+        document = self.api.store.find(DEVICE_TAINT_RULES, key)
+        if document is None:
+            return None
+        rule, now = document.record(DeviceTaintRule), self.api.time()
+        generation, since = self._told.get(key, (0, 0.0))
+        if generation == rule.metadata.generation and now - since < PERIOD_SECONDS:
+            return PERIOD_SECONDS - (now - since)
+        effect = rule.spec.taint.effect
+        counts = self._counts(rule) if effect in (_NO_EXECUTE, "None") else RuleCounts()
+        content = self.api.get(DEVICE_TAINT_RULES, rule.name)
+        new = eviction_condition(effect, counts, rule.metadata.generation, self.api.now())
+        known = find_condition(content, new["type"])
+        if known is None or {**known, "lastTransitionTime": new["lastTransitionTime"]} != new:
+            others = [each for each in content.get("status", {}).get("conditions", ()) if each is not known]
+            write_status(self.api, DEVICE_TAINT_RULES, content, {"conditions": [*others, new]})
+            self._told[key] = rule.metadata.generation, now
+        return None
+
+    def _counts(self, rule: DeviceTaintRule) -> RuleCounts:
+        selected = [pool for pool in {*self._slices, *self._claims} if _selects(rule, *pool)]
+        claims = {key for pool in selected for key in self._claims.get(pool, ())}
+        pods = {pod for key in claims for pod in self._consumers(key) if self._concerns(rule, pod)}
+        return RuleCounts(
+            pods=len(pods),
+            namespaces=len({pod.partition("/")[0] for pod in pods}),
+            evicted=self._evicted.get(rule.uid, 0),
+            published=sum(
+                _selects(rule, *pool, device.name) for pool in selected for device in self._devices(pool)
+            ),
+            allocated=sum(
+                _selects(rule, result.driver, result.pool, result.device)
+                for key in claims
+                for result in self._results(key)
+            ),
+        )
+
+    def _concerns(self, rule: DeviceTaintRule, key: str) -> bool:
+        """Whether a rule evicts a pod, now or later."""
+        pod = self.cluster.pods.get(key)
+        return (
+            pod is not None
+            and not pod.is_terminating
+            and bool(pod.spec.node_name)
+            and any(
+                _selects(rule, result.driver, result.pool, result.device)
+                and eviction_time(rule.spec.taint, result.tolerations) is not None
+                for claim in self._used_by(pod)
+                for result in _results_of(claim)
+            )
+        )
+
+    def _results(self, key: str) -> tuple[DeviceRequestAllocationResult, ...]:
+        document = self.api.store.find(RESOURCE_CLAIMS, key)
+        return () if document is None else _results_of(document.record(ResourceClaim))
+
     def _used_by(self, pod: Pod) -> Iterator[ResourceClaim]:
         """The claims in the pod's spec that are reserved for it."""
         for pod_claim in claims_of(pod):
@@ -159,10 +235,9 @@ class DeviceTaintEviction(Controller):
 
     def _due(self, claim: ResourceClaim) -> float | None:
         """When the pods of a claim have to go; None for never."""
-        allocation = claim.status.allocation
         times = [
             due
-            for result in (() if allocation is None else allocation.devices.results)
+            for result in _results_of(claim)
             for taint in self._taints(result.driver, result.pool, result.device)
             if (due := eviction_time(taint, result.tolerations)) is not None
         ]
@@ -176,17 +251,15 @@ class DeviceTaintEviction(Controller):
         return [*(taint for taint in own if taint.effect == _NO_EXECUTE), *of_rules]
 
     def _device(self, pool: _Pool, name: str) -> Device | None:
-        """A device as the newest generation of its pool describes it."""
+        return next((device for device in self._devices(pool) if device.name == name), None)
+
+    def _devices(self, pool: _Pool) -> Iterator[Device]:
+        """The devices of the newest generation of a pool."""
         slices = [document.record(ResourceSlice) for document in self._slices.get(pool, {}).values()]
         newest = max((each.spec.pool.generation for each in slices), default=0)
-        devices = (
-            device
-            for each in slices
-            if each.spec.pool.generation == newest
-            for device in each.spec.devices
-            if device.name == name
+        return (
+            device for each in slices if each.spec.pool.generation == newest for device in each.spec.devices
         )
-        return next(devices, None)
 
     def _evict(self, pod: Pod) -> None:
         content = self.api.get(PODS, pod.name, pod.namespace)
@@ -194,8 +267,17 @@ class DeviceTaintEviction(Controller):
         mark_disrupted(content, "DeletionByDeviceTaintManager", _WHY, self.api.now())
         self.api.update(PODS, content, subresource="status")
         self._marked.discard(pod.key)
+        for rule in self._rules.values():
+            if self._concerns(rule, pod.key):
+                self._evicted[rule.uid] = self._evicted.get(rule.uid, 0) + 1
         with suppress(NotFoundError):
             self.api.delete(PODS, pod.name, pod.namespace, DeleteOptions(uid=pod.uid))
+
+
+def _results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
+    """The devices that are allocated to a claim."""
+    allocation = claim.status.allocation
+    return () if allocation is None else tuple(allocation.devices.results)
 
 
 def _pool_of(item: ResourceSlice) -> _Pool:
