@@ -106,8 +106,9 @@ def capacity(
 def _share(text: str, cluster: Cluster) -> tuple[Pod, int]:
     name, share = name_and_number(text)
     count = 1 if share is None else share
-    if any(pod.key == name for pod in cluster.pods):
-        return cluster.pod(name), count
+    known = cluster.find_pod(name) if "/" in name else None
+    if known is not None:
+        return known, count
     found: list[Object] = read_manifests(name, 1)
     models = [item for item in found if isinstance(item, Pod)]
     if len(models) != 1:
@@ -125,7 +126,7 @@ def _print(
     template: str | None,
     needed: NodesNeeded | None,
 ) -> None:
-    counts = f"{number(len(cluster.nodes), 'node')}, {number(len(cluster.pods), 'pod')}"
+    counts = f"{number(len(cluster.nodes), 'node')}, {number(cluster.pod_count, 'pod')}"
     console.print(f"{name}: {counts}; decided as Kubernetes {cluster.columns.release}")
     console.print()
     if counted.failures:

@@ -19,6 +19,7 @@ from bayplan.errors import InputError
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.runtime.search import NotFound
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message
+from bayplan.sources.loaded import no_garbage_collection
 from bayplan.whatif.outcomes import Capacity
 
 if TYPE_CHECKING:
@@ -34,18 +35,18 @@ def count_capacity(branch: Branch, mix: PodMix, at_most: int) -> Capacity:
     """Schedules copies on the branch until one does not fit."""
     if not mix or any(share < 1 for _, share in mix):
         raise InputError("a mix needs at least one pod, each with a share of at least 1")
-    prepared = [(_prepared(branch, pod), share) for pod, share in mix]
-    warnings = branch._scheduling.warnings_for([pod for pod, _ in prepared])
+    copied = [(_Copied(branch, pod), share) for pod, share in mix]
+    warnings = branch._scheduling.warnings_for([one.pod for one, _ in copied])
     by_node: Counter[str] = Counter()
-    for count, pod in enumerate(_copies(prepared)):
-        if count == at_most:
-            return Capacity(count, False, dict(by_node), warnings=warnings)
-        placed = _place(branch, pod, count)
-        if not placed.node:
-            return Capacity(
-                count, not placed.failures, dict(by_node), placed.reason, pod.key, warnings, placed.failures
-            )
-        by_node[placed.node] += 1
+    with no_garbage_collection():
+        for count, one in enumerate(_in_turn(copied)):
+            if count == at_most:
+                return Capacity(count, False, dict(by_node), warnings=warnings)
+            placed = one.place(count)
+            if not placed.node:
+                is_limit, reason, failures = not placed.failures, placed.reason, placed.failures
+                return Capacity(count, is_limit, dict(by_node), reason, one.pod.key, warnings, failures)
+            by_node[placed.node] += 1
     raise AssertionError("copies never end")
 
 
@@ -58,11 +59,11 @@ def _prepared(branch: Branch, pod: Pod) -> Pod:
     return replace(made, metadata=replace(made.metadata, name=pod.name or "pod"))
 
 
-def _copies(mix: PodMix) -> Iterator[Pod]:
+def _in_turn(mix: Sequence[tuple[_Copied, int]]) -> Iterator[_Copied]:
     while True:
-        for pod, share in mix:
+        for one, share in mix:
             for _ in range(share):
-                yield pod
+                yield one
 
 
 class _Placed(NamedTuple):
@@ -73,25 +74,36 @@ class _Placed(NamedTuple):
     failures: tuple[PluginFailure, ...] = ()
 
 
-def _place(branch: Branch, pod: Pod, number: int) -> _Placed:
-    scheduling = branch._scheduling
-    core = scheduling.profiles.core()
-    framework = core.framework_for(pod)
-    if framework is None:
-        raise InputError(f"pod {pod.key}: no profile is named {pod.spec.scheduler_name!r}")
-    meta = replace(pod.metadata, name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
-    if not scheduling.profiles.is_plain(framework.profile, pod):
-        fresh = replace(pod, metadata=replace(meta, uid="", resource_version=""))
-        result = branch.schedule(branch.add(fresh))
-        return _Placed(result.pods[0].node, result.pods[0].reason, result.failures)
-    copy = replace(pod, metadata=meta)
-    if not len(scheduling.state.columns.order):
-        return _Placed(reason=NO_NODES)
-    found = framework.find(copy)
-    if isinstance(found, NotFound):
-        return _Placed(reason=diagnosis_message(found.diagnosis))
-    scheduling.state.columns.add_pod(copy, found.node_name, found.search.pod_info)
-    return _Placed(found.node_name)
+class _Copied:
+    """A pod of the mix, and how its copies are placed."""
+
+    def __init__(self, branch: Branch, pod: Pod) -> None:
+        self._branch = branch
+        self.pod = _prepared(branch, pod)
+        scheduling = branch._scheduling
+        framework = scheduling.profiles.core().framework_for(self.pod)
+        if framework is None:
+            raise InputError(f"pod {self.pod.key}: no profile is named {self.pod.spec.scheduler_name!r}")
+        self._framework = framework
+        self._columns = scheduling.state.columns
+        self._is_plain = scheduling.profiles.is_plain(framework.profile, self.pod)
+
+    def place(self, number: int) -> _Placed:
+        """Schedules the next copy."""
+        pod = self.pod
+        name = f"{pod.name}-{number}"
+        if not self._is_plain:
+            meta = replace(pod.metadata, name=name, uid="", resource_version="")
+            result = self._branch.schedule(self._branch.add(replace(pod, metadata=meta)))
+            return _Placed(result.pods[0].node, result.pods[0].reason, result.failures)
+        if not len(self._columns.order):
+            return _Placed(reason=NO_NODES)
+        copy = replace(pod, metadata=replace(pod.metadata, name=name, uid=f"{pod.uid}-{number}"))
+        found = self._framework.find(copy)
+        if isinstance(found, NotFound):
+            return _Placed(reason=diagnosis_message(found.diagnosis))
+        self._columns.add_pod(copy, found.node_name, found.search.pod_info)
+        return _Placed(found.node_name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.simulator.virtual_time import DEFAULT_EPOCH
 from bayplan.snapshot.cluster import Cluster as Columns
-from bayplan.sources.loaded import LoadedCluster
+from bayplan.sources.loaded import LoadedCluster, no_garbage_collection
 from bayplan.sources.loading import load_cluster
 from bayplan.sources.options import SourceOptions
 from bayplan.sources.warnings import Reason, Warning
@@ -136,7 +136,8 @@ class Cluster(ClusterView):
         store = BranchStore(columns.undo, lambda: clock.now)
         profiles = Profiles(config, plugins, columns, MemoryCluster(store), lambda: clock.now)
         state = State(columns, store, profiles.core().frameworks.keys())
-        state.load(objects)
+        with no_garbage_collection():
+            state.load(objects)
         scheduling = Scheduling(state, profiles, clock, seed=seed, listed=listed, warnings=warnings)
         return cls(scheduling)
 

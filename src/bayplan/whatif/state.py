@@ -175,11 +175,15 @@ class ColumnHandler:
     def set_nomination(self, pod: Pod) -> None:
         """A pending pod counts on the node that it is nominated to."""
         node_name = pod.status.nominated_node_name
-        is_ours = pod.spec.scheduler_name in self._ours and not pod.spec.scheduling_gates
-        if node_name and is_ours and not pod.is_terminating:
+        if node_name and self._is_nominated(pod):
             self._columns.nominate(pod, node_name)
         else:
             self._columns.remove_nomination(pod.uid)
+
+    def _is_nominated(self, pod: Pod) -> bool:
+        if pod.spec.scheduling_gates and not self._columns.release.queue.nominates_gated_pods:
+            return False
+        return pod.spec.scheduler_name in self._ours and not pod.is_terminating
 
 
 class State:
@@ -195,16 +199,21 @@ class State:
 
     def load(self, objects: Iterable[Object]) -> None:
         """Adds the objects of a source: nodes first, so that pods are counted where they are."""
-        later: list[Object] = []
+        pods: list[Pod] = []
         for item in objects:
             self.store.adopt(item)
-            if isinstance(item, Pod):
-                later.append(item)
+            if type(item) is Pod:
+                pods.append(item)
             else:
                 self.direct.added(item)
-        for item in later:
-            if not is_hidden(item):
-                self.direct.added(item)
+        add_pod = self.columns.add_pod
+        for pod in pods:
+            if is_hidden(pod):
+                continue
+            if pod.spec.node_name:
+                add_pod(pod, pod.spec.node_name)
+            else:
+                self.direct.set_nomination(pod)
 
     def deliver(self) -> None:
         """Passes all writes on, also those that they cause."""

@@ -66,14 +66,23 @@ class ClusterView:
         """All pods that have not finished, ordered by namespace and name."""
         return [pod for pod in self._store.list(Pod) if not pod.is_finished]
 
+    @property
+    def pod_count(self) -> int:
+        """The number of pods that have not finished."""
+        return sum(not pod.is_finished for pod in self._store.all(Pod))
+
+    def find_pod(self, key: str) -> Pod | None:
+        """A pod by `namespace/name`, or by its name in the default namespace; None if there is none."""
+        namespace, _, name = key.rpartition("/")
+        return self._store.find(Pod, name, namespace or "default")
+
     def pod(self, key: str) -> Pod:
-        """A pod by `namespace/name`, or by its name in the default namespace.
+        """The same for a pod that exists.
 
         Raises:
             InputError: there is no such pod.
         """
-        namespace, _, name = key.rpartition("/")
-        found = self._store.find(Pod, name, namespace or "default")
+        found = self.find_pod(key)
         if found is None:
             raise InputError(_NO_POD.format(key=key))
         return found
