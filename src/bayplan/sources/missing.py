@@ -77,6 +77,10 @@ class MissingObjects:
         )
         return [Warning(one.message, pod.key, one.reason, one.object) for one in dict.fromkeys(found)]
 
+    def of_kind(self, kind: str, effect: str) -> list[Warning]:
+        """What may be wrong with the result because no object of a kind was loaded."""
+        return list(self._kind(kind, effect))
+
     def _volumes(self, pod: Pod) -> Iterator[Warning]:
         has_claims = False
         for volume in pod.spec.volumes:

@@ -7,7 +7,8 @@ capacity.py     counts how many more pods fit
 comparison.py   compares configurations, by figures.py
 manifests.py    reads pods and workloads to add; scaling.py scales those that are there
 state.py        objects and columns, and how changes are reverted
-controllers.py  what controllers do about volumes, claims and evicted pods
+controllers.py  what controllers do about claims, budgets and evicted pods; volumes.py about volumes
+pod_claims.py   claims of copies of pods
 profiles.py     the scheduling core, without steps that act on the world
 machines.py     empty nodes: copies of one, or a machine shape; nodes.py reads what to copy
 outcomes.py     results; html.py shows them in notebooks

@@ -21,6 +21,7 @@ from bayplan.runtime.search import NotFound
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message
 from bayplan.sources.loaded import no_garbage_collection
 from bayplan.whatif.outcomes import Capacity
+from bayplan.whatif.pod_claims import for_copy
 
 if TYPE_CHECKING:
     from bayplan.whatif.cluster import Branch, Cluster
@@ -93,8 +94,9 @@ class _Copied:
         pod = self.pod
         name = f"{pod.name}-{number}"
         if not self._is_plain:
-            meta = replace(pod.metadata, name=name, uid="", resource_version="")
-            result = self._branch.schedule(self._branch.add(replace(pod, metadata=meta)))
+            branch, meta = self._branch, replace(pod.metadata, name=name, uid="", resource_version="")
+            spec, claims = for_copy(pod, name, branch._store.find_claim)
+            result = branch.schedule(branch.add(*claims, replace(pod, metadata=meta, spec=spec)))
             return _Placed(result.pods[0].node, result.pods[0].reason, result.failures)
         if not len(self._columns.order):
             return _Placed(reason=NO_NODES)

@@ -54,6 +54,7 @@ _BUDGET: Final = (
     "draining {node} evicts {count} pods of PodDisruptionBudget {key}, which allows {allowed}: "
     "kubectl drain waits until it allows more"
 )
+_NO_BUDGETS: Final = "evictions by a drain are evaluated as if all were allowed"
 _NOT_OPEN: Final = "this branch was closed"
 _INNER: Final = "a branch of this cluster is open: use the branch, or leave its with block"
 
@@ -250,6 +251,8 @@ class Cluster(ClusterView):
         """
         self.cordon(name)
         evicted = [pod for pod in self.pods_of(name) if not (pod.is_terminating or belongs_to_node(pod))]
+        for warning in self._scheduling.missing_kind("PodDisruptionBudget", _NO_BUDGETS) if evicted else ():
+            self._blocked["", ""] = warning
         for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
             text = _BUDGET.format(
                 key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
@@ -321,8 +324,7 @@ class Cluster(ClusterView):
         sets = self._store.all(ReplicaSet)
         there = pods_of_workload(namespace or "default", name, self.pods, sets)
         if not there or replicas > len(there):
-            taken = {pod.name for pod in there}
-            return self.add(*new_pods(key, there, replicas - len(there), taken))
+            return self.add(*new_pods(key, there, replicas - len(there), self._store.find_claim))
         for pod in to_delete(there, len(there) - replicas):
             self.delete(pod)
         return []

@@ -5,10 +5,10 @@
 | owners of pods | a pod that is evicted or displaced is created again, pending |
 | PersistentVolume controller, provisioners | claims get the volume that the scheduler chose, or a new one |
 | resource claim controller | pods get claims from their templates; claims of deleted pods are freed |
+| ephemeral volume controller | pods get claims for generic ephemeral volumes, which end with the pod |
 | disruption controller | a budget allows one eviction fewer for every pod that is evicted |
 
-A new volume can be used in the zone of the node that was chosen for it (or by the keys of the class'
-allowedTopologies): what a real provisioner does depends on its storage system.
+Volumes are in `volumes.py`.
 """
 
 from __future__ import annotations
@@ -18,35 +18,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bayplan.api.meta import (
-    LabelSelectorRequirement,
-    NodeSelector,
-    NodeSelectorTerm,
-    Object,
-    ObjectMeta,
-    ObjectReference,
-    OwnerReference,
-)
-from bayplan.api.node import Node
+from bayplan.api.meta import Object, ObjectMeta, OwnerReference
 from bayplan.api.pod import Pod, PodResourceClaimStatus
 from bayplan.api.resource_claims import ResourceClaim, ResourceClaimTemplate
 from bayplan.api.selectors import compile_selector
-from bayplan.api.storage import (
-    BIND_COMPLETED_ANNOTATION,
-    SELECTED_NODE_ANNOTATION,
-    STORAGE,
-    CSIPersistentVolumeSource,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PersistentVolumeSpec,
-    PersistentVolumeStatus,
-    StorageClass,
-    VolumeNodeAffinity,
-)
+from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.whatif.state import BranchStore
+from bayplan.whatif.volumes import VolumeControllers
 
-ZONE: Final = "topology.kubernetes.io/zone"
 _PER_NODE: Final = frozenset(("DaemonSet", "Node"))
 """Kinds of owners that have one pod on each node: DaemonSets, and kubelets with static pods."""
 
@@ -94,21 +74,24 @@ class Controllers:
 
     def __init__(self, store: BranchStore) -> None:
         self._store = store
+        self._volumes = VolumeControllers(store)
 
     def __call__(self, old: Object | None, new: Object | None) -> None:
         if isinstance(new, Pod):
             if old is None and not new.spec.node_name:
                 self._make_claims(new)
+                self._volumes.pod_created(new)
         elif new is None and isinstance(old, Pod):
-            self.pod_deleted(old)
+            self._free_claims(old)
+            self._volumes.pod_deleted(old)
         elif isinstance(new, PersistentVolumeClaim):
-            self._claim_changed(new)
+            self._volumes.claim_changed(new)
         elif isinstance(new, PersistentVolume):
-            self._volume_changed(new)
+            self._volumes.volume_changed(new)
 
     # Pods
 
-    def pod_deleted(self, pod: Pod) -> None:
+    def _free_claims(self, pod: Pod) -> None:
         """Frees the resource claims of a pod, and deletes those that were created for it."""
         names = {status.resource_claim_name for status in pod.status.resource_claim_statuses}
         names.update(entry.resource_claim_name for entry in pod.spec.resource_claims)
@@ -175,62 +158,3 @@ class Controllers:
         if made:
             status = replace(pod.status, resource_claim_statuses=(*pod.status.resource_claim_statuses, *made))
             self._store.update(replace(pod, status=status))
-
-    # Volumes
-
-    def _volume_changed(self, volume: PersistentVolume) -> None:
-        reference = volume.spec.claim_ref
-        if reference is None:
-            return
-        claim = self._store.find(PersistentVolumeClaim, reference.name, reference.namespace)
-        if claim is not None and not claim.spec.volume_name and volume.is_for(claim):
-            self._bind(claim, volume)
-
-    def _claim_changed(self, claim: PersistentVolumeClaim) -> None:
-        node_name = claim.annotations.get(SELECTED_NODE_ANNOTATION)
-        if claim.spec.volume_name or not node_name:
-            return
-        storage_class = self._store.find(StorageClass, claim.class_name)
-        node = self._store.find(Node, node_name)
-        if storage_class is not None and node is not None:
-            self._store.create(_new_volume(claim, storage_class, node))  # and `_volume_changed` binds it
-
-    def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        if volume.status.phase != "Bound":
-            self._store.update(replace(volume, status=PersistentVolumeStatus(phase="Bound")))
-        notes = {**claim.annotations, BIND_COMPLETED_ANNOTATION: "yes"}
-        self._store.update(
-            replace(
-                claim,
-                metadata=replace(claim.metadata, annotations=notes),
-                spec=replace(claim.spec, volume_name=volume.name),
-                status=replace(claim.status, phase="Bound"),
-            )
-        )
-
-
-def _new_volume(claim: PersistentVolumeClaim, storage_class: StorageClass, node: Node) -> PersistentVolume:
-    name = f"pvc-{claim.uid}"
-    expressions = (e for term in storage_class.allowed_topologies for e in term.match_label_expressions)
-    keys = list(dict.fromkeys(expression.key for expression in expressions)) or [ZONE]
-    reach = tuple(
-        LabelSelectorRequirement(key=key, operator="In", values=(node.labels[key],))
-        for key in keys
-        if key in node.labels
-    )
-    terms = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=reach),))
-    return PersistentVolume(
-        metadata=ObjectMeta(name=name),
-        spec=PersistentVolumeSpec(
-            capacity={STORAGE: claim.spec.resources.requests.get(STORAGE, "0")},
-            access_modes=claim.spec.access_modes,
-            claim_ref=ObjectReference(
-                kind="PersistentVolumeClaim", namespace=claim.namespace, name=claim.name, uid=claim.uid
-            ),
-            storage_class_name=claim.class_name,
-            volume_mode=claim.spec.volume_mode,
-            node_affinity=VolumeNodeAffinity(required=terms) if reach else None,
-            csi=CSIPersistentVolumeSource(driver=storage_class.provisioner, volume_handle=name),
-        ),
-        status=PersistentVolumeStatus(phase="Bound"),
-    )

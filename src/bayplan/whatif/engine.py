@@ -36,6 +36,7 @@ from bayplan.simulator.virtual_time import current_loop, run_virtual
 from bayplan.sources.loaded import skip_reason
 from bayplan.whatif.controllers import Controllers, is_recreated, without_node
 from bayplan.whatif.outcomes import Outcome, Placement
+from bayplan.whatif.pod_claims import for_copy
 from bayplan.whatif.profiles import Profiles, WhatIfHandle
 from bayplan.whatif.state import State
 
@@ -247,7 +248,10 @@ class Run:
                 assert owner is not None
                 meta = replace(again.metadata, name="", generate_name=f"{owner.name}-")
                 again = replace(again, metadata=meta)
-            self._replacements[old.uid] = self._store.create(again)
+            created = self._replacements[old.uid] = self._store.create(again)
+            if created.name != old.name:
+                for claim in for_copy(old, created.name, self._store.find_claim)[1]:
+                    self._store.create(claim)
 
     # Results
 

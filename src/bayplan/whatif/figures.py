@@ -22,8 +22,8 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.simulator.scenarios.fragmentation import RequestMix, fragmentation
 from bayplan.snapshot.cluster import Cluster as Columns
-from bayplan.whatif.controllers import ZONE
 from bayplan.whatif.outcomes import Outcome, Placements
+from bayplan.whatif.volumes import ZONE
 
 RESOURCES: Final = ("cpu", "memory")
 FIGURES: Final = (

@@ -2,7 +2,7 @@
 
 | kind | becomes |
 |---|---|
-| Pod | itself, or copies with numbers |
+| Pod | itself, or copies with numbers; claims of its generic ephemeral volumes |
 | Deployment, ReplicaSet, ReplicationController | its pods, and a ReplicaSet, which default spreading reads |
 | StatefulSet | its pods, and claims from volumeClaimTemplates |
 | Job | its pods that run at once: `parallelism`, at most `completions` |
@@ -22,6 +22,7 @@ from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.errors import DecodeError, InputError
 from bayplan.sources.files import STDIN
+from bayplan.whatif.pod_claims import UNKNOWN_UID
 
 APPS: Final = "apps/v1"
 BATCH: Final = "batch/v1"
@@ -86,8 +87,12 @@ def _objects(raw: Mapping[str, Any], document: Document, replicas: int | None) -
         raise error.at(source=document.source, line=document.line) from error.__cause__
     if isinstance(item, Pod) and replicas is not None and replicas != 1:
         for number in range(_limited(replicas)):
-            yield _decoded(_named(raw, f"{item.name or item.metadata.generate_name}-{number}"))
+            named = _named(raw, f"{item.name or item.metadata.generate_name}-{number}")
+            yield from _ephemeral_claims(named)
+            yield _decoded(named)
     elif item is not None:
+        if isinstance(item, Pod):
+            yield from _ephemeral_claims(raw)
         yield item
 
 
@@ -128,7 +133,9 @@ def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterat
         }
         if kind == "StatefulSet":
             yield from _claims(raw, spec, pod, f"{name}-{number}", namespace)
-        yield _decoded(pod)
+        decoded = _decoded(pod)
+        yield from _ephemeral_claims(pod)
+        yield decoded
 
 
 def _claims(
@@ -156,6 +163,32 @@ def _claims(
         volumes = [*others, mounted]
     if templates:
         pod["spec"]["volumes"] = volumes
+
+
+def _ephemeral_claims(pod: Mapping[str, Any]) -> Iterator[Object]:
+    """The claims that the controller of generic ephemeral volumes creates for a pod that can be decoded."""
+    meta = _mapping(pod, pod, "metadata")
+    name, namespace = meta.get("name"), meta.get("namespace") or "default"
+    for volume in _mapping(pod, pod, "spec").get("volumes") or []:
+        template = _mapping(pod, volume.get("ephemeral") or {}, "volumeClaimTemplate")
+        if not template or not name:
+            continue
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": UNKNOWN_UID, "controller": True}
+        described = _mapping(pod, template, "metadata")
+        yield _decoded(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {
+                    "name": f"{name}-{volume.get('name', '')}",
+                    "namespace": namespace,
+                    "labels": described.get("labels") or {},
+                    "annotations": described.get("annotations") or {},
+                    "ownerReferences": [owner],
+                },
+                "spec": _mapping(pod, template, "spec"),
+            }
+        )
 
 
 def _count(raw: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> int:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import count as count_up
+from itertools import islice
 from typing import Final
 
-from msgspec.structs import replace
-
-from bayplan.api.meta import ObjectMeta
-from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.pod import Pod
 from bayplan.api.workloads import ReplicaSet
 from bayplan.errors import InputError
+from bayplan.whatif.pod_claims import FindClaim, for_copy
 
 TEMPLATE_HASH: Final = "pod-template-hash"
+POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
+POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 _NO_PODS: Final = (
@@ -66,8 +69,8 @@ def to_delete(pods: list[Pod], count: int) -> list[Pod]:
     return sorted(pods, key=rank)[:count]
 
 
-def new_pods(key: str, pods: list[Pod], count: int, taken: set[str]) -> list[Pod]:
-    """Further pods like those that are there.
+def new_pods(key: str, pods: list[Pod], count: int, find: FindClaim) -> list[Object]:
+    """Further pods like those that are there, and their claims.
 
     Raises:
         InputError: there are none.
@@ -78,21 +81,25 @@ def new_pods(key: str, pods: list[Pod], count: int, taken: set[str]) -> list[Pod
     model = next(pod for pod in pods if pod.metadata.owner_references == owners.most_common(1)[0][0])
     owner = model.metadata.controller()
     assert owner is not None
-    made: list[Pod] = []
-    number = 0
-    while len(made) < count:
-        name = f"{owner.name}-{number}" if owner.kind == "StatefulSet" else f"{owner.name}-new-{number}"
-        number += 1
-        if name in taken:
-            continue
+    has_ordinals = owner.kind == "StatefulSet"
+    names = (
+        f"{owner.name}-{number}" if has_ordinals else f"{owner.name}-new-{number}" for number in count_up()
+    )
+    taken = {pod.name for pod in pods}
+    made: list[Object] = []
+    for name in islice((name for name in names if name not in taken), count):
+        own = {POD_NAME: name, POD_INDEX: name.rpartition("-")[2]} if has_ordinals else {}
         meta = ObjectMeta(
             name=name,
             namespace=model.namespace,
-            labels=model.labels,
+            labels={key: own.get(key, value) for key, value in model.labels.items()},
             annotations=model.annotations,
             owner_references=model.metadata.owner_references,
         )
-        made.append(Pod(metadata=meta, spec=replace(model.spec, node_name=""), status=PodStatus()))
+        spec, claims = for_copy(model, name, find)
+        # The claims of a StatefulSet stay when it is scaled down, and are used again.
+        made += (claim for claim in claims if find(claim.name, claim.namespace) is None)
+        made.append(Pod(metadata=meta, spec=spec))
     return made
 
 

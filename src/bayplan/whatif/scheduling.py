@@ -24,6 +24,7 @@ from bayplan.whatif.engine import Clock, Run
 from bayplan.whatif.outcomes import Outcome, Placement, Placements, unique
 from bayplan.whatif.profiles import Profiles
 from bayplan.whatif.state import State
+from bayplan.whatif.volumes import assumption
 
 _TERMINATING: Final = "pods that are being deleted ({count:,}) still count as using their resources"
 
@@ -78,7 +79,14 @@ class Scheduling:
             framework = core.framework_for(pod)
             if framework is not None:
                 found += missing.of_pod(pod, framework.profile, preempts=preempts, runs_permit=True)
+            text = assumption(pod, self.state.store) if pod.spec.volumes else ""
+            if text:
+                found.append(Warning(text, pod.key, Reason.NOT_RUN))
         return unique(found)
+
+    def missing_kind(self, kind: str, effect: str) -> list[Warning]:
+        """A warning if no object of a kind was loaded although the cluster may have some."""
+        return self._missing_objects().of_kind(kind, effect)
 
     def _missing_objects(self) -> MissingObjects:
         objects = self.state.columns.changes.objects.changed_at

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 from bayplan.api.meta import Object, version_number
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.client.informer import Handler
 from bayplan.cluster_api import ObjectT
 from bayplan.memory_api.kubelet import Kubelet
@@ -52,6 +53,9 @@ class BranchStore(MemoryStore):
 
     def find(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT | None:
         return self._table(kind).objects.get((namespace, name))
+
+    def find_claim(self, name: str, namespace: str) -> PersistentVolumeClaim | None:
+        return self.find(PersistentVolumeClaim, name, namespace)
 
     def all(self, kind: type[ObjectT]) -> Collection[ObjectT]:
         """All objects of a kind, in no particular order."""

@@ -104,7 +104,10 @@ class ClusterView:
         return tuple(self._dropped.values())
 
     def budget_warnings(self) -> tuple[Warning, ...]:
-        """Budgets that `drain` would violate: kubectl drain waits until they allow the evictions."""
+        """Budgets that `drain` would violate: kubectl drain waits until they allow the evictions.
+
+        Also that budgets are missing, if the cluster was loaded without them.
+        """
         return tuple(self._blocked.values())
 
 
