@@ -78,3 +78,20 @@ def test_errors_are_one_line(arguments: list[str], message: str, capsys: pytest.
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
     assert message in captured.err
+
+
+def test_a_plugin_that_fails_is_status_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "from bayplan.plugin import NodePlugin\n"
+        "class Broken(NodePlugin):\n"
+        "    def filter_node(self, pod, node):\n"
+        "        return node.labels['nope']\n"
+    )
+    words = ["simulate", "run", SCENARIO, "--until", "10m", "--plugin", f"{tmp_path}/broken.py:Broken"]
+    assert main([*words, "-o", "json"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: the result is not reliable, because a plugin failed:\n")
+    assert "Traceback" not in printed.err
+    assert "KeyError: 'nope'" in json.loads(printed.out)["notes"][0]
+    assert main([*words, "--traceback"]) == 2
+    assert capsys.readouterr().err.count("Traceback (most recent call last)") == 1

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.output import make_console
+from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import optional_source_options
 from bayplan.simulator.scenarios.csv_files import write_csv
 from bayplan.simulator.scenarios.figures import Figures
@@ -72,6 +73,7 @@ class _DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only 
     metavar="FILE.html",
     help="Write a report with charts: one HTML file that needs no network.",
 )
+@traceback_option
 @optional_source_options
 def run(
     scenario: Path,
@@ -81,11 +83,12 @@ def run(
     output: str,
     csv_target: Path | None,
     report: Path | None,
+    traceback: bool,
 ) -> None:
     """Run SCENARIO in virtual time and report utilisation, queues, waiting times and preemptions.
 
     The scheduler is the real one, with the given configuration and plugins. Equal inputs and seeds give
-    equal results.
+    equal results. Exit status: 2 invalid input or a plugin failed, otherwise 0.
     """
     if source.files or source.kubeconfig or source.context:
         cluster = load_cluster(source)
@@ -111,8 +114,9 @@ def run(
         report.write_bytes(make_page(result).encode("utf-8", "replace"))
     if output == "json":
         echo_utf8(msgspec.json.encode(result))
-        return
-    print_result(make_console(), result)
+    else:
+        print_result(make_console(), result)
+    raise_failures(finished.failures, with_traceback=traceback)
 
 
 class _Bar:

@@ -116,7 +116,7 @@ class MissingObjects:
             yield from self._kind("ResourceSlice", _SLICES)
 
     def _namespaces(self, pod: Pod) -> Iterator[Warning]:
-        if any(_selects_namespaces(term) for term in _terms(pod)):
+        if selects_namespaces(pod):
             yield from self._kind("Namespace", _NAMESPACES)
 
     def _owner(self, pod: Pod, profile: Profile) -> Iterator[Warning]:
@@ -166,6 +166,11 @@ def _terms(pod: Pod) -> Iterator[PodAffinityTerm]:
         if side is not None:
             yield from side.required
             yield from (weighted.pod_affinity_term for weighted in side.preferred)
+
+
+def selects_namespaces(pod: Pod) -> bool:
+    """Whether an affinity term of the pod selects namespaces by their labels."""
+    return pod.spec.affinity is not None and any(_selects_namespaces(term) for term in _terms(pod))
 
 
 def _selects_namespaces(term: PodAffinityTerm) -> bool:

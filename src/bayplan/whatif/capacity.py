@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
+from bayplan.garbage import no_garbage_collection
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.runtime.search import NotFound
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message
-from bayplan.sources.loaded import no_garbage_collection
 from bayplan.whatif.outcomes import Capacity
 from bayplan.whatif.pod_claims import for_copy
 

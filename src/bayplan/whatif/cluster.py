@@ -28,10 +28,11 @@ from bayplan.api.workloads import PodDisruptionBudget, PriorityClass, ReplicaSet
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
+from bayplan.garbage import no_garbage_collection
 from bayplan.memory_api.cluster import MemoryCluster
 from bayplan.simulator.virtual_time import DEFAULT_EPOCH
 from bayplan.snapshot.cluster import Cluster as Columns
-from bayplan.sources.loaded import LoadedCluster, no_garbage_collection
+from bayplan.sources.loaded import LoadedCluster
 from bayplan.sources.loading import load_cluster
 from bayplan.sources.options import SourceOptions
 from bayplan.sources.warnings import Reason, Warning

@@ -30,6 +30,10 @@ from bayplan.whatif.controllers import belongs_to_node
 from bayplan.whatif.figures import FIGURES, measure
 from bayplan.whatif.outcomes import unique
 
+_WORKERS: Final = (
+    "--dask {address}: the workers could not read the cluster: {error}. They need the same versions of "
+    "Python and bayplan as this machine."
+)
 _NO_DASK: Final = "--dask needs the package distributed: pip install 'bayplan[dask]'"
 
 _T_95: Final = (
@@ -151,7 +155,7 @@ def compare(
         dask: the address of a Dask scheduler that runs the trials instead.
 
     Raises:
-        InputError: Dask is not installed.
+        InputError: Dask is not installed or not reachable, or its workers do not have bayplan.
     """
     asked = [(variant, seed) for variant in variants for seed in range(seeds)]
     jobs = min(jobs or _cpus(), len(asked))
@@ -212,8 +216,15 @@ def _on_dask(workload: Workload, asked: Sequence[tuple[Variant, int]], address: 
         from distributed import Client
     except ImportError as error:
         raise InputError(_NO_DASK) from error
-    with Client(address) as client:
-        sent = client.scatter(workload, broadcast=True)
+    try:
+        client = Client(address)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--dask {address}: {error}") from error
+    with client:
+        try:
+            sent = client.scatter(workload, broadcast=True)
+        except Exception as error:  # What a worker raises arrives as a plain Exception.
+            raise InputError(_WORKERS.format(address=address, error=error)) from error
         futures = [client.submit(run_trial, sent, variant, seed, pure=False) for variant, seed in asked]
         found: list[Trial] = client.gather(futures)
         return found

@@ -17,7 +17,7 @@ from bayplan.api.pod import Pod
 from bayplan.queue.sort_keys import sort_key_of
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.sources.loaded import skip_reason
-from bayplan.sources.missing import MissingObjects
+from bayplan.sources.missing import MissingObjects, selects_namespaces
 from bayplan.sources.warnings import Reason, Warning
 from bayplan.whatif.controllers import Controllers
 from bayplan.whatif.engine import Clock, Run
@@ -26,6 +26,10 @@ from bayplan.whatif.profiles import Profiles
 from bayplan.whatif.state import State
 from bayplan.whatif.volumes import assumption
 
+_NO_NAMESPACES: Final = (
+    "affinity terms of pods with a namespaceSelector match pods of no other namespace, which may also affect "
+    "the pods that they would match"
+)
 _TERMINATING: Final = "pods that are being deleted ({count:,}) still count as using their resources"
 
 
@@ -72,6 +76,8 @@ class Scheduling:
         """What results for these pods rest on."""
         core, missing = self.profiles.core(), self._missing_objects()
         found = [*self._warnings, *self.profiles.warnings]
+        if missing.lacks_kind("Namespace") and any(map(selects_namespaces, self.state.store.all(Pod))):
+            found += missing.of_kind("Namespace", _NO_NAMESPACES)
         terminating = int(self.state.columns.pods.terminating.read.sum())
         if terminating:
             found.append(Warning(_TERMINATING.format(count=terminating), reason=Reason.NOT_RUN))

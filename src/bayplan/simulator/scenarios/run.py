@@ -28,6 +28,7 @@ from bayplan.memory_api.store import MemoryStore
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.plugins.gpu_sharing import GpuSharing
 from bayplan.releases import DEFAULT_RELEASE, Release
+from bayplan.runtime.failure_log import PluginFailure
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.recorder import DiscardedEvents
@@ -66,6 +67,7 @@ _OTHER_SCHEDULER: Final = (
 _UNFINISHED: Final = (
     "The scheduler_perf workload is not over: operation {} of {} waits, until all of its pods are scheduled."
 )
+_FAILED: Final = "The result is not reliable, because a plugin failed: {failure}{more}"
 _ADDED_COSCHEDULING: Final = "The plugin Coscheduling was added, because the scenario has gangs."
 
 _ADDED_GPU_SHARING: Final = (
@@ -84,6 +86,8 @@ class Finished:
     release: str
     """The Kubernetes version whose scheduler was simulated."""
     notes: tuple[str, ...]
+    failures: tuple[PluginFailure, ...] = ()
+    """What plugins did wrong: if there is something, the result is not reliable."""
 
 
 def simulate(
@@ -107,6 +111,11 @@ def simulate(
     run = _Run(loaded, config, plugins, seed, until, notes, progress)
     with _long_lived_objects():
         return run_virtual(run.main(), limit=2 * until + 1e6)
+
+
+def _failed(failures: Sequence[PluginFailure]) -> str:
+    more = f" (and {len(failures) - 1:,} more failures)" if len(failures) > 1 else ""
+    return _FAILED.format(failure=failures[0].message, more=more)
 
 
 @contextmanager
@@ -170,9 +179,27 @@ class _Run:
             events=DiscardedEvents(),
         )
         tasks = [asyncio.ensure_future(scheduler.run())]
+        with scheduler.core.failures.collected() as failures:
+            await self._run_scenario(world, nodes, tasks)
+        if failures:
+            self._notes.insert(0, _failed(tuple(failures.values())))
+        self._figures.finish(loop.time(), world.pods.values())
+        return Finished(
+            loaded,
+            self._seed,
+            self._until,
+            self._figures,
+            self._config.release.version,
+            tuple(self._notes),
+            tuple(failures.values()),
+        )
+
+    async def _run_scenario(self, world: World, nodes: NodeChanges, tasks: list[asyncio.Task[None]]) -> None:
+        """Lets everything happen that the scenario has; `tasks` run meanwhile, and are cancelled then."""
+        loaded = self._loaded
         benchmark: BenchmarkRun | None = None
         try:
-            await loop.quiescent()
+            await current_loop().quiescent()
             arriving = [
                 Arriving(world, workload, loaded, self._seed, self._until)
                 for workload in loaded.scenario.workloads
@@ -188,10 +215,6 @@ class _Run:
                 self._notes.append(_UNFINISHED.format(*unfinished))
         finally:
             await cancel_all(tasks)
-        self._figures.finish(loop.time(), world.pods.values())
-        return Finished(
-            loaded, self._seed, self._until, self._figures, self._config.release.version, tuple(self._notes)
-        )
 
     async def _take_samples(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         loop, interval = current_loop(), self._loaded.sample_interval
