@@ -11,6 +11,7 @@ import pytest
 
 from bayplan.plugin import (
     SKIP,
+    Code,
     CycleState,
     Dependencies,
     IntColumn,
@@ -428,6 +429,27 @@ class Shortcut(Plugin):
         return int(nodes.cluster.nodes.pod_count.cell[row])
 
 
+class HalfSeconds:
+    """A timer whose clock goes on by half a second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.observed: list[tuple[str, float]] = []
+        self._now = 0.0
+
+    def clock(self) -> float:
+        self._now += 0.5
+        return self._now
+
+    def start(self) -> None:
+        pass
+
+    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
+        pass
+
+    def took(self, plugin: str, point: str, code: Code, seconds: float) -> None:
+        self.observed.append((point, seconds))
+
+
 class TestShortcuts:
     def test_a_row_that_changed_is_computed_by_them(self) -> None:
         plugin = Shortcut()
@@ -446,6 +468,28 @@ class TestShortcuts:
             framework.cluster.add_pod(make_pod(f"other-{name}"), name)
         statuses = not_found(framework, next(next_pod)).diagnosis.statuses()
         assert [(status.reasons, len(rows)) for status, rows in statuses] == [(("taken",), 2)]
+
+    @pytest.mark.parametrize(
+        ("taken", "observed"),
+        [
+            pytest.param("", [("Filter", 0.5), ("Score", 0.5)], id="by the shortcut"),
+            pytest.param("n2", [("Filter", 0.5), ("Score", 0.5)], id="by Filter, which knows the reason"),
+        ],
+    )
+    def test_a_sampled_attempt_observes_each_plugin_once(
+        self, taken: str, observed: list[tuple[str, float]]
+    ) -> None:
+        framework = make_framework(Shortcut(), nodes=5)
+        next_pod = pods()
+        found(framework, next(next_pod))
+        framework.cluster.add_pod(make_pod("other"), "n2")
+        if not taken:
+            found(framework, next(next_pod))
+            framework.cluster.remove_pod(make_pod("other").uid)
+        timer = HalfSeconds()
+        framework.caller.use(timer)
+        found(framework, next(next_pod))
+        assert timer.observed == observed
 
     @pytest.mark.parametrize(
         ("point", "text"),

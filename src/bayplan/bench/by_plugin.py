@@ -8,7 +8,7 @@ are faster than shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,6 +120,13 @@ class CountingCalls:
             return calls.filter_rows(step, state, pod, nodes, reasons)
         finally:
             self._count(step.name, Point.FILTER, len(nodes), started)
+
+    def by_row(self, step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int:
+        started = _cpu_ns()
+        answer = calls.by_row(step, point, shortcut, row)
+        if answer is not True:
+            self._count(step.name, point, 1, started)
+        return answer
 
     def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
         started = _cpu_ns()

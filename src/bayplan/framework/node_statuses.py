@@ -164,7 +164,7 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejection
                 text = f"filter returned a mask of shape {mask.shape} for {rows} rows ({reject.reason})"
                 raise WrongResultError("filter", text)
             mask = np.full(rows, bool(mask))
-        if mask.any():
+        if np.count_nonzero(mask):
             _check_reason(reject)
             parts.append((mask, reject))
             rejected = mask if rejected is None else rejected | mask
@@ -272,7 +272,7 @@ class NodeStatuses:
         rest = rejecting_plugin != PASS
         found: list[tuple[Status, NDArray[np.intp]]] = []
         while True:
-            if not rest.all():
+            if np.count_nonzero(rest) != len(rest):
                 left, rejecting_plugin, reason_id = left[rest], rejecting_plugin[rest], reason_id[rest]
             if not len(left):
                 return found

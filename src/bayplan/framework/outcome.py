@@ -55,7 +55,7 @@ class Diagnosis:
     def explicit_status(self, row: int) -> Status | None:
         if row in self.extender_statuses:
             return self.extender_statuses[row]
-        if self.node_statuses is None or not (self.evaluated == row).any():
+        if self.node_statuses is None or not np.count_nonzero(self.evaluated == row):
             return None
         return self.node_statuses.status(row)
 

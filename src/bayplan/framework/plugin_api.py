@@ -35,8 +35,7 @@ MAX_SCORE = 100
 """Normalized scores are between 0 and this."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reject:
+class Reject(msgspec.Struct, frozen=True, eq=False):
     """Rows that do not fit, and the reason. Several for one row add up their reasons; unresolvable wins.
 
     `mask` has one entry for each row the plugin was given. `error` means that evaluating these rows failed.

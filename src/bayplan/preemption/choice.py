@@ -33,8 +33,8 @@ def equally_good(table: VictimTable, rows: IdColumn) -> IdColumn:
         if len(rows) <= 1:
             break
         values = losses.take(rows)
-        least = values == values.min()
-        if not least.all():
+        least = values == values[values.argmin()]
+        if np.count_nonzero(least) != len(least):
             rows = rows[least]
     return rows
 

@@ -111,6 +111,12 @@ def row_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Ca
         raise score_error(step.name, describe(error, step.plugin)) from error
 
 
+def by_row(step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int:
+    """What the plugin's shortcut says of one row. Exceptions are handled by the caller, for many rows at
+    once."""
+    return shortcut(row)
+
+
 def dependency_error(plugin: Plugin, error: Exception) -> AttemptError:
     """A function in the plugin's `depends_on` failed."""
     return AttemptError(f'running "{plugin.name}" plugin: {describe(error, plugin)}', plugin.name)

@@ -7,6 +7,7 @@ tie-break are one integer (`ties.py`), so the best node is one argmax.
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
@@ -268,7 +269,7 @@ class Feasible:
             at = fitting.searchsorted(places)
             at[at == self._count] = 0
             listed = fitting.take(at) == places
-        if not listed.all():
+        if np.count_nonzero(listed) != len(listed):
             at, changed = at[listed], changed[listed]
         totals = self._results.totals(changed)
         if self._normalized is not None:
@@ -288,7 +289,7 @@ def _same(masks: Masks | None, known: Masks | None) -> bool:
     """Whether uncached plugins reject the same rows: a mask is the same array until it changes."""
     if masks is None or known is None or len(masks) != len(known):
         return False
-    return all(mine is given for mine, given in zip(known, masks, strict=True))
+    return all(map(operator.is_, known, masks))
 
 
 def _room(size: int) -> tuple[NDArray[np.int64], Any]:

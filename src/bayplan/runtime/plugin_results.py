@@ -13,6 +13,7 @@ their shortcut for single rows, or else with `OneNode`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.failures import describe
 from bayplan.framework.node_statuses import Reasons
 from bayplan.framework.plugin_api import Dependencies, NodeNames, Plugin, PreScorePlugin
+from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
@@ -51,6 +53,7 @@ class PluginColumn:
         compute_one: computes one row with plain numbers, if the plugin is elementwise.
         make_shortcut: the plugin's function for single rows, if it has one (`RowFilterPlugin`,
             `RowScorePlugin`). True means that `compute_one` has to be asked.
+        point: Filter or Score.
         error: what an exception in the shortcut is reported as.
     """
 
@@ -60,6 +63,7 @@ class PluginColumn:
         "_error",
         "_freshness",
         "_make_shortcut",
+        "_point",
         "_results",
         "_shortcut",
         "_uniform",
@@ -75,6 +79,7 @@ class PluginColumn:
         compute: Callable[[NodeColumns], NDArray[np.int64]],
         compute_one: Callable[[OneNode], int],
         make_shortcut: Callable[[NodeColumns], Callable[[int], int] | None],
+        point: Point,
         error: Callable[[str, str], calls.AttemptError],
     ) -> None:
         self._results = results
@@ -82,6 +87,7 @@ class PluginColumn:
         self._compute = compute
         self._compute_one = compute_one
         self._make_shortcut = make_shortcut
+        self._point = point
         self._error = error
         self._shortcut: Callable[[int], int] | None = None
         self.usage = results.depends_on.usage
@@ -112,11 +118,15 @@ class PluginColumn:
 
     def update_row(self, since: int, row: int) -> None:
         """The same where a pod came to this row or left it, and nothing else has happened since that time."""
-        freshness = self._freshness
+        freshness, shortcut = self._freshness, self._shortcut
         if freshness.time != since:
             self.update()
             return
-        self._compute_rows((row,))
+        if shortcut is None:
+            self._compute_rows((row,))
+        else:
+            self._uniform = None
+            self._by_shortcut(shortcut, (row,))
         freshness.mark_current()
 
     def _compute_rows(self, rows: Sequence[int]) -> None:
@@ -125,23 +135,29 @@ class PluginColumn:
         if count > 1:
             rows = list(set(rows))
             count = len(rows)
-        results, cell, shortcut = self._results, self.cell, self._shortcut
-        if shortcut is not None and count <= FEW_ROWS_BY_SHORTCUT and results.caller.timer is None:
-            for row in rows:
-                try:
-                    found = shortcut(row)
-                    if found is not True:
-                        cell[row] = found
-                        continue
-                except Exception as error:
-                    raise self._error(results.name, describe(error, results.plugin)) from error
-                cell[row] = self._compute_one(OneNode(results.cluster, row))
+        results, cell = self._results, self.cell
+        if self._shortcut is not None and count <= FEW_ROWS_BY_SHORTCUT:
+            self._by_shortcut(self._shortcut, rows)
         elif count <= FEW_ROWS and results.is_elementwise:
             for row in rows:
                 cell[row] = self._compute_one(OneNode(results.cluster, row))
         else:
             where = np.array(rows, dtype=np.intp)
             self.values[where] = self._compute(NodeColumns(results.cluster, where))
+
+    def _by_shortcut(self, shortcut: Callable[[int], int], rows: Iterable[int]) -> None:
+        results, cell = self._results, self.cell
+        if results.caller.timer is not None:
+            shortcut = partial(results.caller.calls.by_row, results.step, self._point, shortcut)
+        for row in rows:
+            try:
+                found = shortcut(row)
+                if found is not True:
+                    cell[row] = found
+                    continue
+            except Exception as error:
+                raise self._error(results.name, describe(error, results.plugin)) from error
+            cell[row] = self._compute_one(OneNode(results.cluster, row))
 
 
 class PluginResults:
@@ -172,13 +188,14 @@ class PluginResults:
         logs = (changes.nodes, changes.usage) if depends_on.usage else (changes.nodes,)
 
         self.is_elementwise = plugin.elementwise
-        self._step = step = Step.alone(plugin)
+        self.step = step = Step.alone(plugin)
         self.filter_column = PluginColumn(
             self,
             changes.freshness(topics, logs),
             self._filter,
             self._filter_one,
             lambda view: calls.row_filter(step, self.state, pod, view),
+            Point.FILTER,
             calls.filter_error,
         )
         """The id of the reasons against each row; 0 if there are none."""
@@ -188,6 +205,7 @@ class PluginResults:
             self._score,
             self._score_one,
             lambda view: calls.row_score(step, self.state, pod, view),
+            Point.SCORE,
             calls.score_error,
         )
         """The raw scores."""
@@ -198,7 +216,7 @@ class PluginResults:
             return self._answer
         before = self._answer
         self._answer = None
-        answer = self.caller.calls.pre_filter(self._step, self.state, self._pod, nodes)
+        answer = self.caller.calls.pre_filter(self.step, self.state, self._pod, nodes)
         self._answer = answer
         self._freshness.mark_current()
         self.skips_filter = isinstance(answer, Status) and answer.code is Code.SKIP
@@ -218,22 +236,22 @@ class PluginResults:
 
     def _may_score(self, nodes: NodeColumns) -> bool:
         """Whether there are scores, which may have changed with the objects even if Filter is skipped."""
-        if self._has_score is False and isinstance(self._step.plugin, PreScorePlugin):
+        if self._has_score is False and isinstance(self.step.plugin, PreScorePlugin):
             pre_score = self.caller.calls.pre_score
-            return pre_score(self._step, self.state, self._pod, nodes).is_success
+            return pre_score(self.step, self.state, self._pod, nodes).is_success
         return bool(self._has_score)
 
     def has_score(self, nodes: NodeColumns, pre_scores: bool) -> bool:
         """Whether the plugin scores these pods: its PreScore decides."""
         if self._has_score is None:
             self._has_score = not pre_scores or (
-                self.caller.calls.pre_score(self._step, self.state, self._pod, nodes).is_success
+                self.caller.calls.pre_score(self.step, self.state, self._pod, nodes).is_success
             )
         return self._has_score
 
     def _filter(self, view: NodeColumns) -> NDArray[np.int64]:
         existing, shown = self._shown(view)
-        found = self.caller.calls.filter_rows(self._step, self.state, self._pod, shown, self.reasons)
+        found = self.caller.calls.filter_rows(self.step, self.state, self._pod, shown, self.reasons)
         if found is None:
             return np.zeros(len(view), dtype=np.int64)
         return found.reason_ids() if existing is None else found.among(existing, len(view)).reason_ids()
@@ -241,7 +259,7 @@ class PluginResults:
     def _shown(self, view: NodeColumns) -> tuple[IdColumn | None, NodeColumns]:
         """The rows that a plugin is called with: one that evaluates single nodes never gets a row without a
         node."""
-        if not self._step.one_node_at_a_time or view.exists.all():
+        if not self.step.one_node_at_a_time or view.exists.all():
             return None, view
         existing = view.exists.nonzero()[0]
         return existing, NodeColumns(self.cluster, view.rows.take(existing))
@@ -249,12 +267,12 @@ class PluginResults:
     def _filter_one(self, one: OneNode) -> int:
         if self.caller.timer is None:
             # The function itself: this and the score below are frequent calls.
-            return calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
-        return self.caller.calls.filter_one(self._step, self.state, self._pod, one, self.reasons)
+            return calls.filter_one(self.step, self.state, self._pod, one, self.reasons)
+        return self.caller.calls.filter_one(self.step, self.state, self._pod, one, self.reasons)
 
     def _score(self, view: NodeColumns) -> NDArray[np.int64]:
         existing, shown = self._shown(view)
-        scores = self.caller.calls.score_rows(self._step, self.state, self._pod, shown)
+        scores = self.caller.calls.score_rows(self.step, self.state, self._pod, shown)
         if existing is None:
             return scores
         all_scores = np.zeros(len(view), dtype=np.int64)
@@ -263,8 +281,8 @@ class PluginResults:
 
     def _score_one(self, one: OneNode) -> int:
         if self.caller.timer is None:
-            return calls.score_one(self._step, self.state, self._pod, one)
-        return self.caller.calls.score_one(self._step, self.state, self._pod, one)
+            return calls.score_one(self.step, self.state, self._pod, one)
+        return self.caller.calls.score_one(self.step, self.state, self._pod, one)
 
 
 class ResultCache:

@@ -367,7 +367,7 @@ def _first_rejecting(
     for index, results in reversed(filters):
         against = results.filter_column.values[where]
         rejected = against != 0
-        if rejected.any():
+        if np.count_nonzero(rejected):
             np.copyto(plugin, index, where=rejected)
             np.copyto(reason, against, where=rejected)
     return plugin, reason

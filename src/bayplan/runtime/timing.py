@@ -81,6 +81,8 @@ class Calls(Protocol):
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
     ) -> Rejections | None: ...
 
+    def by_row(self, step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int: ...
+
     def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status: ...
 
     def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn: ...
@@ -113,6 +115,14 @@ class TimedCalls:
     ) -> Rejections | None:
         call = timed(self._timer, step.name, Point.FILTER, calls.filter_rows)
         return call(step, state, pod, nodes, reasons)
+
+    def by_row(self, step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int:
+        """Not observed if the shortcut does not know: `filter_one` is called and observed instead."""
+        started = self._timer.clock()
+        answer = calls.by_row(step, point, shortcut, row)
+        if answer is not True:
+            self._timer.took(step.name, point, Code.SUCCESS, self._timer.clock() - started)
+        return answer
 
     def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
         return timed(self._timer, step.name, Point.PRE_SCORE, calls.pre_score)(step, state, pod, nodes)

@@ -296,4 +296,4 @@ class NodeColumns:
 
     @staticmethod
     def any(condition: Any) -> bool:
-        return bool(np.any(condition))
+        return bool(np.count_nonzero(condition))
