@@ -7,7 +7,7 @@ from bayplan.operating.flags import GROUPS, Flag
 
 HEAD = """# Flags of `bayplan run`
 
-`bayplan run` accepts the command lines of kube-scheduler v1.36: flags, their precedence, errors and exit
+`bayplan run` accepts the command lines of kube-scheduler v1.36 and v1.37: flags, their precedence, errors and exit
 statuses are the same. `--plugin` and the settings of bayplan exist only in bayplan. This page shows the
 output of `bayplan run --help`.
 

@@ -26,6 +26,7 @@ from tests.client.http.certificates import authority
 
 from .running import kubeconfig
 
+FRACTIONAL = "DRAFractionalCapacityRange"
 OLD_GATE = "--feature-gates=SchedulerQueueingHints=true"
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
@@ -326,6 +327,23 @@ def test_settings_are_valid_before_the_version_is_known_if_any_version_accepts_t
         settings_of_any_release(flags)
     with pytest.raises(BayplanError, match=re.escape(str(caught.value))):
         make_settings(flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_on"),
+    [
+        ([], False),
+        (["--min-compatibility-version=1.36"], False),
+        (["--min-compatibility-version=1.37"], True),
+        (["--min-compatibility-version=kube:v1.37"], True),
+        (["--min-compatibility-version=1.37", f"--feature-gates={FRACTIONAL}=false"], False),
+        ([f"--feature-gates={FRACTIONAL}=true"], True),
+        (["--emulated-version=1.36", "--min-compatibility-version=1.36"], False),
+    ],
+)
+def test_gates_that_depend_on_the_oldest_version_in_the_cluster(flags: list[str], is_on: bool) -> None:
+    settings = make_settings(parse([*flags, "--master=https://here:6443"], "bayplan run"), V1_37)
+    assert (FRACTIONAL in settings.config.release.gates) is is_on
 
 
 @pytest.mark.parametrize("verbosity", ["-v=0", "-v=2"])

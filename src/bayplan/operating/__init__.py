@@ -10,5 +10,5 @@
     permissions.py   all requests to the API server
     process.py       connect, sync, elect, serve, schedule; stop in the opposite order
 
-The flags, their precedence, messages and exit codes are those of kube-scheduler v1.36.
+The flags, their precedence, messages and exit codes are those of kube-scheduler v1.36 and v1.37.
 """

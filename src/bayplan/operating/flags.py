@@ -219,7 +219,13 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             (),
             "The Kubernetes version to behave as: 1.36 or 1.37. Without it, that of the API server.",
         ),
-        Flag("min-compatibility-version", EACH, (), "Up to the emulated version, and without effect."),
+        Flag(
+            "min-compatibility-version",
+            EACH,
+            (),
+            "The oldest version of other components in the cluster, up to the emulated one. With 1.37 "
+            "DRAFractionalCapacityRange is on by default.",
+        ),
     ),
     "Metrics": (
         Flag(

@@ -151,6 +151,10 @@ def make_release(flags: FlagValues, release: Release = DEFAULT_RELEASE) -> Relea
             release = parse_release(text)
         except ConfigError as error:
             raise ConfigError(f"--emulated-version: {error}") from None
+    for text in flags["min-compatibility-version"]:
+        minor = _minor_of(text)
+        if minor is not None:
+            release = release.with_min_compatibility(minor)
     return release.with_gates(parse_feature_gates(flags["feature-gates"], release))
 
 
@@ -252,10 +256,16 @@ def _port_problems(flags: FlagValues) -> Iterator[str]:
 
 def _version_problems(flags: FlagValues, release: Release) -> Iterator[str]:
     for text in flags["min-compatibility-version"]:
-        version = text.removeprefix("kube=").removeprefix("kube:").removeprefix("v")
-        major, _, minor = version.partition(".")
-        if major != "1" or not minor.isdecimal() or int(minor) > release.minor:
+        minor = _minor_of(text)
+        if minor is None or minor > release.minor:
             yield f"--min-compatibility-version {text}: should be 1.N, up to {release}"
+
+
+def _minor_of(text: str) -> int | None:
+    """36 for `1.36`, `v1.36` and `kube=1.36`; None for what is no version 1.N."""
+    version = text.removeprefix("kube=").removeprefix("kube:").removeprefix("v")
+    major, _, minor = version.partition(".")
+    return int(minor) if major == "1" and minor.isdecimal() else None
 
 
 def _metric_problems(flags: FlagValues, release: Release) -> Iterator[str]:

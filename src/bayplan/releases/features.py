@@ -25,6 +25,8 @@ class Feature:
     """Whether it is on unless `--feature-gates` turns it off."""
     needs: tuple[str, ...] = ()
     """Features that must be on while this one is."""
+    compatible_from: int | None = None
+    """It is on by default if `--min-compatibility-version` is this minor version or a later one."""
 
 
 def on(stage: Stage, *needs: str) -> Feature:

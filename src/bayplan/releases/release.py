@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from bayplan.api.requests import RequestAccounting
 from bayplan.releases.devices import DeviceRules
-from bayplan.releases.features import Feature
+from bayplan.releases.features import Feature, default_gates
 from bayplan.releases.metrics import MetricRules
 from bayplan.releases.queueing import QueueRules
 from bayplan.releases.server import ServerRules
@@ -94,6 +94,16 @@ class Release:
     def with_gates(self, gates: frozenset[str]) -> Self:
         """This release with exactly these feature gates on."""
         return replace(self, gates=gates)
+
+    def with_min_compatibility(self, minor: int) -> Self:
+        """This release for clusters without components older than this minor version."""
+        features = {
+            name: replace(feature, enabled=True)
+            if feature.compatible_from is not None and feature.compatible_from <= minor
+            else feature
+            for name, feature in self.features.items()
+        }
+        return replace(self, features=features, gates=default_gates(features))
 
     def __str__(self) -> str:
         return self.version

@@ -29,8 +29,7 @@ _CHANGED_GATES: Final[dict[str, Feature]] = {
     "DRADeviceTaintRules": on(Stage.GA, "DRADeviceTaints"),
     "DRAExtendedResource": on(Stage.LOCKED),
     "DRAResourceClaimDeviceStatus": on(Stage.LOCKED),
-    # On only from --min-compatibility-version 1.37, and the default is 1.36.
-    "DRAFractionalCapacityRange": off(Stage.BETA, "DRAConsumableCapacity"),
+    "DRAFractionalCapacityRange": Feature(Stage.BETA, False, ("DRAConsumableCapacity",), compatible_from=37),
     "DRADerivedAttributes": off(Stage.ALPHA),
     "DRADeviceCompatibilityGroups": off(Stage.ALPHA, "DRAPartitionableDevices"),
     "DRAOptionalNodeOperations": off(Stage.ALPHA, "NodeDeclaredFeatures"),

@@ -14,7 +14,7 @@
     tls.py              the TLS side of a connection
 
 This package does not depend on the scheduler: it is passed values and functions. The behaviour is that of
-kube-scheduler v1.36.
+kube-scheduler v1.36 and v1.37.
 """
 
 from bayplan.serving.access import AccessControl, delegated_access
