@@ -19,7 +19,7 @@ _NOTHING_COUNTED: Final = -1
 class RecentPlacements:
     """The pods that were placed lately, and what they will use on each row.
 
-    A placement is added to the sum of its row. All sums are computed anew only after a measurement, a node
+    A placement is added to the sum of its row. All sums are computed again only after a measurement, a node
     or a failed binding changed what counts; then pods are dropped that do not count any more.
     """
 
