@@ -7,9 +7,9 @@ from bayplan.operating.flags import GROUPS, Flag
 
 HEAD = """# Flags of `bayplan run`
 
-`bayplan run` accepts the command lines of kube-scheduler v1.36 and v1.37: flags, their precedence, errors and exit
-statuses are the same. `--plugin` and the settings of bayplan exist only in bayplan. This page shows the
-output of `bayplan run --help`.
+`bayplan run` accepts the command lines of kube-scheduler v1.36 and v1.37: flags, their precedence,
+errors and exit statuses are the same. `--plugin` and the settings of bayplan exist only in bayplan. This
+page shows the output of `bayplan run --help`.
 
 - `--name value` and `--name=value` are equivalent. A boolean flag accepts its value only after `=`
   (`--leader-elect=false`). `_` in a name is equivalent to `-`.
