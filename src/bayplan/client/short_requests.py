@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from math import inf
 from typing import Final
 from urllib.parse import SplitResult
 
@@ -28,6 +29,8 @@ class _Connection(HTTPConnection):
 
     def __init__(self) -> None:
         super().__init__()
+        self.due = inf
+        """When the response must be there."""
         self._waiter: asyncio.Future[ApiResponse] | None = None
 
     def start(self, data: bytes) -> asyncio.Future[ApiResponse]:
@@ -65,6 +68,9 @@ class ShortRequestPool(ConnectionPool[_Connection]):
     def __init__(self, server: SplitResult, tls: ServerTLS | None, response_delay: float = 0.0) -> None:
         super().__init__(server, tls, _Connection)
         self._response_delay = response_delay
+        self._awaiting: set[_Connection] = set()
+        """Connections with a request that has no response yet."""
+        self._alarm: asyncio.TimerHandle | None = None
         self._unread: list[_Connection] = []
         self._busy = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -87,7 +93,7 @@ class ShortRequestPool(ConnectionPool[_Connection]):
     async def _exchange(
         self, connection: _Connection, request: Request, data: bytes, seconds: float
     ) -> ApiResponse:
-        alarm = asyncio.get_running_loop().call_later(seconds, connection.time_out)
+        self._await(connection, seconds)
         try:
             if request.permit is not None:
                 request.permit()
@@ -99,8 +105,38 @@ class ShortRequestPool(ConnectionPool[_Connection]):
             connection.abort()  # a response may still arrive, and is ignored
             raise
         finally:
-            alarm.cancel()
+            self._awaiting.discard(connection)
             self._keep(connection)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    # Time-outs
+
+    def _await(self, connection: _Connection, seconds: float) -> None:
+        """One alarm serves all requests. Hardly any is late, so it is not cancelled when a response comes."""
+        connection.due = asyncio.get_running_loop().time() + seconds
+        self._awaiting.add(connection)
+        if self._alarm is None or connection.due < self._alarm.when():
+            self._set_alarm(connection.due)
+
+    def _set_alarm(self, due: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_at(due, self._look)
+
+    def _look(self) -> None:
+        """Gives up the requests that are late."""
+        self._alarm = None
+        now = asyncio.get_running_loop().time()
+        late = [connection for connection in self._awaiting if connection.due <= now]
+        for connection in late:
+            connection.time_out()
+        left = self._awaiting.difference(late)
+        if left:
+            self._set_alarm(min(connection.due for connection in left))
 
     # Reading later
 

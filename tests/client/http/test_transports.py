@@ -490,6 +490,36 @@ def test_a_server_that_speaks_unasked_is_not_listened_to() -> None:
     assert asyncio.run(main()) == (ApiResponse(200, "", b"OK"), 2)
 
 
+def test_requests_at_the_same_time_are_late_each_at_its_own_time() -> None:
+    """Although one alarm serves them all."""
+
+    async def silent(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+        await peer.request()
+        await asyncio.sleep(PATIENT)
+
+    async def main() -> dict[float, float]:
+        loop = asyncio.get_running_loop()
+        limits, lost_after = (0.3, 0.1, 0.2), dict[float, float]()
+
+        async with raw_server(silent) as server, connected(ShortRequestPool, server) as transport:
+
+            async def send(limit: float) -> None:
+                began = loop.time()
+                with pytest.raises(LostError):
+                    await transport.send(BIND, HEADERS, limit)
+                lost_after[limit] = loop.time() - began
+
+            await asyncio.gather(*(transport.send(GET, HEADERS, PATIENT) for _ in limits))
+            await asyncio.gather(*map(send, limits))
+        return lost_after
+
+    lost_after = asyncio.run(main())
+    assert len(lost_after) == 3
+    assert all(after >= limit for limit, after in lost_after.items())
+
+
 def test_responses_that_are_read_later_are_read_together() -> None:
     """They arrive one after the other, long before they are read."""
 
