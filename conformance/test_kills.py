@@ -1,6 +1,7 @@
 """kill -9 at random moments, under load: every pod ends bound once, and no node is overcommitted.
 
-Pods keep coming in while `bayplan run` is started, and killed before or soon after it has begun to bind. The
+Pods keep coming in while `bayplan run` is started, and killed before or soon after it has begun to bind, or
+when a certain pod is bound (on a slow machine the other moments may all be before the first binding). The
 nodes have hardly more room than all pods together need, so that a scheduler that forgot a binding would put
 too much somewhere. `BAYPLAN_KILLS` says how often (50), `BAYPLAN_SEED` repeats the moments.
 """
@@ -27,6 +28,8 @@ MAX_SECONDS = 0.4
 """How long a scheduler runs before it is killed: about as long as its pods take."""
 BEFORE_IT_BEGINS = 0.2
 """How many of the lives end earlier than that."""
+AFTER_A_BINDING = 0.2
+"""How many of the lives end when one of their pods is bound."""
 
 
 async def live_and_die(plane: ControlPlane, admin: Admin, life: int, rng: random.Random) -> None:
@@ -34,8 +37,11 @@ async def live_and_die(plane: ControlPlane, admin: Admin, life: int, rng: random
     coming = [pod(f"pod-{life}-{number}", cpu="100m") for number in range(PODS_A_LIFE)]
     with start_bayplan(plane, configuration(plane)) as scheduler:
         creating = asyncio.ensure_future(admin.create_all(coming))
-        if rng.random() < BEFORE_IT_BEGINS:
+        moment = rng.random()
+        if moment < BEFORE_IT_BEGINS:
             await asyncio.sleep(rng.random())
+        elif moment > 1 - AFTER_A_BINDING:
+            await wait_until_bound(admin, f"pod-{life}-{rng.randrange(PODS_A_LIFE)}")
         else:
             while HANDLERS_SYNCED not in scheduler.log.read_text():
                 scheduler.check()
@@ -44,6 +50,16 @@ async def live_and_die(plane: ControlPlane, admin: Admin, life: int, rng: random
         scheduler.check()
         scheduler.kill()
         await creating
+
+
+async def wait_until_bound(admin: Admin, name: str) -> None:
+    """Waits until a pod has a node."""
+    async with asyncio.timeout(120):
+        while True:
+            found = await admin.find("Pod", name, "default")
+            if found is not None and "nodeName" in found["spec"]:
+                return
+            await asyncio.sleep(0.01)
 
 
 async def all_bound(plane: ControlPlane, admin: Admin) -> list[Raw]:
