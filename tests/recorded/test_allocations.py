@@ -1,4 +1,4 @@
-"""Every recorded allocation of kube-scheduler, device by device; `conformance/README.md` has the format."""
+"""Every recorded allocation of kube-scheduler v1.36, device by device (format: `conformance/README.md`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bayplan.explain.allocations import pod_allocations
+from bayplan.releases import V1_36
 from bayplan.sources.scenario import read_scenario
 
 RECORDED = Path(__file__).parents[2] / "conformance/devices/allocations.jsonl.gz"
@@ -36,7 +37,7 @@ def test_every_recorded_allocation_agrees(source: str, pods: int) -> None:
     found: list[str] = []
     for line in recorded():
         if line["source"] == source:
-            case = read_scenario(line["scenario"])
+            case = read_scenario(line["scenario"], release=V1_36)
             core = case.core(cache=True)
             answers = [
                 pod_allocations(core.frameworks[pod.spec.scheduler_name], pod) for pod in case.pending(core)
@@ -50,8 +51,9 @@ def test_the_command_line_prints_a_list_for_each_scenario(tmp_path: Path) -> Non
     lines = list(islice(recorded(), 3))
     path = tmp_path / "scenarios.jsonl.gz"
     path.write_bytes(gzip.compress("".join(f"{json.dumps(line)}\n" for line in lines).encode()))
+    options = ["--allocations", "--emulated-version", V1_36.version]
     ended = subprocess.run(
-        [sys.executable, "-m", "bayplan.cli.main", "decide", str(path), "--allocations"],
+        [sys.executable, "-m", "bayplan.cli.main", "decide", str(path), *options],
         capture_output=True,
         text=True,
         check=False,

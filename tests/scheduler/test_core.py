@@ -12,6 +12,7 @@ from bayplan.api.pod import Pod
 from bayplan.config import parse_config
 from bayplan.errors import ConfigError
 from bayplan.framework.status import Code
+from bayplan.releases import V1_36, V1_37, Release
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import (
     make_namespace,
@@ -43,7 +44,8 @@ def place(core: SchedulingCore, pod: Pod) -> str:
 # Loading
 
 
-def test_loading_puts_everything_in_its_place() -> None:
+@pytest.mark.parametrize(("release", "gated"), [(V1_36, None), (V1_37, "a")], ids=str)
+def test_loading_puts_everything_in_its_place(release: Release, gated: str | None) -> None:
     """Pods that run count, pods that are promised a node are expected there, and no others."""
     objects: list[Object] = [
         make_pod("runs", node="a", cpu=1),
@@ -57,15 +59,14 @@ def test_loading_puts_everything_in_its_place() -> None:
         make_namespace("default"),
         make_node("a"),
     ]
-    core = SchedulingCore()
+    core = SchedulingCore(release=release)
     core.load(objects)
     cluster = core.cluster
     row = cluster.nodes.row_of["a"]
     assert [pod.name for pod in cluster.pods_on(row)] == ["runs"]
-    assert cluster.nominated_node(make_pod("expected").uid) == "a"
-    assert [cluster.nominated_node(make_pod(name).uid) for name in ("gated", "foreign", "waits")] == [
-        None
-    ] * 3
+    names = ("expected", "gated", "foreign", "waits")
+    nominated = [cluster.nominated_node(make_pod(name).uid) for name in names]
+    assert nominated == ["a", gated, None, None]
     assert cluster.node_count == 1
     assert len(cluster.objects.of(Namespace)) == 1
 
