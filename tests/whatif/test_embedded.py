@@ -14,13 +14,15 @@ from bayplan.api.documents import Document, read_documents
 from bayplan.api.kinds import Watch
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.embedded.kubelets import make_nodes
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.errors import NotFoundError
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.sources.live import read_kinds
-from bayplan.whatif import Cluster
+from bayplan.whatif import Cluster, Placements
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
@@ -134,14 +136,13 @@ def by_owner(pods: list[tuple[Pod, str]]) -> dict[str, Counter[str]]:
     return found
 
 
-async def predicted_and_actual() -> tuple[Any, Any, tuple[str, ...]]:
-    settings = LocalSettings(nodes=6, plugins=[Coscheduling], schedules=False, stop_seconds=2.0)
-    async with LocalCluster(settings, Outcomes(), [definition()]) as cluster, asyncio.timeout(60):
-        names = [item.name for item in await listed(cluster) if type(item).__name__ == "Node"]
-        batch = [
-            {**pod(f"batch-{name}", pod_spec("5", nodeName=name)), "kind": "Pod"} for name in sorted(names)
-        ]
-        await cluster.apply([Document(item, "test", None) for item in (*batch, *objects())])
+async def predicted_and_actual(
+    applied: list[Document], **settings: Any
+) -> tuple[dict[str, Counter[str]], dict[str, Counter[str]], Placements]:
+    """Where the pods are after what-if and after the scheduler; what-if does not see the scheduler's work."""
+    asked = LocalSettings(plugins=[Coscheduling], schedules=False, stop_seconds=2.0, **settings)
+    async with LocalCluster(asked, Outcomes(), [definition()]) as cluster, asyncio.timeout(60):
+        await cluster.apply(applied)
         await cluster.idle()
         model = Cluster.from_objects(await listed(cluster), plugins=[Coscheduling])
         placed = model.schedule([one for one in model.pods if not one.spec.node_name])
@@ -150,14 +151,29 @@ async def predicted_and_actual() -> tuple[Any, Any, tuple[str, ...]]:
         await cluster._synced()
         await cluster.idle()
         actual = by_owner([(one, one.spec.node_name) for one in cluster.pods() if not one.is_terminating])
-        return predicted, actual, placed.evicted
+        return predicted, actual, placed
 
 
 def test_the_scheduler_does_what_was_predicted() -> None:
-    predicted, actual, evicted = asyncio.run(predicted_and_actual())
+    names = [node["metadata"]["name"] for node in make_nodes(6)]
+    batch = [pod(f"batch-{name}", pod_spec("5", nodeName=name)) for name in names]
+    applied = [Document(item, "test", None) for item in (*batch, *objects())]
+    predicted, actual, placed = asyncio.run(predicted_and_actual(applied, nodes=6))
     assert predicted == actual
-    assert len(evicted) == 1
-    assert evicted[0].startswith("default/batch-")
+    assert len(placed.evicted) == 1
+    assert placed.evicted[0].startswith("default/batch-")
     assert sum(predicted["web"].values()) == 6
     assert all("" not in predicted[name] for name in ("web", "apart", "db", "g-0", "g-1", "g-2", "urgent"))
     assert all(set(predicted[name]) == {""} for name in ("huge", "never-0", "never-1", "never-2"))
+
+
+def test_devices_are_allocated_where_it_was_predicted() -> None:
+    """Claims and templates, several requests, constraints, parts of devices, extended resources."""
+    examples = Path(__file__).parents[2] / "examples"
+    applied = list(read_documents(examples / "gpu-pods.yaml"))
+    devices = WatchedDevices(examples / "gpus.yaml")
+    predicted, actual, placed = asyncio.run(predicted_and_actual(applied, nodes=3, devices=devices))
+    assert predicted == actual
+    assert sum("" not in nodes for nodes in predicted.values()) >= 5
+    assumed = [one.message for one in placed.warnings if one.pod == "gpus/loader"]
+    assert "driver storage.example.com has to prepare device array-0 " in "".join(assumed)

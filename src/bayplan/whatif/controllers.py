@@ -5,6 +5,7 @@
 | owners of pods | a pod that is evicted or displaced is created again, pending |
 | PersistentVolume controller, provisioners | claims get the volume that the scheduler chose, or a new one |
 | resource claim controller | pods get claims from their templates; claims of deleted pods are freed |
+| drivers of devices | what has to be prepared before a pod is bound (binding conditions) is ready at once |
 | ephemeral volume controller | pods get claims for generic ephemeral volumes, which end with the pod |
 | disruption controller | a budget allows one eviction fewer for every pod that is evicted |
 
@@ -18,15 +19,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bayplan.api.meta import Object, ObjectMeta, OwnerReference
+from bayplan.api.meta import Condition, Object, ObjectMeta, OwnerReference
 from bayplan.api.pod import Pod, PodResourceClaimStatus
-from bayplan.api.resource_claims import ResourceClaim, ResourceClaimTemplate
+from bayplan.api.resource_claims import AllocatedDeviceStatus, ResourceClaim, ResourceClaimTemplate
 from bayplan.api.selectors import compile_selector
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.api.workloads import PodDisruptionBudget
+from bayplan.framework.binding_conditions import results_with_conditions
 from bayplan.whatif.state import BranchStore
 from bayplan.whatif.volumes import VolumeControllers
 
+_PREPARED: Final = (
+    "driver {driver} has to prepare device {device} of ResourceClaim {claim} before the pod is bound: "
+    "evaluated as if it succeeds at once"
+)
 _PER_NODE: Final = frozenset(("DaemonSet", "Node"))
 """Kinds of owners that have one pod on each node: DaemonSets, and kubelets with static pods."""
 
@@ -69,6 +75,19 @@ def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     )
 
 
+def device_assumption(pod: Pod, store: BranchStore) -> str:
+    """What is assumed about devices of a pod, as text; empty if nothing is."""
+    names = [one.resource_claim_name for one in pod.spec.resource_claims]
+    names += [one.resource_claim_name for one in pod.status.resource_claim_statuses]
+    for name in filter(None, names):
+        claim = store.find(ResourceClaim, name, pod.namespace)
+        for device in () if claim is None else results_with_conditions(claim):
+            return _PREPARED.format(
+                driver=device.driver, device=device.device, claim=f"{pod.namespace}/{name}"
+            )
+    return ""
+
+
 class Controllers:
     """Reacts to changes (`state.Reaction`)."""
 
@@ -88,6 +107,8 @@ class Controllers:
             self._volumes.claim_changed(new)
         elif isinstance(new, PersistentVolume):
             self._volumes.volume_changed(new)
+        elif isinstance(new, ResourceClaim):
+            self._prepare_devices(new)
 
     # Pods
 
@@ -122,6 +143,26 @@ class Controllers:
             meta = replace(claim.metadata, finalizers=(), resource_version="")
             self._store.update(replace(claim, metadata=meta))
         self._store.delete(ResourceClaim, claim.name, claim.namespace)
+
+    def _prepare_devices(self, claim: ResourceClaim) -> None:
+        """Sets the binding conditions of devices that their drivers have not reported about."""
+        status = claim.status
+        reported = {(one.driver, one.pool, one.device, one.share_id) for one in status.devices}
+        made = [
+            AllocatedDeviceStatus(
+                driver=one.driver,
+                pool=one.pool,
+                device=one.device,
+                share_id=one.share_id,
+                conditions=tuple(Condition(type=name, status="True") for name in one.binding_conditions),
+            )
+            for one in results_with_conditions(claim)
+            if (one.driver, one.pool, one.device, one.share_id) not in reported
+        ]
+        if made:
+            meta = replace(claim.metadata, resource_version="")
+            status = replace(status, devices=(*status.devices, *made))
+            self._store.update_claim_status(replace(claim, metadata=meta, status=status))
 
     def count_eviction(self, pod: Pod) -> None:
         """Budgets that select the pod allow one eviction fewer."""

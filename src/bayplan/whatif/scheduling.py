@@ -19,12 +19,12 @@ from bayplan.scheduler.core import SchedulingCore
 from bayplan.sources.loaded import skip_reason
 from bayplan.sources.missing import MissingObjects, selects_namespaces
 from bayplan.sources.warnings import Reason, Warning
-from bayplan.whatif.controllers import Controllers
+from bayplan.whatif.controllers import Controllers, device_assumption
 from bayplan.whatif.engine import Clock, Run
 from bayplan.whatif.outcomes import Outcome, Placement, Placements, unique
 from bayplan.whatif.profiles import Profiles
 from bayplan.whatif.state import State
-from bayplan.whatif.volumes import assumption
+from bayplan.whatif.volumes import volume_assumption
 
 _NO_NAMESPACES: Final = (
     "affinity terms of pods with a namespaceSelector match pods of no other namespace, which may also affect "
@@ -85,10 +85,18 @@ class Scheduling:
             framework = core.framework_for(pod)
             if framework is not None:
                 found += missing.of_pod(pod, framework.profile, preempts=preempts, runs_permit=True)
-            text = assumption(pod, self.state.store) if pod.spec.volumes else ""
-            if text:
-                found.append(Warning(text, pod.key, Reason.NOT_RUN))
+            found += self._assumptions(pod)
         return unique(found)
+
+    def _assumptions(self, pod: Pod) -> list[Warning]:
+        """What controllers and drivers are assumed to do for the pod."""
+        store = self.state.store
+        latest = store.find(Pod, pod.name, pod.namespace) or pod
+        texts = [
+            volume_assumption(latest, store) if latest.spec.volumes else "",
+            device_assumption(latest, store) if latest.spec.resource_claims else "",
+        ]
+        return [Warning(text, pod.key, Reason.NOT_RUN) for text in texts if text]
 
     def missing_kind(self, kind: str, effect: str) -> list[Warning]:
         """A warning if no object of a kind was loaded although the cluster may have some."""

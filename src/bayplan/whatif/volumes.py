@@ -2,7 +2,7 @@
 
 A new volume can be used in the zone of the node that was chosen for it (or by the keys of the class'
 allowedTopologies): what a real provisioner does depends on its storage system. Where a class binds at once,
-no node is chosen, and the volume is taken to be usable everywhere, with a warning (`assumption`).
+no node is chosen, and the volume is taken to be usable everywhere, with a warning (`volume_assumption`).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class VolumeControllers:
         )
 
 
-def assumption(pod: Pod, store: BranchStore) -> str:
+def volume_assumption(pod: Pod, store: BranchStore) -> str:
     """What is assumed about new volumes of a pod, as text; empty if nothing is."""
     for volume in pod.spec.volumes:
         name = pod.claim_name(volume)
