@@ -1,14 +1,24 @@
-"""A package of `bayplan plugin new`, broken in ten ways: each message says what to do, and where."""
+"""A plugin as its author meets it: made by `plugin new`, installed, checked, tried, broken in ten ways.
+
+Everything runs in a fresh virtual environment, one process per command. Each message says what to do, and
+where.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
 
-from bayplan.cli.main import main
-from bayplan.cli.new_plugin import write_package
+import bayplan
 
 NODES = [
     {
@@ -24,7 +34,7 @@ PODS = [
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"containers": [{"name": "main"}]},
+        "spec": {"containers": [{"name": "main", "image": "app:1"}]},
     }
     for name, labels in (("p", {"example.com/prefer-ssd": "yes"}), ("q", {}))
 ]
@@ -36,30 +46,45 @@ FILTER = """        wanted = pod.labels.get(self.args.label)
 """
 SCORE = "        return 100 if self.args.label in pod.labels or self.args.label not in node.labels else 0\n"
 DEF = "    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:\n"
+COLUMN = """    def filter(self, state, pod, nodes):
+        nodes.pod_count[0] = 7
+        return []
 
-DECIDE = ("decide", "cluster.yaml", "--config", "scheduler.yaml", "--plugin", "prefer_ssd.py:PreferSsd")
-CHECK = ("plugin", "check", "prefer_ssd.py:PreferSsd", "--config", "scheduler.yaml")
-ARGS = "      label: example.com/prefer-ssd\n"
+"""
+
+CONFIG = ("--config", "scheduler.yaml")
+DECIDE = ("decide", "cluster.yaml", *CONFIG)
+UP = ("up", *CONFIG, "-f", "cluster.yaml", "--port", "0", "--exit-when-idle", "always")
+CHECK = ("plugin", "check", "PreferSsd", *CONFIG)
+
+ENTRY = "plugin prefer_ssd:PreferSsd (prefer-ssd): "
+IN_FILTER = 'default/p: running "PreferSsd" filter plugin: '
 
 WAYS = [
     pytest.param(
         ("prefer_ssd.py", DEF, DEF.replace(":\n", "\n")),
         DECIDE,
-        "error: plugin prefer_ssd.py:PreferSsd: it cannot be imported: SyntaxError: expected ':' "
-        "(prefer_ssd.py, line",
+        ENTRY + "it cannot be imported: SyntaxError: expected ':' (prefer_ssd.py, line {line})",
         id="a syntax error",
     ),
     pytest.param(
         ("prefer_ssd.py", "class PreferSsd(", "class PreferSsds("),
-        DECIDE,
-        "prefer_ssd.py has no class PreferSsd, but PreferSsds",
+        CHECK,
+        ENTRY + "prefer_ssd has no class PreferSsd, but PreferSsds; correct it or the entry point in "
+        "pyproject.toml",
         id="another name",
+    ),
+    pytest.param(
+        ("prefer_ssd.py", "from bayplan.plugin import (", "import ssd_tools\nfrom bayplan.plugin import ("),
+        UP,
+        ENTRY
+        + "it cannot be imported: ModuleNotFoundError: No module named 'ssd_tools' (prefer_ssd.py:{line})",
+        id="a package that is not installed",
     ),
     pytest.param(
         ("prefer_ssd.py", FILTER, "        return False\n"),
         DECIDE,
-        'default/p: running "PreferSsd" filter plugin: filter_node returned False; '
-        'return reject("reason") or None (prefer_ssd.py:',
+        IN_FILTER + 'filter_node returned False; return reject("reason") or None (prefer_ssd.py:',
         id="a truth instead of a rejection",
     ),
     pytest.param(
@@ -71,103 +96,136 @@ WAYS = [
     ),
     pytest.param(
         ("prefer_ssd.py", FILTER, '        return node.labels["zone"]\n'),
-        DECIDE,
+        UP,
         "running \"PreferSsd\" filter plugin: KeyError: 'zone' (prefer_ssd.py:{line}, in filter_node)",
         id="an exception",
     ),
     pytest.param(
         ("prefer_ssd.py", DEF, DEF.replace("pod: Pod, ", "")),
         DECIDE,
-        'running "PreferSsd" filter plugin: TypeError: PreferSsd.filter_node() takes 2 positional '
-        "arguments but 3 were given (prefer_ssd.py)",
+        IN_FILTER + "TypeError: PreferSsd.filter_node() takes 2 positional arguments but 3 were given "
+        "(prefer_ssd.py:{line})",
         id="a wrong signature",
     ),
     pytest.param(
-        ("prefer_ssd.py", DEF, DEF.replace("def", "async def", 1)),
+        ("prefer_ssd.py", DEF, COLUMN + DEF),
         DECIDE,
-        "filter_node returned a coroutine; define it with def, not async def (prefer_ssd.py:",
-        id="async",
-    ),
-    pytest.param(
-        (
-            "prefer_ssd.py",
-            DEF,
-            "    def filter(self, state, pod, nodes):\n        nodes.pod_count[0] = 7\n        return []\n\n"
-            + DEF,
-        ),
-        DECIDE,
-        'running "PreferSsd" filter plugin: ValueError: assignment destination is read-only (prefer_ssd.py:',
+        IN_FILTER + "ValueError: assignment destination is read-only: the array is shared, change a copy "
+        "(prefer_ssd.py:",
         id="a column is changed",
     ),
     pytest.param(
-        ("scheduler.yaml", ARGS, "      lable: x\n"),
-        DECIDE,
-        'scheduler.yaml:12: profiles[0].pluginConfig[0].args.lable: unknown field, did you mean "label"?',
+        ("scheduler.yaml", "      label: example.com/prefer-ssd\n", "      lable: x\n"),
+        UP,
+        'scheduler.yaml:{line}: profiles[0].pluginConfig[0].args.lable: unknown field, did you mean "label"?',
         id="a misspelled argument",
     ),
     pytest.param(
         ("prefer_ssd.py", SCORE, "        return min(100, len(node.pods))\n"),
         CHECK,
-        "FAILED  depends on what it declares",
+        "depends_on does not declare the pods on the node (usage=True), but without them the results differ: "
+        "node-0: 5 and 0; ",
         id="a dependency that is not declared",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Author:
+    """An author in the folder of the package, with a virtual environment of their own."""
+
+    python: Path
+    package: Path
+
+    def run(self, *arguments: str, module: str = "bayplan.cli.main") -> tuple[int, str]:
+        """Exit status and output of a command."""
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.package.parent), "COLUMNS": "200"}
+        ended = subprocess.run(
+            [self.python, "-m", module, *arguments],
+            cwd=self.package,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def author(tmp_path_factory: pytest.TempPathFactory) -> Author:
+    """Everything is installed from this machine: the environment sees the packages of this one."""
+    for needed in ("pip", "hatchling", "editables"):
+        if find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    folder = tmp_path_factory.mktemp("author")
+    venv.create(folder / "venv", symlinks=True)
+    python = folder / "venv" / "bin" / "python"
+    (site,) = (folder / "venv").glob("lib/python*/site-packages")
+    paths = [str(Path(bayplan.__file__).parents[1]), *(path for path in sys.path if "site-packages" in path)]
+    (site / "of_this_machine.pth").write_text("\n".join(paths))
+    author = Author(python, folder / "prefer-ssd")
+    made = Author(python, folder).run("plugin", "new", "PreferSsd")
+    assert made[0] == 0, made[1]
+    install = ("install", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps")
+    installed = author.run(*install, "-e", ".", module="pip")
+    assert installed[0] == 0, installed[1]
+    (author.package / "cluster.yaml").write_text(yaml.safe_dump_all([*NODES, *PODS]))
+    return author
+
+
+@pytest.fixture
+def edit(author: Author) -> Iterator[Callable[[str, str, str], int]]:
+    """Replaces text in a file of the package for one test; returns the line."""
+    before: dict[Path, str] = {}
+
+    def replace(name: str, old: str, new: str) -> int:
+        file = author.package / name
+        before[file] = text = file.read_text()
+        assert text.count(old) == 1
+        file.write_text(text.replace(old, new))
+        return text[: text.index(old)].count("\n") + 1
+
+    yield replace
+    for file, text in before.items():
+        file.write_text(text)
 
 
 def test_there_are_ten() -> None:
     assert len(WAYS) == 10
 
 
-@pytest.mark.parametrize(("edit", "command", "message"), WAYS)
+def test_the_plugin_works(author: Author) -> None:
+    status, output = author.run(*DECIDE)
+    assert status == 0, output
+    assert "2 node(s) didn't have example.com/prefer-ssd=yes" in output
+    status, output = author.run(*CHECK)
+    assert status == 0, output
+    assert output.endswith("PreferSsd: ok\n")
+
+
+@pytest.mark.parametrize(("change", "command", "message"), WAYS)
 def test_the_message_says_what_to_do(
-    edit: tuple[str, str, str],
+    change: tuple[str, str, str],
     command: tuple[str, ...],
     message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    author: Author,
+    edit: Callable[[str, str, str], int],
 ) -> None:
-    package = write_package("PreferSsd", tmp_path / "prefer-ssd")
-    (package / "cluster.yaml").write_text(yaml.safe_dump_all([*NODES, *PODS]))
-    monkeypatch.chdir(package)
-    file, old, new = edit
-    text = (package / file).read_text()
-    assert text.count(old) == 1
-    (package / file).write_text(text.replace(old, new))
-    if "{line}" in message:
-        number = text[: text.index(old)].count("\n") + 1
-        message = message.replace("{line}", str(number))
-    assert main(list(command)) == 2
-    captured = capsys.readouterr()
-    output = captured.out if command is CHECK else captured.err
-    assert message in output
-    assert "Traceback" not in output
-    assert str(tmp_path) not in output, "no path of this machine in messages"
+    line = edit(*change)
+    status, output = author.run(*command)
+    assert message.replace("{line}", str(line)) in output
+    # `up` keeps running the cluster, and its log has tracebacks.
+    keeps_running = command is UP and "filter plugin" in message
+    assert status == (0 if keeps_running else 2)
+    if not keeps_running:
+        assert "Traceback" not in output
+        assert str(author.package) not in output, "no path of this machine in messages"
 
 
-def test_the_traceback_on_demand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    package = write_package("PreferSsd", tmp_path / "prefer-ssd")
-    (package / "cluster.yaml").write_text(yaml.safe_dump_all([*NODES, *PODS]))
-    monkeypatch.chdir(package)
-    plugin = package / "prefer_ssd.py"
-    plugin.write_text(plugin.read_text().replace(FILTER, '        return node.labels["zone"]\n'))
-    assert main([*DECIDE, "--traceback"]) == 2
-    captured = capsys.readouterr()
-    assert 'return node.labels["zone"]' in captured.err
-    assert "KeyError: 'zone'" in captured.err
-    assert captured.err.count("Traceback (most recent call last)") == 1
-    assert '"error":"running \\"PreferSsd\\" filter plugin' in captured.out
-
-
-def test_a_plugin_that_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    package = write_package("PreferSsd", tmp_path / "prefer-ssd")
-    (package / "cluster.yaml").write_text(yaml.safe_dump_all([*NODES, *PODS]))
-    monkeypatch.chdir(package)
-    assert main(list(DECIDE)) == 0
-    output = capsys.readouterr()
-    assert "2 node(s) didn't have example.com/prefer-ssd=yes" in output.out
-    assert output.err == ""
+def test_the_traceback_on_demand(author: Author, edit: Callable[[str, str, str], int]) -> None:
+    edit("prefer_ssd.py", FILTER, '        return node.labels["zone"]\n')
+    status, output = author.run(*DECIDE, "--traceback")
+    assert status == 2
+    assert output.count("Traceback (most recent call last)") == 1
+    assert 'return node.labels["zone"]' in output

@@ -60,6 +60,9 @@ def test_a_plugin_that_fails(cluster: str, tmp_path: Path, capsys: pytest.Captur
     assert "KeyError: 'zone' (broken.py:5, in score_node)" in error
     assert "Traceback" not in error
     assert "return node.labels['zone']" in explain(capsys, *arguments, "--traceback", status=2)
+    of_node = explain(capsys, "node", "n1", *arguments[2:], status=2)
+    assert "because a plugin failed" in of_node
+    assert "KeyError: 'zone' (broken.py:5, in score_node)" in of_node
 
 
 def test_one_schema(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,7 +117,8 @@ def test_scores_cannot_be_changed_in_place() -> None:
     core = SchedulingCore(plugins=[InPlace])
     core.load([make_node("a"), make_node("b")])
     message = core.decide(make_pod("p")).message
-    assert 'plugin "InPlace" failed with: ValueError: output array is read-only (test_failures.py:' in message
+    problem = "ValueError: output array is read-only: the array is shared, change a copy (test_failures.py:"
+    assert f'plugin "InPlace" failed with: {problem}' in message
 
 
 def test_a_reason_that_is_no_text() -> None:

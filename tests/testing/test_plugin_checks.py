@@ -232,10 +232,10 @@ class HintsMaybe(Plugin):
         (NotWhole, "Score gave"),
         (WrongShortcutOfFilter, "row_filter"),
         (WrongShortcutOfScore, "row_score"),
-        (ReadsMoreOfThePod, "in nothing that the plugin reads"),
-        (ReadsUsage, "statuses: without the pods that run"),
-        (ReadsServices, "statuses: without objects of kind Service"),
-        (ReadsImages, "statuses: without images"),
+        (ReadsMoreOfThePod, "depends_on declares no field in which it differs from"),
+        (ReadsUsage, "statuses: depends_on does not declare the pods on the node"),
+        (ReadsServices, "statuses: depends_on does not declare objects of kind Service"),
+        (ReadsImages, "statuses: depends_on does not declare images"),
         (WakesOddly, "events_to_register gave 'Pod/Add', no ClusterEventWithHint"),
         (HintsMaybe, "the hint for Node ADD answered"),
     ],
@@ -275,7 +275,7 @@ def test_samples_of_ones_own() -> None:
 
     plain, special = make_pod("a"), make_pod("b", annotations={"example.com/skip": "yes"})
     check_plugin(Annotated)
-    with pytest.raises(AssertionError, match="in nothing that the plugin reads"):
+    with pytest.raises(AssertionError, match="declares no field in which it differs"):
         check_plugin(Annotated, samples=[Samples([make_node("n")], [plain, special])])
 
 

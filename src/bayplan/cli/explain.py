@@ -131,9 +131,10 @@ def _queue_text(queue: dict[str, Any]) -> str:
 @explain.command("node")
 @click.argument("name")
 @output_option
+@traceback_option
 @source_options
 @no_garbage_collection()
-def explain_node_command(source: SourceOptions, name: str, output: str) -> None:
+def explain_node_command(source: SourceOptions, name: str, output: str, traceback: bool) -> None:
     """Explain what runs on a node, what is free there, and which pending pods it rejects and why."""
     loaded = load_cluster(source)
     questions = PodQuestions(loaded)
@@ -148,3 +149,8 @@ def explain_node_command(source: SourceOptions, name: str, output: str) -> None:
         print_node(make_console(), loaded, answer)
     else:
         print_document("NodeExplanation", node_report(loaded, answer), output)
+    failed = FailedPlugins(traceback)
+    for waiting in answer.waiting:
+        if waiting.failed is not None:
+            failed.add(waiting.failed)
+    failed.raise_any()

@@ -10,7 +10,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.explain.details import detail
-from bayplan.explain.explanation import explain
+from bayplan.explain.explanation import Explanation, explain
 from bayplan.explain.pods import PodQuestions, group_identical
 from bayplan.explain.rejections import Rejection
 from bayplan.framework.status import Status
@@ -46,6 +46,8 @@ class WaitingPods:
     chosen: str = ""
     """The node that the scheduler would choose for the first of them now; empty if none fits."""
     error: str = ""
+    failed: Explanation | None = None
+    """The explanation for the first of them, if a plugin failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +100,5 @@ def _waiting(questions: PodQuestions, name: str, group: Sequence[Pod]) -> Waitin
     more = "" if status is None else detail(framework, pod, Rejection(status, (name,)))
     keys = tuple(one.key for one in group)
     chosen = explanation.chosen if explanation.permit is None else ""
-    return WaitingPods(keys, status, more, chosen, explanation.error)
+    failed = explanation if explanation.failed_plugin else None
+    return WaitingPods(keys, status, more, chosen, explanation.error, failed)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from types import CoroutineType, TracebackType
@@ -24,6 +25,9 @@ MAX_TEXT: Final = 300
 """Characters of an exception's text that are shown."""
 MAX_VALUE: Final = 60
 """Characters of a wrong result that are shown."""
+
+_WRONG_CALL: Final = re.compile(r"(?:\w+\.)*(\w+)\(\) (?:takes|missing|got) ")
+"""The text of a TypeError about a method that was called with other arguments than it has."""
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _BUILT_IN: Final = os.path.join(_PACKAGE, "plugins") + os.sep
@@ -55,8 +59,10 @@ def describe(error: BaseException, plugin: object = None) -> str:
     frames = list(_frames(error.__traceback__))
     if _is_deliberate(error, frames):
         return text or type(error).__name__
+    if isinstance(error, ValueError) and text.endswith("is read-only"):
+        text = f"{text}: the array is shared, change a copy"
     name = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"{name}{_in_parentheses(_location(frames, plugin))}"
+    return f"{name}{_in_parentheses(_location(frames, plugin, text))}"
 
 
 def traceback_of(error: BaseException | None) -> str:
@@ -87,10 +93,11 @@ def _frames(found: TracebackType | None) -> Iterator[tuple[str, int, str]]:
         found = found.tb_next
 
 
-def _location(frames: list[tuple[str, int, str]], plugin: object) -> str:
+def _location(frames: list[tuple[str, int, str]], plugin: object, text: str) -> str:
     """The innermost place in the plugin's own files."""
     if not frames:
-        return _method_location(plugin, "")
+        called = _WRONG_CALL.match(text)
+        return _method_location(plugin, called[1] if called else "")
     folder = os.path.dirname(frames[0][0])
     file, line, function = next(frame for frame in reversed(frames) if os.path.dirname(frame[0]) == folder)
     return f"{os.path.basename(file)}:{line}, in {function}"

@@ -108,6 +108,10 @@ def load_entry(entry: EntryPoint) -> type[Plugin]:
     try:
         loaded = entry.load()
     except Exception as error:
+        module = sys.modules.get(entry.module)
+        if isinstance(error, AttributeError) and module is not None and not hasattr(module, entry.attr):
+            problem = f"{entry.module} has no class {entry.attr}{_others(module)}"
+            raise _problem(spec, f"{problem}; correct it or the entry point in pyproject.toml") from None
         raise _problem(spec, _told(error)) from error
     return _checked(spec, loaded)
 

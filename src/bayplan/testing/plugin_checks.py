@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -29,31 +28,30 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.framework.events import Action, ClusterEventWithHint, Resource
 from bayplan.framework.node_statuses import Reasons
-from bayplan.framework.plugin_api import NodeNames, Plugin, PreEnqueuePlugin
-from bayplan.framework.state import CycleState
+from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status
 from bayplan.runtime import calls
-from bayplan.runtime.profile import Step, points_of
+from bayplan.runtime.profile import points_of
 from bayplan.runtime.signature import PodSigner
-from bayplan.scheduler.core import CoreHandle
-from bayplan.snapshot.changes import Topic
-from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.one_node import OneNode
-from bayplan.snapshot.table import Table
 from bayplan.snapshot.view import NodeColumns
 from bayplan.snapshot.what_if import Hypothesis
+from bayplan.testing.calling import (
+    Answers,
+    MakePlugin,
+    PluginCheckError,
+    PreparedPlugin,
+    ask,
+    fingerprint,
+    maker,
+    require,
+    same,
+)
 from bayplan.testing.samples import Samples, make_samples
 
 SEEDS: Final = (1, 2, 3)
 
-
-class PluginCheckError(AssertionError):
-    """A plugin fails a check. The text names plugin, pod and difference."""
-
-
-MakePlugin = Callable[[Cluster], Plugin]
-"""Creates the plugin for a cluster."""
 
 Check = Callable[[MakePlugin, Samples], None]
 
@@ -67,97 +65,6 @@ def check_plugin(plugin: type[Plugin], args: Any = None, *, samples: Iterable[Sa
     for sample in [make_samples(seed) for seed in SEEDS] if samples is None else samples:
         for check in PLUGIN_CHECKS:
             check(maker(plugin, args), sample)
-
-
-def maker(plugin: type[Plugin], args: Any = None) -> MakePlugin:
-    """Creates the plugin with these arguments, and a handle that only reads."""
-    return lambda cluster: plugin(args, CoreHandle(cluster))
-
-
-# Calling a plugin
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """All results of a plugin for a pod; names of nodes instead of rows."""
-
-    pre_enqueue: Status
-    pre_filter: Status | NodeNames
-    statuses: dict[str, Status]
-    scores: bool
-    raw: dict[str, int]
-    normalized: dict[str, int]
-
-
-class PreparedPlugin:
-    """A plugin whose PreFilter and PreScore were called for a pod."""
-
-    def __init__(self, plugin: Plugin, pod: Pod, cluster: Cluster) -> None:
-        self.plugin = plugin
-        self.pod = pod
-        self.cluster = cluster
-        self.step = Step.alone(plugin)
-        self.state = CycleState()
-        self.everything = NodeColumns(cluster)
-        self.there = NodeColumns(cluster, cluster.order)
-        self.pre_filter = calls.pre_filter(self.step, self.state, pod, self.everything)
-        self.filters = hasattr(plugin, "filter") and (
-            isinstance(self.pre_filter, NodeNames) or self.pre_filter.is_success
-        )
-        self.scores = hasattr(plugin, "score")
-        if self.scores:
-            self.scores = calls.pre_score(self.step, self.state, pod, self.there).is_success
-
-    def statuses(self, view: NodeColumns) -> list[Status | None]:
-        if not self.filters:
-            return [None] * len(view)
-        reasons = Reasons(self.plugin.name)
-        found = calls.filter_rows(self.step, self.state, self.pod, view, reasons)
-        if found is None:
-            return [None] * len(view)
-        return [reasons.status(int(bits)) if bits else None for bits in found.reason_ids()]
-
-    def raw(self, view: NodeColumns) -> list[int]:
-        found: list[int] = calls.score_rows(self.step, self.state, self.pod, view).tolist()
-        return found
-
-    def answers(self) -> Answers:
-        names, view = self.there.names, self.there
-        raw = self.raw(view) if self.scores else []
-        scores = np.array(raw, dtype=np.int64)
-        normal = calls.normalized(self.step, self.state, self.pod, view, scores) if len(scores) else scores
-        pre_enqueue = self.plugin.pre_enqueue(self.pod) if isinstance(self.plugin, PreEnqueuePlugin) else None
-        return Answers(
-            pre_enqueue=pre_enqueue or SUCCESS,
-            pre_filter=self.pre_filter,
-            statuses={
-                name: status
-                for name, status in zip(names, self.statuses(view), strict=True)
-                if status is not None
-            },
-            scores=self.scores,
-            raw=dict(zip(names, raw, strict=False)),
-            normalized=dict(zip(names, normal.tolist(), strict=False)),
-        )
-
-
-def ask(make: MakePlugin, pod: Pod, cluster: Cluster) -> Answers:
-    """The results of a plugin that is created for this call alone."""
-    return PreparedPlugin(make(cluster), pod, cluster).answers()
-
-
-def _require(holds: bool, plugin: Plugin, pod: Pod, text: str) -> None:
-    if not holds:
-        raise PluginCheckError(f"plugin {plugin.name}, pod {pod.key}: {text}")
-
-
-def _same(plugin: Plugin, pod: Pod, one: Any, other: Any, text: str) -> None:
-    if one == other:
-        return
-    if isinstance(one, Answers) and isinstance(other, Answers):
-        for part in dataclasses.fields(Answers):
-            _same(plugin, pod, getattr(one, part.name), getattr(other, part.name), f"{part.name}: {text}")
-    _require(False, plugin, pod, f"{text}: {one} and {other}")
 
 
 # Checks
@@ -176,12 +83,12 @@ def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> No
     """Columns are read-only, and everything else (objects, lists, logs) is not changed, either."""
     cluster = samples.cluster()
     plugin = make(cluster)
-    before = _fingerprint(cluster)
+    before = fingerprint(cluster)
     for pod in samples.pods:
         encoded = msgspec.msgpack.encode(pod)
         PreparedPlugin(plugin, pod, cluster).answers()
-        _require(_fingerprint(cluster) == before, plugin, pod, "the cluster was changed")
-        _require(msgspec.msgpack.encode(pod) == encoded, plugin, pod, "the pod was changed")
+        require(fingerprint(cluster) == before, plugin, pod, "the cluster was changed")
+        require(msgspec.msgpack.encode(pod) == encoded, plugin, pod, "the pod was changed")
 
 
 def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
@@ -190,8 +97,8 @@ def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
     plugin = make(cluster)
     first = [PreparedPlugin(plugin, pod, cluster).answers() for pod in samples.pods]
     for pod, answers in reversed(list(zip(samples.pods, first, strict=True))):
-        _same(plugin, pod, answers, PreparedPlugin(plugin, pod, cluster).answers(), "asked twice")
-        _same(plugin, pod, answers, ask(make, pod, samples.cluster()), "asked on a cluster that is alike")
+        same(plugin, pod, answers, PreparedPlugin(plugin, pod, cluster).answers(), "asked twice")
+        same(plugin, pod, answers, ask(make, pod, samples.cluster()), "asked on a cluster that is alike")
 
 
 def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
@@ -221,7 +128,7 @@ def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
         for score in sorted({0, 7, *prepared.raw(prepared.there)}) if prepared.scores else ():
             equal = np.full(len(prepared.there), score, dtype=np.int64)
             found = calls.normalized(prepared.step, prepared.state, pod, prepared.there, equal).tolist()
-            _require(
+            require(
                 len(set(found)) == 1,
                 plugin,
                 pod,
@@ -239,7 +146,7 @@ def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None
         if short:
             expected = list(prepared.answers().normalized.values())
             found = prepared.there.by_domain(short.topology_key, short.table).tolist()
-            _same(plugin, pod, expected, found, "scores by domain")
+            same(plugin, pod, expected, found, "scores by domain")
 
 
 def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
@@ -259,7 +166,7 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
                 cluster.nodes.name[int(cluster.order[0])],
             )
             after = PreparedPlugin(plugin, pod, cluster).pre_filter
-            _require(
+            require(
                 after is SKIP_FOR_SIGNATURE
                 or rules != max(changes.objects.changed_at, changes.terms.changed_at),
                 plugin,
@@ -280,16 +187,16 @@ def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
             view = NodeColumns(cluster, rows)
             expected = prepared.statuses(prepared.there)
             found = prepared.statuses(view)
-            _same(plugin, pod, [expected[place] for place in places], found, "Filter on some rows")
+            same(plugin, pod, [expected[place] for place in places], found, "Filter on some rows")
             as_it_is = Hypothesis(
                 cluster, rows, rows[:0], np.zeros(len(rows) + 1, dtype=np.intp), np.zeros(0, dtype=np.int64)
             )
-            _same(
+            same(
                 plugin, pod, found, prepared.statuses(as_it_is), "Filter on a hypothesis that changes nothing"
             )
             if prepared.scores and plugin.depends_on is not None:
                 scores = prepared.raw(prepared.there)
-                _same(
+                same(
                     plugin, pod, [scores[place] for place in places], prepared.raw(view), "Score on some rows"
                 )
 
@@ -310,7 +217,7 @@ def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) ->
             name, slots = cluster.nodes.name[row], cluster.row_pods[row]
             for gone in (slots, *([slot] for slot in slots)):
                 removed = Hypothesis.on_few_rows(cluster, [row], [[(slot, -1) for slot in gone]])
-                _same(
+                same(
                     plugin,
                     pod,
                     [expected[place]],
@@ -344,16 +251,16 @@ def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) 
                 reasons = Reasons(plugin.name)
                 bits = calls.filter_one(prepared.step, prepared.state, pod, one, reasons)
                 found = reasons.status(bits) if bits else None
-                _same(plugin, pod, statuses[row], found, "Filter on one node with plain numbers")
+                same(plugin, pod, statuses[row], found, "Filter on one node with plain numbers")
             if prepared.scores:
                 found_score: object = prepared.step.score(prepared.state, pod, one)
-                _require(
+                require(
                     type(found_score) is int,
                     plugin,
                     pod,
                     f"Score gave {found_score!r} for one node, no plain int",
                 )
-                _same(plugin, pod, scores[row], found_score, "Score on one node with plain numbers")
+                same(plugin, pod, scores[row], found_score, "Score on one node with plain numbers")
 
 
 def _check_shortcuts(
@@ -365,11 +272,11 @@ def _check_shortcuts(
         rejects = calls.row_filter(prepared.step, prepared.state, pod, everything)
         if rejects is not None:
             found = [rejects(row) for row in range(len(everything))]
-            _same(plugin, pod, [status is not None for status in statuses], found, "row_filter")
+            same(plugin, pod, [status is not None for status in statuses], found, "row_filter")
     if prepared.scores:
         score = calls.row_score(prepared.step, prepared.state, pod, everything)
         if score is not None:
-            _same(plugin, pod, scores, [score(row) for row in range(len(everything))], "row_score")
+            same(plugin, pod, scores, [score(row) for row in range(len(everything))], "row_score")
 
 
 def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> None:
@@ -385,9 +292,12 @@ def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> Non
     for pod in samples.pods:
         answers = _cached_part(ask(make, pod, cluster))
         known, expected = identical.setdefault(signature_of(pod), (pod, answers))
-        _same(plugin, pod, answers, expected, f"differs from {known.key} in nothing that the plugin reads")
+        text = f"depends_on declares no field in which it differs from {known.key}, but the results differ"
+        same(plugin, pod, answers, expected, text)
         for what, other in others:
-            _same(plugin, pod, answers, _cached_part(ask(make, pod, other.cluster())), f"without {what}")
+            found = _cached_part(ask(make, pod, other.cluster()))
+            text = f"depends_on does not declare {what}, but without them the results differ"
+            same(plugin, pod, answers, found, text)
 
 
 def _cached_part(answers: Answers) -> Answers:
@@ -400,10 +310,10 @@ def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tup
     assert depends_on is not None
     found = []
     if not depends_on.usage:
-        found.append(("the pods that run", samples.without(Pod)))
+        found.append(("the pods on the node (usage=True)", samples.without(Pod)))
     kinds = {type(item) for item in samples.objects} - {Node, Pod}
     kinds -= {*depends_on.kinds, *depends_on.node_kinds}
-    found.extend((f"objects of kind {kind.__name__}", samples.without(kind)) for kind in kinds)
+    found.extend((f"objects of kind {kind.__name__} (kinds=…)", samples.without(kind)) for kind in kinds)
     if not depends_on.images:
         plain: list[Object] = [
             msgspec.structs.replace(item, status=msgspec.structs.replace(item.status, images=()))
@@ -411,7 +321,7 @@ def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tup
             else item
             for item in samples.objects
         ]
-        found.append(("images", Samples(plain, samples.pods)))
+        found.append(("images (images=True)", Samples(plain, samples.pods)))
     return found
 
 
@@ -432,7 +342,7 @@ def check_registers_events_that_exist(make: MakePlugin, samples: Samples) -> Non
         for pod in samples.pods:
             for old, new in _changes(event.resource, event.action, pod, samples):
                 answer = hint(pod, old, new)
-                _require(
+                require(
                     isinstance(answer, bool),
                     plugin,
                     pod,
@@ -485,31 +395,6 @@ PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
 # The state of a cluster
 
 
-def _fingerprint(cluster: Cluster) -> Any:
-    """All that a plugin must not change. Columns that are created on demand (labels, counts) are excluded."""
-    return (
-        _columns(cluster.nodes),
-        _columns(cluster.pods),
-        [id(node) for node in cluster.nodes.node],
-        [id(pod) for pod in cluster.pods.pod],
-        [msgspec.msgpack.encode(node) for node in cluster.nodes.node],
-        [list(slots) for slots in cluster.row_pods],
-        {row: set(ports) for row, ports in cluster.used_ports.items()},
-        dict(cluster.claim_uses),
-        {row: list(slots) for row, slots in cluster.nominated.items()},
-        [topic.changed_at for topic in vars(cluster.changes).values() if isinstance(topic, Topic)],
-        len(cluster.terms),
-    )
-
-
-def _columns(table: Table) -> list[bytes]:
-    return [
-        column.read.tobytes()
-        for name, column in sorted(vars(table).items())
-        if hasattr(column, "read") and not name.startswith("_")
-    ]
-
-
 __all__ = [
     "PLUGIN_CHECKS",
     "Answers",
@@ -517,6 +402,7 @@ __all__ = [
     "MakePlugin",
     "PluginCheckError",
     "Samples",
+    "ask",
     "check_plugin",
     "make_samples",
     "maker",
