@@ -123,6 +123,7 @@ def test_json_line_has_the_documented_fields_and_table_has_a_row() -> None:
         "scheduled",
         "unscheduled",
         "evicted",
+        "kubernetes_version",
     )
     assert result.as_json().startswith('{"workload":"SchedulingBasic","nodes":4,"init_pods":6,"pods":10,')
     assert make_table([result]).row_count == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,5 @@ def test_benchmarks(flags: list[str], capsys: pytest.CaptureFixture[str]) -> Non
     for version, used in (([], NEW), (["--emulated-version", OLD], OLD)):
         assert main(["bench", "SchedulingBasic", *sizes, *flags, *version]) == 0
         assert f"; as Kubernetes {used} " in capsys.readouterr().out
+        assert main(["bench", "SchedulingBasic", *sizes, *flags, *version, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["kubernetes_version"] == used

@@ -34,6 +34,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     unscheduled: int
     """Pods, background ones included, that found a node and that did not."""
     evicted: int
+    kubernetes_version: str = ""
+    """The version whose rules were measured; empty if it is unknown."""
 
     def as_json(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -156,18 +156,20 @@ def _run_here(
     try:
         if core:
             made = make_core(release, config, plugins)
-            return measure(workload, made, sizes, progress=progress, profile=stream)
-        return measure_whole(
-            workload,
-            sizes,
-            progress=progress,
-            profile=stream,
-            release=release,
-            config=config,
-            plugins=plugins,
-        )
+            measured = measure(workload, made, sizes, progress=progress, profile=stream)
+        else:
+            measured = measure_whole(
+                workload,
+                sizes,
+                progress=progress,
+                profile=stream,
+                release=release,
+                config=config,
+                plugins=plugins,
+            )
     finally:
         progress("", 0, 0)
+    return msgspec.structs.replace(measured, kubernetes_version=release.version)
 
 
 def _run_apart(
