@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.tie_break import TieBreak
+from bayplan.runtime.maximum import Maximum
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.ties import pick, tie_rank
 from bayplan.snapshot.cluster import Cluster
@@ -26,6 +27,9 @@ from bayplan.snapshot.view import IntColumn, NodeColumns
 
 FEW_ROWS: Final = 8
 """Up to this many rows are inserted, removed or read again one by one."""
+
+MANY_ROWS: Final = 16384
+"""From this number on, not all keys are compared for every pod."""
 
 NOT_LISTED: Final = -1
 
@@ -107,6 +111,7 @@ class Feasible:
         self._keys, self._key_cell = _room(len(rows))
         self._normalized: IntColumn | None = None
         self._has_keys = False
+        self._maximum: Maximum | None = None
         self._tie_break = tie_break
         self._rank = tie_rank(tie_break, len(rows))
         self._rank_cell = cells(self._rank)
@@ -211,9 +216,16 @@ class Feasible:
         else:
             if not self._has_keys:
                 self._make_keys()
-            keys = self._keys[:count]
-            position = int((keys if added is None else keys + added).argmax())
+            position = self._largest_key() if added is None else int((self._keys[:count] + added).argmax())
         return self.row_at(position)
+
+    def _largest_key(self) -> int:
+        keys = self._keys[: self._count]
+        if self._count < MANY_ROWS:
+            return int(keys.argmax())
+        if self._maximum is None:
+            self._maximum = Maximum(keys)
+        return self._maximum.position()
 
     def row_at(self, position: int) -> int:
         row: int = self._order.row_cell[self._fitting_cell[position]]
@@ -249,6 +261,8 @@ class Feasible:
         self._total_cell[at] = total
         if self._has_keys:
             self._key_cell[at] = (total << self._shift) - self._rank_cell[at]
+            if self._maximum is not None:
+                self._maximum.changed(at)
 
     def _position(self, place: int) -> int | None:
         """The position among the rows that pass; None if the row does not."""
@@ -277,12 +291,14 @@ class Feasible:
         self._totals[at] = totals
         if self._has_keys:
             self._keys[at] = (totals << self._shift) - self._rank.take(at)
+            self._maximum = None
 
     def _make_keys(self) -> None:
         keys = self._keys[: self._count]
         np.left_shift(self._totals[: self._count], self._shift, out=keys)
         keys -= self._rank[: self._count]
         self._has_keys = True
+        self._maximum = None
 
 
 def _same(masks: Masks | None, known: Masks | None) -> bool:

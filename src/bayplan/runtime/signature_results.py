@@ -7,7 +7,7 @@ are stored separately (`_node_…`), because a placement does not change them. `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -193,14 +193,13 @@ class SignatureResults:
             row, since = rows[0], self._by_usage.time
             for column in self._usage_columns:
                 column.update_row(since, row)
-            self._combine_one(row)
+            self._combine_few(rows)
         elif rows:
             for column in self._usage_columns:
                 column.update()
             distinct = set(rows)
             if len(distinct) <= FEW_ROWS:
-                for row in distinct:
-                    self._combine_one(row)
+                self._combine_few(distinct)
             else:
                 self._combine(_distinct(distinct), with_node=False)
         self._by_usage.mark_current()
@@ -264,30 +263,38 @@ class SignatureResults:
         if self._scored:
             self._add_up(where, passing, with_node=with_node)
 
-    def _combine_one(self, row: int) -> None:
-        """Combines one row with plain numbers."""
-        self.rows_computed += 1
-        plugin, reason = self._node_plugin_cell[row], self._node_reason_cell[row]
-        for index, results in self._usage_filters:
-            against = results.filter_column.cell[row]
-            if against and index < plugin:
-                plugin, reason = index, against
-        self._plugin_cell[row] = plugin
-        self._reason_cell[row] = reason
-        passing = plugin == PASS and self._cluster.nodes.exists.cell[row]
-        if passing != self._passing_cell[row]:
-            self._passing_cell[row] = passing
-            self.passing_rows.record(row)
-        if not passing or not self._scored:
-            return
-        total = self._node_total_cell[row]
-        for step, results in self._usage_plain:
-            column = results.score_column
-            score = column.cell[row]
-            if not 0 <= score <= MAX_SCORE:
-                calls.check_range(step, column.values[row : row + 1])
-            total += step.weight * score
-        self._total_cell[row] = total
+    def _combine_few(self, rows: Collection[int]) -> None:
+        """Combines some rows with plain numbers."""
+        self.rows_computed += len(rows)
+        filters = [(index, results.filter_column.cell) for index, results in self._usage_filters]
+        scores = [(step, results.score_column) for step, results in self._usage_plain] if self._scored else []
+        node_plugin, node_reason, node_total = (
+            self._node_plugin_cell,
+            self._node_reason_cell,
+            self._node_total_cell,
+        )
+        exists, was_passing = self._cluster.nodes.exists.cell, self._passing_cell
+        for row in rows:
+            plugin, reason = node_plugin[row], node_reason[row]
+            for index, reason_ids in filters:
+                against = reason_ids[row]
+                if against and index < plugin:
+                    plugin, reason = index, against
+            self._plugin_cell[row] = plugin
+            self._reason_cell[row] = reason
+            passing = plugin == PASS and exists[row]
+            if passing != was_passing[row]:
+                was_passing[row] = passing
+                self.passing_rows.record(row)
+            if not passing or not self._scored:
+                continue
+            total = node_total[row]
+            for step, column in scores:
+                score = column.cell[row]
+                if not 0 <= score <= MAX_SCORE:
+                    calls.check_range(step, column.values[row : row + 1])
+                total += step.weight * score
+            self._total_cell[row] = total
 
     # Score
 
