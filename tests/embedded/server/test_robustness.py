@@ -20,7 +20,8 @@ TEXTS = (*NAMES, "1", "100m", "1Gi", "50%", "Exists", "In", "2027-01-15T08:00:00
 HARD_TO_HIT = frozenset(
     {
         "CustomResourceDefinition", "DaemonSet", "Deployment", "Job", "PersistentVolume",
-        "PersistentVolumeClaim", "Pod", "ReplicaSet", "ReplicationController", "Service", "StatefulSet",
+        "PersistentVolumeClaim", "Pod", "ReplicaSet", "ReplicationController", "ResourceSlice", "Service",
+        "StatefulSet",
     }
 )  # fmt: skip
 """Kinds with so many rules that a random object hardly ever keeps them all."""

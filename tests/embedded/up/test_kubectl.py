@@ -81,7 +81,7 @@ FEWER = '[{"op":"replace","path":"/spec/replicas","value":2}]'
 HUGE = '{"spec":{"containers":[{"name":"c","image":"x","resources":{"requests":{"cpu":"99"}}}]}}'
 
 TOUR: Sequence[tuple[str, str, str]] = (
-    ("version", "", r"Server Version: v1\.36\.4\+bayplan"),
+    ("version", "", r"Server Version: v1\.37\.1\+bayplan"),
     ("api-resources --api-group=apps", "", r"deployments +deploy +apps/v1 +true +Deployment"),
     ("auth can-i create pods", "", r"^yes"),
     ("auth whoami", "", r"kubernetes-admin"),
