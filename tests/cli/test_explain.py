@@ -58,6 +58,13 @@ def test_a_plugin_that_fails(cluster: str, tmp_path: Path, capsys: pytest.Captur
     error = explain(capsys, *arguments, status=2)
     assert "1 pod was not evaluated completely, because a plugin failed" in error
     assert "KeyError: 'zone' (broken.py:5, in score_node)" in error
+    # The same for a node: the other pod fits nowhere, so that the plugin does not score for it.
+    assert main(["explain", "node", "n1", *arguments[2:], "--traceback"]) == 2
+    captured = capsys.readouterr()
+    assert "default/a" in captured.out
+    assert 'plugin "Broken" failed' in captured.err
+    assert "1 pod was not evaluated completely, because a plugin failed" in captured.err
+    assert "Traceback" in captured.err
     assert "Traceback" not in error
     assert "return node.labels['zone']" in explain(capsys, *arguments, "--traceback", status=2)
     of_node = explain(capsys, "node", "n1", *arguments[2:], status=2)

@@ -150,7 +150,6 @@ def explain_node_command(source: SourceOptions, name: str, output: str, tracebac
     else:
         print_document("NodeExplanation", node_report(loaded, answer), output)
     failed = FailedPlugins(traceback)
-    for waiting in answer.waiting:
-        if waiting.failed is not None:
-            failed.add(waiting.failed)
+    for one in answer.waiting:
+        failed.add(one.explanation)
     failed.raise_any()

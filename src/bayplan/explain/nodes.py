@@ -37,17 +37,23 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPods:
-    """Identical pending pods, and what the node says to them."""
+    """Identical pending pods, and whether they fit on the node."""
 
     pods: tuple[str, ...]
+    explanation: Explanation
+    """How the scheduler would decide about the first of them now."""
     status: Status | None
     """Why the node is rejected; None: it fits."""
     detail: str = ""
-    chosen: str = ""
-    """The node that the scheduler would choose for the first of them now; empty if none fits."""
-    error: str = ""
-    failed: Explanation | None = None
-    """The explanation for the first of them, if a plugin failed."""
+
+    @property
+    def chosen(self) -> str:
+        """The node that the scheduler would choose; empty if none fits, or Permit holds the pod."""
+        return self.explanation.chosen if self.explanation.permit is None else ""
+
+    @property
+    def error(self) -> str:
+        return self.explanation.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ class NodeAnswer:
 
 
 def explain_node(questions: PodQuestions, name: str) -> NodeAnswer:
-    """What is on the node, and what it says to the pending pods.
+    """What is on the node, and which pending pods fit there.
 
     Raises:
         InputError: there is no such node.
@@ -98,7 +104,4 @@ def _waiting(questions: PodQuestions, name: str, group: Sequence[Pod]) -> Waitin
     explanation = explain(framework, pod)
     status = explanation.node_status.get(name)
     more = "" if status is None else detail(framework, pod, Rejection(status, (name,)))
-    keys = tuple(one.key for one in group)
-    chosen = explanation.chosen if explanation.permit is None else ""
-    failed = explanation if explanation.failed_plugin else None
-    return WaitingPods(keys, status, more, chosen, explanation.error, failed)
+    return WaitingPods(tuple(one.key for one in group), explanation, status, more)
