@@ -103,8 +103,8 @@ NEEDS_RESTARTS = Container(
         ),
         pytest.param(
             make_pod(affinity=make_pod_affinity(required=[make_pod_term(ZONE, WEB)])),
-            [node("a", "a")],
-            {"InterPodAffinity": "no pod matches app=web"},
+            [node("a", "a"), make_pod("w", namespace="other", node="a", labels=WEB)],
+            {"InterPodAffinity": "no assigned pod in namespace default matches app=web"},
             id="affinity to pods that are not there",
         ),
         pytest.param(
@@ -128,6 +128,20 @@ NEEDS_RESTARTS = Container(
             id="no volume for a claim",
         ),
         pytest.param(
+            make_pod(claims=["data", "late", "bound"]),
+            [
+                node("a"),
+                make_pvc("data", storage_class="now"),
+                make_storage_class("now", wait_for_consumer=False),
+                make_pvc("late", storage_class="wait"),
+                make_storage_class("wait"),
+                make_pvc("bound", volume="pv"),
+                make_pv("pv", claim=make_pvc("bound")),
+            ],
+            {"VolumeBinding": "claim default/data: class now"},
+            id="a claim that is not bound yet",
+        ),
+        pytest.param(
             make_pod(claims=["data"]),
             [
                 node("a", "a"),
@@ -145,7 +159,7 @@ NEEDS_RESTARTS = Container(
                 make_pv("pv", claim=EXCLUSIVE),
                 make_pod("user", node="a", claims=["data"]),
             ],
-            {"VolumeRestrictions": "claim data is in use by default/user on a"},
+            {"VolumeRestrictions": "claim default/data is in use by default/user on a"},
             id="a claim of one pod",
         ),
         pytest.param(

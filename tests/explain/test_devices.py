@@ -93,7 +93,11 @@ def test_extended_resources_that_devices_serve() -> None:
         (
             "default/<extended-resources>",
             "container-0-request-0",
-            ("a", "b"),
-            "1 of 2 devices available: the node has no other devices",
+            (name,),
+            reason,
+        )
+        for name, reason in (
+            ("a", "1 of 2 devices available: the node has no other devices"),
+            ("b", "0 of 2 devices available: the node has no devices"),
         )
     ]

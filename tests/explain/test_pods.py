@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.meta import LabelSelector, Object
-from bayplan.api.pod import Pod, PodAffinityTerm
+from bayplan.api.pod import Pod, PodAffinityTerm, PodResourceClaim
 from bayplan.api.pod_group import PodGroup, PodGroupSpec
 from bayplan.errors import InputError
 from bayplan.explain.nodes import explain_node
@@ -18,6 +18,8 @@ from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.sources.loaded import LoadedCluster
 from bayplan.sources.scenario import read_scenario
 from bayplan.testing.builders import (
+    make_device_class,
+    make_device_request,
     make_namespace,
     make_node,
     make_pdb,
@@ -25,6 +27,7 @@ from bayplan.testing.builders import (
     make_pod_affinity,
     make_pv,
     make_pvc,
+    make_resource_claim,
     make_storage_class,
 )
 from bayplan.testing.builders.metadata import object_meta
@@ -32,6 +35,7 @@ from tests.recorded.compare import read_lines
 from tests.recorded.test_vectors import FILES
 
 QUEUE: dict[str, Any] = {"visible": False}
+CLAIM = PodResourceClaim(name="gpu", resource_claim_name="c")
 
 
 def questions(*objects: Object, **fields: Any) -> PodQuestions:
@@ -244,8 +248,33 @@ def test_a_node() -> None:
         "m",
     )
     assert (big["fits"], big["detail"], big["chosenNode"]) == (False, "a=b:NoSchedule", None)
+    assert report["source"]["warnings"] == []
     with pytest.raises(InputError, match="Node x: there is no such node in test"):
         explain_node(asked, "x")
+
+
+def test_what_is_missing_for_the_pending_pods_of_a_node() -> None:
+    asked = questions(
+        make_node("n"), make_pod("a", claims=["ghost"]), make_pod("b", resource_claims=(CLAIM,))
+    )
+    report = node_report(asked.loaded, explain_node(asked, "n"))
+    missing = {one["object"] for one in report["source"]["warnings"]}
+    assert {"PersistentVolumeClaim default/ghost"} <= missing
+    # It is gated, and not by the cluster but by the dump.
+    answer = asked.answer(asked.pod("default/b"))
+    assert answer.state is PodState.SKIPPED
+    assert "ResourceClaim default/c" in {warning.object for warning in answer.warnings}
+
+
+def test_details_of_devices_on_a_node() -> None:
+    claim = make_resource_claim("c", make_device_request("fast", "gpu"))
+    asked = questions(
+        make_node("n"), make_device_class("gpu"), claim, make_pod("a", resource_claims=(CLAIM,))
+    )
+    (pending,) = node_report(asked.loaded, explain_node(asked, "n"))["pendingPods"]
+    assert pending["detail"] == (
+        "claim default/c, request fast: 0 of 1 devices available: the node has no devices"
+    )
 
 
 def test_identical_pods_and_events() -> None:

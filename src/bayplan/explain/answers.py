@@ -125,7 +125,7 @@ def print_node(console: Console, loaded: LoadedCluster, answer: NodeAnswer) -> N
     if answer.not_evaluated:
         text = f"… and {number(answer.not_evaluated, 'more pending pod')}, not evaluated"
         print_part(console, indented(Text(text, style=FAINT)))
-    _print_warnings(console, loaded.warnings)
+    _print_warnings(console, (*loaded.warnings, *answer.warnings))
 
 
 def _resources(answer: NodeAnswer) -> RenderableType:

@@ -7,6 +7,7 @@ that devices serve are requests, too: those of the claim that the scheduler woul
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bayplan.api.devices import DeviceClass
@@ -33,19 +34,29 @@ class MissingDevices:
     request: str
     nodes: tuple[str, ...]
     reason: str
-    """On the first of the nodes."""
+    """If it is not the same everywhere: that of the first node, which it names."""
 
 
-def missing_devices(cluster: Cluster, pod: Pod, explanation: Explanation) -> list[MissingDevices]:
-    """The requests that nodes rejected by DynamicResources cannot meet, those of most nodes first."""
-    nodes = [name for name, status in explanation.node_status.items() if _is_about_devices(status)]
+def missing_devices(
+    cluster: Cluster, pod: Pod, explanation: Explanation, names: Collection[str] | None = None
+) -> list[MissingDevices]:
+    """The requests that nodes rejected by DynamicResources cannot meet, those of most nodes first.
+
+    `names` are the nodes to look at; None: all.
+    """
+    nodes = [
+        name
+        for name, status in explanation.node_status.items()
+        if _is_about_devices(status) and (names is None or name in names)
+    ]
     claims = resolve_claims(cluster.objects, pod) if nodes else ()
     if isinstance(claims, Status):
         return []
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     demand = extended_demand(cluster, pod) if nodes else None
     devices, classes = derived(cluster, ClusterDevices), cluster.objects.of(DeviceClass)
-    groups: dict[tuple[str, str, str], tuple[RequestExplanation, list[str]]] = {}
+    groups: dict[tuple[str, str, str, int], dict[str, str]] = {}
+    """By claim, request, kind of reason and number of devices: the reason on each node."""
     for name in nodes:
         node = cluster.nodes.node[cluster.nodes.row_of[name]]
         if node is None:
@@ -56,9 +67,10 @@ def missing_devices(cluster: Cluster, pod: Pod, explanation: Explanation) -> lis
         for one in why_not(found):
             miss = one.nearest_miss
             kind = one.problem or (miss.failure if miss is not None else "")
-            groups.setdefault((one.claim, one.request, kind), (one, []))[1].append(name)
+            groups.setdefault((one.claim, one.request, kind, one.free), {})[name] = _reason(one)
     missing = [
-        MissingDevices(one.claim, one.request, tuple(names), _reason(one)) for one, names in groups.values()
+        MissingDevices(claim, request, tuple(reasons), _common_reason(reasons))
+        for (claim, request, *_), reasons in groups.items()
     ]
     missing.sort(key=lambda one: -len(one.nodes))
     return missing
@@ -66,6 +78,11 @@ def missing_devices(cluster: Cluster, pod: Pod, explanation: Explanation) -> lis
 
 def _is_about_devices(status: Status) -> bool:
     return status.plugin == DynamicResources.name and not _REASONS.isdisjoint(status.reasons)
+
+
+def _common_reason(reasons: Mapping[str, str]) -> str:
+    node, reason = next(iter(reasons.items()))
+    return reason if len(set(reasons.values())) == 1 else f"on {node}: {reason}"
 
 
 def _reason(one: RequestExplanation) -> str:

@@ -10,11 +10,14 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.explain.details import detail
+from bayplan.explain.devices import missing_devices
 from bayplan.explain.explanation import Explanation, explain
 from bayplan.explain.pods import PodQuestions, group_identical
 from bayplan.explain.rejections import Rejection
 from bayplan.framework.status import Status
+from bayplan.runtime.framework import Framework
 from bayplan.snapshot.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
+from bayplan.sources.warnings import Warning
 
 NO_SUCH_NODE: Final = "there is no such node in {source}"
 PODS: Final = "pods"
@@ -64,6 +67,8 @@ class NodeAnswer:
     pods: tuple[Pod, ...]
     resources: tuple[ResourceUse, ...]
     waiting: tuple[WaitingPods, ...]
+    warnings: tuple[Warning, ...] = ()
+    """Objects that the pending pods refer to and that were not loaded."""
     not_evaluated: int = 0
     """Pending pods that are left out, because there are too many different ones."""
 
@@ -83,8 +88,9 @@ def explain_node(questions: PodQuestions, name: str) -> NodeAnswer:
     resources = tuple(_resources(questions, node, row, pods))
     groups = group_identical(questions.pending())
     waiting = tuple(_waiting(questions, name, group) for group in groups[:MAX_GROUPS])
+    warnings = tuple(warning for group in groups[:MAX_GROUPS] for warning in questions.warnings(group[0]))
     left = sum(len(group) for group in groups[MAX_GROUPS:])
-    return NodeAnswer(node, tuple(pods), resources, waiting, left)
+    return NodeAnswer(node, tuple(pods), resources, waiting, warnings, left)
 
 
 def _resources(questions: PodQuestions, node: Node, row: int, pods: Sequence[Pod]) -> Iterator[ResourceUse]:
@@ -98,10 +104,19 @@ def _resources(questions: PodQuestions, node: Node, row: int, pods: Sequence[Pod
         yield ResourceUse(PODS, int(columns.allowed_pods.array[row]), len(pods))
 
 
+def _detail(framework: Framework, pod: Pod, explanation: Explanation, rejection: Rejection) -> str:
+    """What exactly is in the way on one node."""
+    (name,) = rejection.nodes
+    missing = missing_devices(framework.cluster, pod, explanation, [name])
+    if missing:
+        return "; ".join(f"claim {one.claim}, request {one.request}: {one.reason}" for one in missing)
+    return detail(framework, pod, rejection)
+
+
 def _waiting(questions: PodQuestions, name: str, group: Sequence[Pod]) -> WaitingPods:
     pod = group[0]
     framework = questions.core.frameworks[pod.spec.scheduler_name]
     explanation = explain(framework, pod)
     status = explanation.node_status.get(name)
-    more = "" if status is None else detail(framework, pod, Rejection(status, (name,)))
+    more = "" if status is None else _detail(framework, pod, explanation, Rejection(status, (name,)))
     return WaitingPods(tuple(one.key for one in group), explanation, status, more)

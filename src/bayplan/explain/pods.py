@@ -98,9 +98,12 @@ class PodQuestions:
             return self._assigned(pod, framework)
         reason = skip_reason(pod, self.core)
         if reason or framework is None:
-            return PodAnswer(pod, PodState.SKIPPED, reason)
+            # A pod may be gated only because an object is not in the dump.
+            may_be_gated = not pod.is_finished and not pod.is_terminating
+            warnings = self.warnings(pod) if may_be_gated else ()
+            return PodAnswer(pod, PodState.SKIPPED, reason, warnings=warnings)
         explanation = explain(framework, pod)
-        warnings = self._warnings(pod, framework, explanation)
+        warnings = self.warnings(pod, preempts=explanation.has_candidates)
         identical = self._identical(pod)
         events = _events(framework, explanation)
         evaluated = EvaluatedPod(pod, framework, explanation)
@@ -116,18 +119,23 @@ class PodQuestions:
             explanation = explain(framework, unassigned)
             evaluated = EvaluatedPod(unassigned, framework, explanation)
             changed = Warning(CHANGED, pod.key, Reason.CLUSTER_CHANGED)
-            warnings = (changed, *self._warnings(unassigned, framework, explanation))
+            preempts = explanation.has_candidates
+            warnings = (changed, *self.warnings(unassigned, preempts=preempts))
             return PodAnswer(pod, PodState.ASSIGNED, "", evaluated, warnings)
         finally:
             cluster.add_pod(pod, pod.spec.node_name)
 
-    def _warnings(self, pod: Pod, framework: Framework, explanation: Explanation) -> tuple[Warning, ...]:
+    def warnings(self, pod: Pod, *, preempts: bool = False) -> tuple[Warning, ...]:
+        """What may be wrong with the answer about a pod: objects that it refers to and that were not loaded.
+
+        `preempts`: preemption has candidates for it.
+        """
+        framework = self.core.framework_for(pod)
+        if framework is None:
+            return ()
         if self._missing is None:
             self._missing = MissingObjects(self.loaded.objects, self.loaded.listed)
-        found = self._missing.of_pod(
-            pod, framework.profile, preempts=explanation.has_candidates, runs_permit=True
-        )
-        return tuple(found)
+        return tuple(self._missing.of_pod(pod, framework.profile, preempts=preempts, runs_permit=True))
 
     def _identical(self, pod: Pod) -> tuple[str, ...]:
         signature = pod_signature(pod)
@@ -144,14 +152,18 @@ def _events(framework: Framework, explanation: Explanation) -> dict[str, tuple[s
     rules = framework.cluster.release.queue
     found = {}
     for name in sorted(explanation.rejecting_plugins & plugins.keys()):
-        events = (_event(one.event) for one in registrations(plugins[name], rules))
-        found[name] = tuple(dict.fromkeys(events))
+        found[name] = _event_texts(one.event for one in registrations(plugins[name], rules))
     return found
 
 
-def _event(event: ClusterEvent) -> str:
-    """`Node: Add, UpdateNodeLabel`."""
-    return "any event" if event.is_wildcard else f"{event.resource}: {', '.join(event.action_labels)}"
+def _event_texts(events: Iterable[ClusterEvent]) -> tuple[str, ...]:
+    """`Node: Add, UpdateNodeLabel`, once for each resource."""
+    actions: dict[str, dict[str, None]] = {}
+    for event in events:
+        if event.is_wildcard:
+            return ("any event",)
+        actions.setdefault(str(event.resource), {}).update(dict.fromkeys(event.action_labels))
+    return tuple(f"{resource}: {', '.join(labels)}" for resource, labels in actions.items())
 
 
 def group_identical(pods: Sequence[Pod]) -> list[list[Pod]]:

@@ -132,7 +132,7 @@ def node_report(loaded: LoadedCluster, answer: NodeAnswer) -> dict[str, Any]:
         "taints": [
             {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node.spec.taints
         ],
-        "source": source_report(loaded),
+        "source": source_report(loaded, answer.warnings),
         "resources": [
             {
                 "resource": one.resource,

@@ -293,7 +293,7 @@ def _preemption_helps(preemption: Preemption | None, group: Rejection) -> Text:
         return Text("not eligible")
     helped = sum(name in preemption.candidates for name in group.nodes)
     if not helped:
-        return Text("no")
+        return Text("no victims")
     return Text("yes" if helped == len(group.nodes) else f"on {helped:,} of them", style=HOPE)
 
 

@@ -18,13 +18,17 @@ from bayplan.snapshot.terms import TermKind, parse_terms, pod_terms
 def ports_detail(subject: Subject) -> str:
     """The ports, and the pods that use them."""
     wanted = host_ports(subject.pod)
+    several = len(subject.nodes) > 1
     texts = []
     for pod in subject.pods():
         used = host_ports(pod)
+        where = f" on {pod.spec.node_name}" if several else ""
         texts += [
-            f"{port.port}/{port.protocol} is used by {pod.key}" for port in wanted if conflicts((port,), used)
+            f"{port.port}/{port.protocol} is used by {pod.key}{where}"
+            for port in wanted
+            if conflicts((port,), used)
         ]
-    return named(texts, 1) if len(subject.nodes) > 1 else named(texts)
+    return named(texts, 1) if several else named(texts)
 
 
 def affinity_between_pods_detail(subject: Subject) -> str:
@@ -51,7 +55,7 @@ def _too_far(subject: Subject, near: MatchCounts) -> str:
     ]
     selector = _selector(near)
     if not there:
-        return f"no pod matches {selector}"
+        return f"no assigned pod{_in_namespaces(near)} matches {selector}"
     absent = int(np.count_nonzero(label.column.array.take(subject.rows) < 0))
     without = f"; {counted(absent, 'node')} without the label" if absent else ""
     return f"pods matching {selector} are only in {named(there)}{without}"
@@ -105,6 +109,13 @@ def _in_domains(cluster: Cluster, key: str, domains: dict[int, str]) -> Iterator
         if value is not None:
             for pod in cluster.pods_on(row):
                 yield pod, value
+
+
+def _in_namespaces(near: MatchCounts) -> str:
+    """Where a term looks for pods; "" for all namespaces, or if its parts differ."""
+    found = {part.namespaces for part in near.query.parts}
+    names = found.pop() if len(found) == 1 else None
+    return f" in namespace {named(sorted(names))}" if names else ""
 
 
 def _selector(near: MatchCounts) -> str:

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from bayplan.api.node_selectors import compile_terms
 from bayplan.api.pod import Pod
-from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
+from bayplan.api.storage import (
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from bayplan.explain.details.subject import Subject, named
 from bayplan.plugins.node_volume_limits import PodWants
 from bayplan.plugins.volume_binding import (
@@ -15,6 +20,7 @@ from bayplan.plugins.volume_binding import (
     REASON_NO_ROOM,
     REASON_NO_VOLUME,
 )
+from bayplan.plugins.volume_binding.claims import UNBOUND_IMMEDIATE
 from bayplan.plugins.volume_restrictions import REASON_CLAIM
 from bayplan.plugins.volume_zone import places_of
 from bayplan.snapshot.csi_nodes import CSINodes
@@ -25,6 +31,8 @@ from bayplan.snapshot.volumes import VolumeUses
 
 def volume_binding_detail(subject: Subject) -> str:
     reasons = subject.status.reasons
+    if UNBOUND_IMMEDIATE in reasons:
+        return named(_unbound(subject))
     texts: list[str] = []
     for claim in _claims(subject):
         volume = _volume(subject, claim)
@@ -38,6 +46,16 @@ def volume_binding_detail(subject: Subject) -> str:
             modes = ", ".join(claim.spec.access_modes)
             texts.append(f"claim {claim.key}: class {claim.class_name or 'none'}, {size}, {modes}")
     return named(texts)
+
+
+def _unbound(subject: Subject) -> Iterator[str]:
+    """The claims that the volume controller has to bind before the pod is scheduled."""
+    classes = subject.cluster.objects.of(StorageClass)
+    for claim in _claims(subject):
+        found = classes.get(claim.class_name)
+        waits = found is not None and found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        if not claim.is_fully_bound and (claim.spec.volume_name or not waits):
+            yield f"claim {claim.key}: class {claim.class_name or 'none'}"
 
 
 def _where(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Iterator[str]:
@@ -71,7 +89,7 @@ def restrictions_detail(subject: Subject) -> str:
         return named(f"in use by {other.key}" for other in others)
     own = set(_claim_names(pod))
     users = (
-        f"claim {name} is in use by {other.key} on {cluster.nodes.name[row]}"
+        f"claim {pod.namespace}/{name} is in use by {other.key} on {cluster.nodes.name[row]}"
         for row in cluster.order.tolist()
         for other in cluster.pods_on(row)
         if other.namespace == pod.namespace
