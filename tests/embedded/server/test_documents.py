@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
+
+import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.embedded.server.documents import RECENT, Content, Document, DocumentStore
-from bayplan.embedded.server.kinds import PODS
+from bayplan.embedded.server.kinds import CONFIG_MAPS, NAMESPACES, PODS
+from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.embedded.server.statuses import StatusError
 
 
 def content(name: str) -> Content:
@@ -71,3 +76,32 @@ def test_a_body_takes_no_more_memory_than_its_bytes() -> None:
         tracemalloc.stop()
     assert len(body) > 80_000
     assert taken < len(body) + 10_000
+
+
+def test_a_store_that_is_nearly_full_refuses_new_objects_but_can_be_emptied() -> None:
+    store = DocumentStore(max_bytes=8000)
+    api = ObjectAPI(store, clock=lambda: 0.0, seed=1)
+    api.create(NAMESPACES, {"metadata": {"name": "default"}})
+
+    def fill(**metadata: Any) -> int:
+        """How many config maps can be created."""
+        for count in range(100):
+            meta = {"generateName": "c-", "namespace": "default", **metadata}
+            try:
+                api.create(CONFIG_MAPS, {"metadata": meta, "data": {"a": 300 * "x"}})
+            except StatusError as refusal:
+                if (refusal.code, str(refusal)[:17]) == (403, "the store is full"):
+                    return count
+                raise
+        raise AssertionError("the store is never full")
+
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    owned = fill(ownerReferences=[owner])
+    assert (owned, fill()) == (10, 2)
+    largest = next(iter(store.table(CONFIG_MAPS))).parse()
+    with pytest.raises(StatusError, match="the store is full"):
+        api.update(CONFIG_MAPS, {**largest, "data": {"a": 4000 * "x"}})
+    api.update(CONFIG_MAPS, {**largest, "data": {}})
+    for document in list(store.table(CONFIG_MAPS)):
+        api.delete(CONFIG_MAPS, document.parse()["metadata"]["name"], "default")
+    assert fill(ownerReferences=[owner]) == owned

@@ -166,7 +166,8 @@ def _json(document: Any) -> bytes:
 
 
 async def _converse(given: Conversation) -> None:
-    settings = LocalSettings(nodes=3)
+    # Small, because a mutated workload may ask for two billion pods.
+    settings = LocalSettings(nodes=3, max_bytes=2 << 20)
     async with LocalCluster(settings, Outcomes()) as cluster:
         failing = asyncio.ensure_future(cluster.failure())
         talking = asyncio.ensure_future(_talk(cluster, given))

@@ -37,6 +37,8 @@ RECENT: Final = 1000
 MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
 """Of an object's JSON: more than the body of a request, so that patches make nothing grow without end. etcd's
 limit is 1.5 MiB of protobuf."""
+MAX_STORE_BYTES: Final = 1 << 30
+"""Of the JSON of all objects; etcd's default is 2 GiB. See `DocumentStore.require_room`."""
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -180,8 +182,16 @@ class Table:
 class DocumentStore:
     """All documents. Every write gets the next version; versions never go back, not even after a crash."""
 
-    def __init__(self, *, journal: Journal | None = None, history: int = HISTORY) -> None:
+    def __init__(
+        self,
+        *,
+        journal: Journal | None = None,
+        history: int = HISTORY,
+        max_bytes: int = MAX_STORE_BYTES,
+    ) -> None:
         self.version = 0
+        self._bytes = 0
+        self._max_bytes = max_bytes
         self._journal = journal
         self._history = history
         self._compacted = 0
@@ -198,6 +208,7 @@ class DocumentStore:
         self.version = self._compacted = version
         for resource, document in documents:
             self.table(resource).documents[document.key] = document
+            self._bytes += len(document.body)
         for table in self._tables.values():
             table.keys = sorted(table.documents)
             table.history.compacted = version
@@ -233,11 +244,27 @@ class DocumentStore:
 
     # Writing
 
+    def require_room(self, *, is_owned: bool) -> None:
+        """Refuses a new object if the store is nearly full.
+
+        Objects that belong to another, and events, are refused first, at three quarters: a ReplicaSet with
+        two billion replicas leaves room for other objects. At seven eighths all new objects are
+        refused: those that are there can still be changed and deleted.
+        """
+        eighths = 6 if is_owned else 7
+        if self._bytes > self._max_bytes // 8 * eighths:
+            raise statuses.store_full(self._max_bytes)
+
     def put(self, resource: Resource, key: str, content: Content) -> Document:
         """Creates or replaces an object. Its resourceVersion is written into `content`."""
-        document = self._versioned(key, content)
         table = self.table(resource)
         previous = table.documents.get(key)
+        body = self._encoded(content)
+        growth = len(body) - (0 if previous is None else len(previous.body))
+        if growth > 0 and self._bytes + growth > self._max_bytes:
+            raise statuses.store_full(self._max_bytes)
+        self._bytes += growth
+        document = self._next(key, body)
         table.documents[key] = document
         if previous is None:
             insort(table.keys, key)
@@ -248,9 +275,11 @@ class DocumentStore:
     def remove(self, resource: Resource, key: str, content: Content) -> Document:
         """Removes an object; `content` is its last version."""
         table = self.table(resource)
+        body = self._encoded(content)
         previous = table.documents.pop(key)
         del table.keys[bisect_left(table.keys, key)]
-        document = self._versioned(key, content)
+        self._bytes -= len(previous.body)
+        document = self._next(key, body)
         self._tell(table, Entry(Change.DELETED, document, previous, str(document.version)))
         return document
 
@@ -279,16 +308,19 @@ class DocumentStore:
             if self._journal.committed < version:
                 await self._journal.wait(version)
 
-    def _versioned(self, key: str, content: Content) -> Document:
-        version = self.version + 1
-        content["metadata"]["resourceVersion"] = str(version)
+    def _encoded(self, content: Content) -> bytes:
+        """An object as JSON, with the next version, which is not taken yet."""
+        content["metadata"]["resourceVersion"] = str(self.version + 1)
         body = encode(content)
         if len(body) > MAX_OBJECT_BYTES:
             raise statuses.too_large("etcdserver: request is too large")
-        self.version = version
+        return body
+
+    def _next(self, key: str, body: bytes) -> Document:
+        self.version += 1
         # A copy takes what its bytes take. The encoder returns its buffer as it is, which has grown in
         # steps and is up to half as large again.
-        return Document(key, version, bytes(memoryview(body)))
+        return Document(key, self.version, bytes(memoryview(body)))
 
     def _tell(self, table: Table, entry: Entry) -> None:
         if self._journal is not None:

@@ -21,7 +21,7 @@ from typing import Final, Self
 from aiohttp import web
 
 from bayplan.embedded.server import kinds, kubeconfig, kubernetes_service
-from bayplan.embedded.server.documents import HISTORY, Document, DocumentStore
+from bayplan.embedded.server.documents import HISTORY, MAX_STORE_BYTES, Document, DocumentStore
 from bayplan.embedded.server.files import token_in
 from bayplan.embedded.server.http.application import DEFAULT_LIMITS, Application
 from bayplan.embedded.server.kinds import Catalog, Resource
@@ -46,9 +46,10 @@ def open_api(
     seed: int | None = None,
     history: int = HISTORY,
     release: Release = DEFAULT_RELEASE,
+    max_bytes: int = MAX_STORE_BYTES,
 ) -> ObjectAPI:
     """An API on what a journal has kept, or on nothing; with the objects that every cluster has."""
-    store = DocumentStore(journal=journal, history=history)
+    store = DocumentStore(journal=journal, history=history, max_bytes=max_bytes)
     api = ObjectAPI(store, Catalog(release=release), clock=clock, seed=seed)
     if journal is not None:
         _restore(api, journal)
@@ -100,11 +101,13 @@ class EmbeddedServer:
         salvages: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         release: Release = DEFAULT_RELEASE,
+        max_bytes: int = MAX_STORE_BYTES,
     ) -> None:
         """`salvages`: keep what is whole of a damaged data directory, instead of refusing it. `release`: the
-        release of Kubernetes whose API is served."""
+        release of Kubernetes whose API is served. `max_bytes`: of all objects."""
         self.release = release
         self._limits = limits
+        self._max_bytes = max_bytes
         self.port = port
         self._data_dir = data_dir
         self._host = host
@@ -121,7 +124,7 @@ class EmbeddedServer:
             # What is thrown away with the process need not survive the machine.
             journal = SQLiteJournal(directory, fsync=self._data_dir is not None, salvages=self._salvages)
             stack.push_async_callback(journal.close)
-            self.api = open_api(journal, clock=self._clock, release=self.release)
+            self.api = open_api(journal, clock=self._clock, release=self.release, max_bytes=self._max_bytes)
             self.token = token_in(directory)
             self.certificates = certificates_in(directory, hosts=(self._host,))
             self.api.root_ca = self.certificates.ca.read_text(encoding="ascii")

@@ -163,6 +163,7 @@ class ObjectAPI:
         key = stored.key(meta["name"], meta.get("namespace", ""))
         if self.store.find(stored, key) is not None:
             raise statuses.already_exists(resource, meta["name"])
+        self.store.require_room(is_owned=bool(meta.get("ownerReferences")) or stored == kinds.EVENTS)
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
             self.customs.check(content)
             self.customs.accept(content, self.now())

@@ -238,6 +238,12 @@ def too_large(why: str) -> StatusError:
     return StatusError(message, 413, reason="RequestEntityTooLarge", details={})
 
 
+def store_full(max_bytes: int) -> StatusError:
+    """403, as for a quota: what is there can still be read and deleted."""
+    message = f"the store is full: its objects may have {max_bytes >> 20} MiB; delete some of them"
+    return StatusError(message, 403, reason="Forbidden")
+
+
 def bad_request(message: str) -> StatusError:
     return StatusError(message, 400, reason="BadRequest")
 

@@ -20,6 +20,7 @@ from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.embedded import controllers, kubelets
 from bayplan.embedded.drivers import DeviceDrivers
+from bayplan.embedded.server.documents import MAX_STORE_BYTES
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
 from bayplan.embedded.server.kinds import NODES, PODS
@@ -67,6 +68,8 @@ class LocalSettings:
     """Devices that simulated drivers publish."""
     reload: WatchedPlugins | None = None
     """Files of plugins that are loaded again when they change."""
+    max_bytes: int = MAX_STORE_BYTES
+    """Of the JSON of all objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,11 @@ class LocalCluster:
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self.server = EmbeddedServer(
-            settings.data_dir, port=settings.port, salvages=settings.salvages, release=settings.release
+            settings.data_dir,
+            port=settings.port,
+            salvages=settings.salvages,
+            release=settings.release,
+            max_bytes=settings.max_bytes,
         )
         self.scheduler: Scheduler | None = None
         self._drivers: DeviceDrivers | None = None
