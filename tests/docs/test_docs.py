@@ -18,7 +18,7 @@ import yaml
 from bayplan.api.decode import parse_objects
 from bayplan.api.documents import parse_documents
 from bayplan.cli.main import COMMANDS
-from bayplan.config import parse_config
+from bayplan.config import LIBRARY, parse_config
 from bayplan.operating.command_line import parse
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.profile import METHODS
@@ -137,6 +137,11 @@ def test_every_built_in_plugin_is_described() -> None:
     listed = re.findall(r"^\| ([A-Z]\w+) \|", read(DOCS / "plugins.md"), re.MULTILINE)
     named = [plugin.name for plugin in BUILTIN_PLUGINS]
     assert [name for name in listed if name in named] == named
+
+
+def test_every_plugin_of_the_library_is_described() -> None:
+    library = read(DOCS / "plugins.md").partition("## The library")[2]
+    assert [name for name in LIBRARY if not re.search(rf"\b{name}\b", library)] == []
 
 
 def test_every_pod_field_is_described() -> None:
