@@ -106,3 +106,20 @@ def test_benchmarks(flags: list[str], capsys: pytest.CaptureFixture[str]) -> Non
         assert f"; as Kubernetes {used} " in capsys.readouterr().out
         assert main(["bench", "SchedulingBasic", *sizes, *flags, *version, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["kubernetes_version"] == used
+
+
+def test_up_reads_the_configuration_as_the_version_of_the_snapshot(
+    sources: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An argument that only v1.37 has is an error then."""
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\n"
+        "kind: KubeSchedulerConfiguration\n"
+        "profiles:\n"
+        "- pluginConfig:\n"
+        "  - {name: VolumeBinding, args: {shape: [{utilization: 0, score: 5}]}}\n"
+    )
+    assert main(["up", "-f", sources[OLD], "--config", str(file)]) == 2
+    assert "shape" in capsys.readouterr().err
+    assert main(["config", "check", str(file)]) == 0
