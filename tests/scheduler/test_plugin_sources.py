@@ -16,6 +16,7 @@ from bayplan.plugin_args.base import PluginArgs
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.node_name import NodeName
 from bayplan.releases import DEFAULT_RELEASE
+from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.plugin_sources import (
     catalog_with,
     enable_everywhere,
@@ -23,6 +24,7 @@ from bayplan.scheduler.plugin_sources import (
     known_plugins,
     load_plugin,
 )
+from bayplan.sources.settings import load_settings
 
 NO_SPEC = "should be module:Class, path.py:Class or the name of a library plugin"
 
@@ -185,6 +187,28 @@ def test_installed_packages_offer_plugins(folder: Path) -> None:
         "PreferZone": "PreferZone",
         "zone.example.com": "Renamed",
     }
+
+
+def test_an_installed_plugin_runs_only_in_the_profiles_that_name_it(folder: Path) -> None:
+    install(folder, "zones", "a = zone_module:PreferZone\nb = zone_module:Renamed")
+    file = folder / "config.yaml"
+    file.write_text(
+        """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: one
+  plugins: {multiPoint: {enabled: [{name: PreferZone}]}}
+- schedulerName: other
+"""
+    )
+    settings = load_settings(str(file))
+    core = SchedulingCore(settings.config, plugins=(*BUILTIN_PLUGINS, *settings.plugins))
+    assert [plugin.name for plugin in settings.plugins] == ["PreferZone"]
+    assert {
+        name: "PreferZone" in {plugin.name for plugin in framework.profile.all_plugins()}
+        for name, framework in core.frameworks.items()
+    } == {"one": True, "other": False}
 
 
 @pytest.mark.parametrize(

@@ -171,9 +171,11 @@ class SchedulerOptions:
         available = self.available()
         config = self.config(available)
         assert config is not None
-        given = set(self.plugins())
-        named = {name for profile in config.profiles for name in profile.plugins.enabled_names()}
-        return config, tuple(one for one in available if one in given or one.name in named)
+        from bayplan.scheduler.plugin_sources import only_where_named
+
+        given = self.plugins()
+        config, used = only_where_named(config, {one.name: one for one in available if one not in given})
+        return config, (*given, *used)
 
     def settings(self) -> SchedulerSettings:
         """Configuration and plugins for evaluating a cluster, where absent plugins are only a warning."""

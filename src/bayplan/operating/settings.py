@@ -43,7 +43,13 @@ from bayplan.operating.command_line import FlagValues
 from bayplan.operating.logs import LogSettings
 from bayplan.plugin_args.field_errors import invalid
 from bayplan.releases import DEFAULT_RELEASE, Release, parse_release
-from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere, installed_plugins, load_plugin
+from bayplan.scheduler.plugin_sources import (
+    catalog_with,
+    enable_everywhere,
+    installed_plugins,
+    load_plugin,
+    only_where_named,
+)
 
 _ONLY_PREVIOUS: Final = "only the previous minor version is allowed"
 
@@ -189,10 +195,9 @@ def make_settings(flags: FlagValues, release: Release = DEFAULT_RELEASE) -> Sett
         )
         config = replace(config, **_given(flags, _PROFILING))
     config = _own_flags(flags).apply(config)
-    enabled = {name for profile in config.profiles for name in profile.plugins.enabled_names()}
-    plugins = (*(plugin for name, plugin in installed.items() if name in enabled), *given)
+    config, used = only_where_named(config, installed)
     access = load_access(config.client_connection.kubeconfig, flags["master"])
-    return Settings(flags, config, plugins, access)
+    return Settings(flags, config, (*used, *given), access)
 
 
 def _own_flags(flags: FlagValues) -> OwnFlags:

@@ -165,6 +165,22 @@ def enable_everywhere(
     return replace(config, profiles=profiles)
 
 
+def only_where_named(
+    config: KubeSchedulerConfiguration, installed: Mapping[str, type[Plugin]]
+) -> tuple[KubeSchedulerConfiguration, tuple[type[Plugin], ...]]:
+    """The installed plugins that some profile enables, and the configuration in which the other profiles
+    disable them: plugins that are passed on are enabled everywhere else."""
+    by_profile = [set(profile.plugins.enabled_names()) for profile in config.profiles]
+    used = [name for name in installed if any(name in enabled for enabled in by_profile)]
+    profiles = []
+    for profile, enabled in zip(config.profiles, by_profile, strict=True):
+        everywhere = profile.plugins.multi_point
+        absent = tuple(PluginRef(name=name) for name in used if name not in enabled)
+        everywhere = replace(everywhere, disabled=(*everywhere.disabled, *absent))
+        profiles.append(replace(profile, plugins=replace(profile.plugins, multi_point=everywhere)))
+    return replace(config, profiles=tuple(profiles)), tuple(installed[name] for name in used)
+
+
 def _with(
     profile: Profile,
     wanted: tuple[type[Plugin], ...],

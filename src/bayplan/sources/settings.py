@@ -27,7 +27,7 @@ from bayplan.config.model import ALL, PluginSet
 from bayplan.errors import ConfigError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.releases import DEFAULT_RELEASE, Release
-from bayplan.scheduler.plugin_sources import catalog_with, installed_plugins, load_plugin
+from bayplan.scheduler.plugin_sources import catalog_with, installed_plugins, load_plugin, only_where_named
 from bayplan.sources.warnings import Reason, Warning
 
 _ABSENT: Final = "plugin {name} of the configuration is not available: evaluated without it"
@@ -101,8 +101,10 @@ def _read_settings(
         build_profiles(config, catalog)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    named = {name for profile in config.profiles for name in profile.plugins.enabled_names()}
-    used = tuple(plugin for name, plugin in installed.items() if name in named)
+    given = {plugin.name for plugin in plugins}
+    config, used = only_where_named(
+        config, {name: plugin for name, plugin in installed.items() if name not in given}
+    )
     warnings = (
         *(Warning(_ABSENT.format(name=name), reason=Reason.ABSENT_PLUGIN, object=name) for name in absent),
         *extender_warnings(config),
