@@ -474,17 +474,24 @@ def test_connections_do_not_live_for_ever(monkeypatch: pytest.MonkeyPatch, limit
 
 
 def test_a_server_that_speaks_unasked_is_not_listened_to() -> None:
-    async def chatty(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(OK)
-        await asyncio.sleep(0.01)
-        await peer.send(b"HTTP/1.1 500 Surprise\r\nContent-Length: 0\r\n\r\n")
-        await asyncio.sleep(PATIENT)
-
     async def main() -> tuple[ApiResponse, int]:
+        answered, spoken = asyncio.Event(), asyncio.Event()
+
+        async def chatty(peer: Peer) -> None:
+            await peer.request()
+            await peer.send(OK)
+            await answered.wait()
+            if not spoken.is_set():
+                await peer.send(b"HTTP/1.1 500 Surprise\r\nContent-Length: 0\r\n\r\n")
+                spoken.set()
+            await asyncio.sleep(PATIENT)
+
         async with raw_server(chatty) as server, connected(ShortRequestPool, server) as transport:
             await transport.send(GET, HEADERS, PATIENT)
-            await asyncio.sleep(0.05)
+            answered.set()
+            await spoken.wait()
+            # What is sent over loopback is there at once; the loop has to look.
+            await asyncio.sleep(0.01)
             return await transport.send(GET, HEADERS, PATIENT), len(server.peers)
 
     assert asyncio.run(main()) == (ApiResponse(200, "", b"OK"), 2)
