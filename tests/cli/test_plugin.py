@@ -72,7 +72,7 @@ def test_list(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [name for name, source in lines if source == "library"] == list(LIBRARY)
     assert lines["NodePorts", "built in"]["points"] == ["PreFilter", "Filter"]
     assert lines["Fine", "own_rules:Fine"]["points"] == ["Filter"]
-    assert "cannot be imported" in lines["Missing", "own_rules:Missing"]["error"]
+    assert "own_rules has no class Missing" in lines["Missing", "own_rules:Missing"]["error"]
     assert lines["Fine", "own_rules.py:Fine"]["version"] == "7.1"
     assert "there is no file gone.py" in lines["X", "gone.py:X"]["error"]
 
