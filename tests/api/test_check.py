@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.check import check_decoded, check_object
+from bayplan.api.check import check_decoded, check_object, same_quantities
 from bayplan.api.meta import NodeSelectorTerm, Object, ObjectMeta
 from bayplan.api.node import Node, NodeStatus
 from bayplan.api.pod import ContainerPort, Pod, PodSpec, ResourceRequirements
@@ -239,3 +239,16 @@ def test_node_selectors_that_a_server_would_reject(term: NodeSelectorTerm, messa
         check_object(pod)
     place = f"Pod default/web: spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[1]."
     assert str(caught.value).startswith(place + message)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        pytest.param(make_pod("b", labels={"a": "b"}, cpu="1", node="n"), True, id="other fields"),
+        pytest.param(make_pod("a", cpu="2"), False, id="another quantity"),
+        pytest.param(make_pod("a", cpu="one"), False, id="one that cannot be read"),
+        pytest.param(make_node("a"), False, id="another kind"),
+    ],
+)
+def test_objects_with_the_same_quantities(other: Object, same: bool) -> None:
+    assert same_quantities(make_pod("a", cpu="1"), other) is same

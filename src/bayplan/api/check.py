@@ -193,6 +193,15 @@ def quantity_problems(obj: Object) -> tuple[QuantityError, ...]:
     return ()
 
 
+def same_quantities(one: Object, other: Object) -> bool:
+    """Whether everything in two objects that contains quantities is equal: then either both can be read or
+    neither. Much cheaper than reading them: most updates of an object change other fields."""
+    if type(one) is not type(other):
+        return False
+    read, _ = _quantity_fields(type(one))
+    return read(one) == read(other)
+
+
 def is_sound(record: Record) -> bool:
     """Whether all quantities and selectors are valid. Without paths, and with all fields of a record at once,
     this is much cheaper than finding out which are not."""

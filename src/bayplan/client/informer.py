@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar, cast
 
-from bayplan.api.check import quantity_problems
+from bayplan.api.check import quantity_problems, same_quantities
 from bayplan.api.meta import Object, version_number
 from bayplan.api.reading import Unreadable, with_readable_quantities
 from bayplan.api.stand_in import fills_node, last_version, stand_in
@@ -212,8 +212,12 @@ class Informer(Generic[ObjectT]):
 
     def _read(self, told: ObjectT, known: ObjectT | None) -> ObjectT | None:
         """The object that is added to the copy: itself, or its substitute. None: nothing is."""
-        if type(told) is not Unreadable and not self.unreadable and not quantity_problems(told):
-            return told
+        if type(told) is not Unreadable and not self.unreadable:
+            # Nothing is unreadable, so all quantities of the known version can be read.
+            if known is not None and same_quantities(told, known):
+                return told
+            if not quantity_problems(told):
+                return told
         item = with_readable_quantities(told)
         key = (item.metadata.namespace, item.metadata.name)
         if type(item) is not Unreadable:

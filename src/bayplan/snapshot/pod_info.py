@@ -102,7 +102,8 @@ def pod_signature(pod: Pod) -> bytes:
 
 
 def _is_resize_pending(pod: Pod) -> bool:
-    return any(condition.type == RESIZE_PENDING for condition in pod.status.conditions)
+    conditions = pod.status.conditions
+    return bool(conditions) and any(condition.type == RESIZE_PENDING for condition in conditions)
 
 
 def encoded(encoder: msgspec.msgpack.Encoder, parts: object) -> bytes:
