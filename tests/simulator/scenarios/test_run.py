@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
+from bayplan.config import parse_config
 from bayplan.plugin import NodeInfo, NodePlugin
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.simulator.scenarios.nodes import make_node
@@ -247,6 +248,20 @@ def test_gangs_run_together_or_not_at_all() -> None:
     assert second is not None
     assert second >= 1200
     assert any("Coscheduling was added" in note for note in finished.notes)
+
+
+def test_a_plugin_that_the_configuration_names_is_not_added() -> None:
+    config = parse_config(
+        """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {multiPoint: {enabled: [{name: Coscheduling}]}}
+"""
+    )
+    finished = simulate(load({"name": "g", "kind": "Gang", "size": 2, "runTime": "1m"}), config=config)
+    assert finished.figures.outcomes == {Outcome.SUCCEEDED: 2}
+    assert not any("was added" in note for note in finished.notes)
 
 
 def test_deployments_are_scaled_and_end() -> None:

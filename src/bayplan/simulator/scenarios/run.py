@@ -31,6 +31,7 @@ from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.plugin_library import named_library_plugins
 from bayplan.scheduler.recorder import DiscardedEvents
 from bayplan.scheduler.tasks import cancel_all
 from bayplan.simulator.scenarios import schema
@@ -149,12 +150,13 @@ class _Run:
         if config.extenders:
             # There are no sockets in virtual time; `sources/settings.py` has the warning.
             config = replace(config, extenders=())
+        known = (*plugins, *named_library_plugins(config).values())
         has_gangs = any(workload.kind == schema.GANG for workload in loaded.scenario.workloads)
-        if has_gangs and Coscheduling not in plugins:
+        if has_gangs and Coscheduling not in known:
             plugins = (*plugins, Coscheduling)
             self._notes.append(_ADDED_COSCHEDULING)
         has_gpus = any(row.annotations for rows in loaded.traces.values() for row in rows)
-        if has_gpus and not any(issubclass(plugin, GpuSharing) for plugin in plugins):
+        if has_gpus and not any(issubclass(plugin, GpuSharing) for plugin in known):
             plugins = (*plugins, GpuSharing)
             self._notes.append(_ADDED_GPU_SHARING)
         self._config = config
