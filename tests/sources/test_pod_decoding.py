@@ -37,6 +37,10 @@ TWO_SPECS = {
         TOKEN % "aaaaa" + ',"other":[{"name":"kube-api-access-aaaaa"}]',
         TOKEN % "bbbbb" + ',"other":[{"name":"kube-api-access-bbbbb"}]',
     ),
+    "token in another name": (
+        TOKEN % "aaaaa" + ',"resourceClaims":[{"name":"kube-api-access-aaaaa-x"}]',
+        TOKEN % "bbbbb" + ',"resourceClaims":[{"name":"kube-api-access-bbbbb-x"}]',
+    ),
     "token only mounted": (
         '"other":[{"name":"kube-api-access-aaaaa"}]',
         '"other":[{"name":"kube-api-access-bbbbb"}]',

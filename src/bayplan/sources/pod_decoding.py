@@ -96,7 +96,9 @@ def _cut(spec: bytes) -> _Cut | None:
         token = spec[start + 1 : spec.find(b'"', start + 1)]
         if not _is_plain(token):
             return None
-        head, rest = head.replace(token, b""), rest.replace(token, b"")
+        # With its quotes: another name may begin with it.
+        quoted = b'"%b"' % token
+        head, rest = head.replace(quoted, b'""'), rest.replace(quoted, b'""')
     return _Cut((head, found, rest), node_name.decode(), token.decode())
 
 
