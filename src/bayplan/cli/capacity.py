@@ -132,8 +132,8 @@ def _print(
     if counted.failures:
         console.print(f"{number(counted.count, 'more pod')} placed before a plugin failed")
     elif wanted is not None:
-        verdict = "they fit" if counted.count >= wanted else f"only {counted.count:,} fit"
-        console.print(f"{number(wanted, 'more pod')} wanted: {verdict}")
+        result = "they fit" if counted.count >= wanted else f"only {counted.count:,} fit"
+        console.print(f"{number(wanted, 'more pod')} wanted: {result}")
     elif counted.is_limit:
         console.print(f"{number(counted.count, 'more pod')} {'fits' if counted.count == 1 else 'fit'}")
     else:

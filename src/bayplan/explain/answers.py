@@ -62,7 +62,7 @@ def _pod_parts(answer: PodAnswer, width: int, queue: str) -> Iterator[Renderable
         return
     if answer.state is PodState.ASSIGNED:
         yield _assigned(answer)
-        yield from section(answer.evaluated, width, with_verdict=False, current=pod.spec.node_name)
+        yield from section(answer.evaluated, width, with_result=False, current=pod.spec.node_name)
         return
     yield from section(answer.evaluated, width)
     if answer.identical:

@@ -101,13 +101,13 @@ def section(
     evaluated: EvaluatedPod,
     names_width: int = NAMES_WIDTH,
     *,
-    with_verdict: bool = True,
+    with_result: bool = True,
     current: str = "",
 ) -> Iterator[RenderableType]:
     """Everything about one pod. `current` is the node that it has already: it is never left out."""
     explanation = evaluated.explanation
-    if with_verdict:
-        yield _verdict(explanation)
+    if with_result:
+        yield _result(explanation)
     for warning in evaluated.warnings:
         yield Text(f"warning: {warning.message}", style=HOPE)
     if len(explanation.feasible) > 1:
@@ -159,7 +159,7 @@ def _with_preemption(preemption: Preemption) -> str:
     return f"would preempt {_listed(victims)} on {node}" if victims else f"nominated to {node}"
 
 
-def _verdict(explanation: Explanation) -> Text:
+def _result(explanation: Explanation) -> Text:
     pod = (explanation.pod, STRONG)
     if explanation.error:
         return Text.assemble(pod, (" cannot be scheduled: ", BAD), explanation.error)
@@ -170,8 +170,8 @@ def _verdict(explanation: Explanation) -> Text:
         return Text.assemble(pod, " ", held, f": {explanation.permit.message}", (count, FAINT))
     if explanation.chosen:
         return Text.assemble(pod, " goes to ", (explanation.chosen, f"{STRONG} {GOOD}"), (count, FAINT))
-    verdict = ("unschedulable", f"{STRONG} {BAD}")
-    return Text.assemble(pod, " is ", verdict, _preemption_in_short(explanation), (count, FAINT))
+    result = ("unschedulable", f"{STRONG} {BAD}")
+    return Text.assemble(pod, " is ", result, _preemption_in_short(explanation), (count, FAINT))
 
 
 def _held(explanation: Explanation) -> str:

@@ -100,7 +100,7 @@ class Filtering:
         asked = self.uncached_steps(search)
         if asked:
             view = NodeColumns(self._cluster, np.array([row], dtype=np.intp))
-            node_statuses = self._no_verdicts(search, view)
+            node_statuses = self._all_passing(search, view)
             self._ask(search, asked, view, node_statuses)
             if node_statuses.rejecting_plugin[0] != PASS:
                 return False
@@ -124,7 +124,7 @@ class Filtering:
         if together is None:
             return self.filter_as_given(search, hypothesis, cached_only=cached_only)
         at, with_them = together
-        node_statuses = self._no_verdicts(search, hypothesis)
+        node_statuses = self._all_passing(search, hypothesis)
         node_statuses.overrule(at, self.filter_as_given(search, with_them, cached_only=cached_only))
         left = node_statuses.passing.nonzero()[0]
         if len(left):
@@ -182,7 +182,7 @@ class Filtering:
 
     def _filter_few(self, search: Search, hypothesis: Hypothesis, filter_row: RowFilter) -> NodeStatuses:
         """`filter_hypothesis` row by row."""
-        node_statuses = self._no_verdicts(search, hypothesis)
+        node_statuses = self._all_passing(search, hypothesis)
         for position, row in enumerate(hypothesis.rows.tolist()):
             changes = hypothesis.changes(position)
             nominated = nominated_on(self._cluster, search.pod, row) if self._cluster.nominated else ()
@@ -198,31 +198,31 @@ class Filtering:
         They pass the pod with and without nominated pods, and do not depend on the pods there.
         """
         asked, pod = self.uncached_steps(search), search.pod
-        node_statuses = self._no_verdicts(search, self._nodes)
+        node_statuses = self._all_passing(search, self._nodes)
         self._ask(search, asked, self._nodes, node_statuses)
         locally_decided = node_statuses.passing
         for step in asked:
             locally_decided &= ~calls.nodes_affected_by_pods(step, search.state, pod, self._nodes)
         supposed = with_nominated(self._cluster, pod, None) if self._cluster.nominated else None
         if supposed is not None:
-            expected = self._no_verdicts(search, supposed)
+            expected = self._all_passing(search, supposed)
             self._ask(search, asked, supposed, expected)
             locally_decided[supposed.rows] &= expected.passing
         return locally_decided
 
     def alone(self, search: Search, step: Step) -> NodeStatuses:
         """The result of one plugin for every row, independent of the others."""
-        node_statuses = self._no_verdicts(search, self._nodes)
+        node_statuses = self._all_passing(search, self._nodes)
         self._ask(search, [step], self._nodes, node_statuses)
         supposed = with_nominated(self._cluster, search.pod, None)
         if supposed is not None:
-            there = self._no_verdicts(search, supposed)
+            there = self._all_passing(search, supposed)
             self._ask(search, [step], supposed, there)
             node_statuses.overrule(supposed.rows, there)
         return node_statuses
 
     @staticmethod
-    def _no_verdicts(search: Search, view: NodeColumns) -> NodeStatuses:
+    def _all_passing(search: Search, view: NodeColumns) -> NodeStatuses:
         who = np.full(len(view), PASS, dtype=np.int8)
         return NodeStatuses(who, np.zeros(len(view), dtype=np.int64), search.results.reasons)
 
