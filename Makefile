@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TOOLS  := $(VENV)/tools/.installed
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-  --no-header --no-annotate $(UPGRADE)
+  --no-strip-extras --no-header --no-annotate $(UPGRADE)
 
 .PHONY: run test test-all test-browser check bench faults fuzz soak conformance e2e race steady differential changelog release install lock audit clean
 

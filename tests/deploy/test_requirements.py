@@ -6,9 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tools import audit, locked
 
@@ -19,7 +23,7 @@ FILES = sorted((ROOT / "requirements").glob("*.txt"))
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_every_line_is_a_pin_or_a_hash(file: Path) -> None:
     """No option, so no index: where packages come from is the business of who installs them."""
-    pin = r"[a-z0-9.-]+==[^\s;]+( ; [^\\]+)? \\"
+    pin = r"[a-z0-9.-]+(\[[a-z0-9,-]+\])?==[^\s;]+( ; [^\\]+)? \\"
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     assert [
         line for line in lines if not re.fullmatch(rf"{pin}|    --hash=sha256:[0-9a-f]{{64}}( \\)?", line)
@@ -31,10 +35,26 @@ def test_everything_that_is_asked_for_is_pinned() -> None:
     assert list(locked.problems()) == [], "run make lock"
 
 
+def test_pins_have_the_extras_that_others_require() -> None:
+    """Else pip takes the newest version of `package[extra]`, which is not pinned, and installs nothing."""
+    text = (ROOT / "requirements" / "dev.txt").read_text()
+    pins = [Requirement(line.split(" ")[0]) for line in text.splitlines() if "==" in line]
+    extras: dict[str, set[str]] = defaultdict(set)
+    for pin in pins:
+        extras[canonicalize_name(pin.name)] |= pin.extras
+    installed = {canonicalize_name(each.name): each for each in distributions()}
+    for name in extras.keys() & installed.keys():
+        for required in map(Requirement, installed[name].requires or ()):
+            if required.marker is None or any(
+                required.marker.evaluate({"extra": extra}) for extra in ("", *extras[name])
+            ):
+                assert required.extras <= extras[canonicalize_name(required.name)], f"{name}: {required}"
+
+
 def test_what_runs_is_what_is_tested() -> None:
     """The image and `make` have the same versions of what both have."""
     pins = {
-        file.stem: dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", file.read_text(), re.MULTILINE))
+        file.stem: dict(re.findall(r"^([a-z0-9.-]+)(?:\[[a-z0-9,-]+\])?==(\S+)", file.read_text(), re.MULTILINE))
         for file in FILES
     }
     assert {**pins["dev"], **pins["run"], **pins["build"]} == pins["dev"]
