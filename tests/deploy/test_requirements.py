@@ -53,10 +53,8 @@ def test_pins_have_the_extras_that_others_require() -> None:
 
 def test_what_runs_is_what_is_tested() -> None:
     """The image and `make` have the same versions of what both have."""
-    pins = {
-        file.stem: dict(re.findall(r"^([a-z0-9.-]+)(?:\[[a-z0-9,-]+\])?==(\S+)", file.read_text(), re.MULTILINE))
-        for file in FILES
-    }
+    pin = re.compile(r"^([a-z0-9.-]+)(?:\[[a-z0-9,-]+\])?==(\S+)", re.MULTILINE)
+    pins = {file.stem: dict(pin.findall(file.read_text())) for file in FILES}
     assert {**pins["dev"], **pins["run"], **pins["build"]} == pins["dev"]
 
 
