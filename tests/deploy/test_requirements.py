@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 from tools import audit, locked
 
@@ -39,7 +39,7 @@ def test_pins_have_the_extras_that_others_require() -> None:
     """Else pip takes the newest version of `package[extra]`, which is not pinned, and installs nothing."""
     text = (ROOT / "requirements" / "dev.txt").read_text()
     pins = [Requirement(line.split(" ")[0]) for line in text.splitlines() if "==" in line]
-    extras: dict[str, set[str]] = defaultdict(set)
+    extras: dict[NormalizedName, set[str]] = defaultdict(set)
     for pin in pins:
         extras[canonicalize_name(pin.name)] |= pin.extras
     installed = {canonicalize_name(each.name): each for each in distributions()}
