@@ -42,7 +42,7 @@ from msgspec.structs import replace
 
 from bayplan.api.event import Event, EventSeries
 from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
-from bayplan.api.names import dns_subdomain_problems
+from bayplan.api.names import is_dns_subdomain
 from bayplan.api.pod import Pod
 from bayplan.cluster_api import EventSink
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
@@ -434,7 +434,7 @@ class EventRecorder:
         stamp = max(int(wall * 1e9), self._last_stamp + 1)
         self._last_stamp = stamp
         name = f"{of}.{stamp:x}"
-        if dns_subdomain_problems(name):
+        if not is_dns_subdomain(name):
             name = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
         return name, datetime.fromtimestamp(stamp / 1e9, UTC)
 
@@ -457,6 +457,8 @@ def _key(regarding: ObjectReference) -> str:
 
 def truncated(note: str) -> str:
     """The note, cut to 1020 bytes and ` ...` if it has more than 1024; no character is cut apart."""
+    if len(note) <= NOTE_LIMIT and note.isascii():
+        return note
     data = note.encode()
     if len(data) <= NOTE_LIMIT:
         return note
