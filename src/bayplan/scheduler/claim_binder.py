@@ -40,7 +40,6 @@ from bayplan.scheduler.claim_writes import (
 )
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import patch_status
-from bayplan.scheduler.recorder import NORMAL, reference
 from bayplan.snapshot.claims_in_flight import remove_in_flight
 
 POLL_SECONDS: Final = 5.0
@@ -171,11 +170,8 @@ class ClusterClaimBinder:
         if not any(list(results_with_conditions(planned.claim)) for planned in plan.claims):
             return
         context = self._context
-        note = f"waiting for binding conditions for device on node {node_name}"
         profile = pod.spec.scheduler_name
-        context.recorder.record(
-            reference(pod), NORMAL, "BindingConditionsPending", "Scheduling", note, profile
-        )
+        context.recorder.binding_conditions_pending(pod, node_name, profile)
         started, outcome = context.loop.time(), "error"
         try:
             await self._until_ready(plan, timeout_seconds)

@@ -48,7 +48,7 @@ class ClaimHandler(ObjectHandler):
         """An allocation (of this claim) that was in flight will not be written."""
         known = self._known(claim)
         without = replace(claim, status=replace(claim.status, allocation=None))
-        self._tell(Action.UPDATE, claim, without if known is None else known)
+        self._notify_queue(Action.UPDATE, claim, without if known is None else known)
 
     def _put(self, item: Object) -> None:
         known = self._known(item)

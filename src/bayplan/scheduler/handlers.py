@@ -28,18 +28,20 @@ from bayplan.queue.object_events import (
 from bayplan.scheduler.context import Context
 
 _ASSIGNED_ADDED: Final = ASSIGNED_POD_ADD.label
-_ASSIGNED_CHANGED: Final = ASSIGNED_POD_UPDATE.label
-_ASSIGNED_GONE: Final = ASSIGNED_POD_DELETE.label
+_ASSIGNED_UPDATED: Final = ASSIGNED_POD_UPDATE.label
+_ASSIGNED_DELETED: Final = ASSIGNED_POD_DELETE.label
 
 _log = logging.getLogger(__name__)
 
 
 class PodHandler:
-    """Pods: those with a node go to the cache, our pending ones to the queue."""
+    """Handles events of pods: assigned pods go to the cache, pending ones of our profiles to the queue."""
 
-    def __init__(self, context: Context, ours: Collection[str], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, context: Context, scheduler_names: Collection[str], changed: Callable[[], None]
+    ) -> None:
         self._context = context
-        self._ours = ours
+        self._scheduler_names = scheduler_names
         self._changed = changed
         self._stopwatch = context.stopwatch
         self._handled = context.metrics.event_handled
@@ -47,7 +49,7 @@ class PodHandler:
 
     def added(self, pod: Pod) -> None:
         if pod.spec.node_name:
-            self._assigned(pod)
+            self._assigned_added(pod)
         elif self._is_ours(pod):
             started = self._stopwatch()
             self._context.queue.add(pod)
@@ -58,82 +60,83 @@ class PodHandler:
         if new.is_terminating:
             self._context.queue.nominations.pod_terminating(new)
         if old.spec.node_name:
-            self._assigned_changed(old, new)
+            self._assigned_updated(old, new)
         elif new.spec.node_name:
-            self._assigned(new)
+            self._assigned_added(new)
             if self._is_ours(old):
                 started = self._stopwatch()
                 self._context.queue.delete(old)
                 self._handled(self._events.delete.label, self._stopwatch() - started)
         elif self._is_ours(new):
-            self._waiting_changed(old, new)
+            self._pending_updated(old, new)
         self._changed()
 
     def deleted(self, pod: Pod) -> None:
         self._context.queue.nominations.pod_terminating(pod)
         if pod.spec.node_name:
-            self._assigned_gone(pod)
+            self._assigned_deleted(pod)
         elif self._is_ours(pod):
-            self._waiting_gone(pod)
+            self._pending_deleted(pod)
         self._changed()
 
-    def _assigned_gone(self, pod: Pod) -> None:
+    def _assigned_deleted(self, pod: Pod) -> None:
         context, started = self._context, self._stopwatch()
         try:
             context.cache.remove(pod)
         except CacheError as error:
             _log.warning("%s", error)
         context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, pod, None)
-        self._handled(_ASSIGNED_GONE, self._stopwatch() - started)
+        self._handled(_ASSIGNED_DELETED, self._stopwatch() - started)
         if self._is_ours(pod):
             context.queue.delete(pod)
 
-    def _waiting_gone(self, pod: Pod) -> None:
+    def _pending_deleted(self, pod: Pod) -> None:
         context, started = self._context, self._stopwatch()
         context.queue.delete(pod)
         if context.cache.is_assumed(pod.uid):
-            self._assumed_goes(pod)
+            self._assumed_deleted(pod)
         elif pod.status.nominated_node_name:
-            self._nomination_gone(pod)
+            self._nomination_removed(pod)
         self._handled(self._events.delete.label, self._stopwatch() - started)
 
     def _is_ours(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name in self._ours
+        return pod.spec.scheduler_name in self._scheduler_names
 
-    def _assigned(self, pod: Pod) -> None:
+    def _assigned_added(self, pod: Pod) -> None:
         started = self._stopwatch()
         queue = self._context.queue
-        assumed = self._assumed(pod.uid) if queue.has_waiting_pods else None
+        assumed = self._assumed_pod(pod.uid) if queue.has_waiting_pods else None
         try:
             self._context.cache.add(pod)
         except CacheError as error:
             _log.warning("%s", error)
         queue.move_to_active_or_backoff(ASSIGNED_POD_ADD, None, pod)
         if assumed is not None:
-            self._no_longer_assumed(assumed, pod)
+            self._assumed_confirmed(assumed, pod)
         self._handled(_ASSIGNED_ADDED, self._stopwatch() - started)
 
-    def _no_longer_assumed(self, assumed: Pod, pod: Pod) -> None:
+    def _assumed_confirmed(self, assumed: Pod, pod: Pod) -> None:
+        """The API server has shown the node of a pod that was assumed."""
         queue = self._context.queue
         if assumed.spec.node_name != pod.spec.node_name:
-            # Another client has bound it to another node: the resources it had here are free.
+            # Another client has bound it to another node, so the resources on the assumed node are free.
             queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, assumed, None)
-        # While it was assumed, changes made no events. They may make other pods schedulable.
+        # Updates made while it was assumed have caused no events. They may make other pods schedulable.
         for event in self._events.updates(assumed, pod):
             if event.action is not Action.UPDATE:
                 queue.move_to_active_or_backoff(event, assumed, pod)
 
-    def _assumed(self, uid: str) -> Pod | None:
+    def _assumed_pod(self, uid: str) -> Pod | None:
         """A pod with a binding in progress, with its node."""
         if not self._context.cache.is_assumed(uid):
             return None
-        placed = self._context.cluster.assigned_pod(uid)
-        assert placed is not None
-        # Hints read the pod's node, which the assumed pod does not have.
-        pod, node_name = placed
+        assigned = self._context.cluster.assigned_pod(uid)
+        assert assigned is not None
+        # Hints read the pod's node, which is not in the spec of an assumed pod.
+        pod, node_name = assigned
         return replace(pod, spec=replace(pod.spec, node_name=node_name))
 
-    def _assigned_changed(self, old: Pod, new: Pod) -> None:
+    def _assigned_updated(self, old: Pod, new: Pod) -> None:
         started = self._stopwatch()
         try:
             self._context.cache.update(new)
@@ -143,18 +146,18 @@ class PodHandler:
             began = self._stopwatch()
             self._context.queue.move_to_active_or_backoff(event, old, new)
             self._handled(event.label, self._stopwatch() - began)
-        self._handled(_ASSIGNED_CHANGED, self._stopwatch() - started)
+        self._handled(_ASSIGNED_UPDATED, self._stopwatch() - started)
 
-    def _waiting_changed(self, old: Pod, new: Pod) -> None:
+    def _pending_updated(self, old: Pod, new: Pod) -> None:
         context, started = self._context, self._stopwatch()
         if context.cache.is_assumed(new.uid):
             if new.is_terminating and not old.is_terminating:
-                self._assumed_goes(new)
+                self._assumed_deleted(new)
         else:
             context.queue.update(old, new)
             nominated = old.status.nominated_node_name
             if nominated and nominated != new.status.nominated_node_name:
-                self._nomination_gone(old)
+                self._nomination_removed(old)
         if not context.metrics.enabled:
             return
         seconds = self._stopwatch() - started
@@ -163,16 +166,16 @@ class PodHandler:
             if event.action is not Action.UPDATE:
                 self._handled(self._events.handled_label(event), seconds)
 
-    def _assumed_goes(self, pod: Pod) -> None:
+    def _assumed_deleted(self, pod: Pod) -> None:
         """A pod with a binding in progress is deleted: its resources are free again."""
-        context, assumed = self._context, self._assumed(pod.uid)
+        context, assumed = self._context, self._assumed_pod(pod.uid)
         if assumed is None:
             return
         if not context.waiting.reject(pod.uid):
             context.cache.forget(assumed, assumed.spec.node_name)
         context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, assumed, None)
 
-    def _nomination_gone(self, pod: Pod) -> None:
+    def _nomination_removed(self, pod: Pod) -> None:
         """The nomination of this pod ends: its resources are free for pods of lower priority."""
         self._context.queue.move_to_active_or_backoff(
             ASSIGNED_POD_DELETE, pod, None, precheck=lambda other: other.priority <= pod.priority
@@ -180,6 +183,8 @@ class PodHandler:
 
 
 class NodeHandler:
+    """Handles events of nodes."""
+
     def __init__(self, context: Context, changed: Callable[[], None]) -> None:
         self._context = context
         self._changed = changed
@@ -215,7 +220,7 @@ class NodeHandler:
 
 
 class ObjectHandler:
-    """Any other kind: stored for plugins, and cluster events for the queue.
+    """Handles events of any other kind: stores the object for plugins, and notifies the queue.
 
     Args:
         resource: of its cluster events; empty if its changes make no pod schedulable.
@@ -232,17 +237,17 @@ class ObjectHandler:
 
     def added(self, item: Object) -> None:
         self._context.cluster.objects.put(item)
-        self._tell(Action.ADD, None, item)
+        self._notify_queue(Action.ADD, None, item)
 
     def updated(self, old: Object, new: Object) -> None:
         self._context.cluster.objects.put(new)
-        self._tell(Action.UPDATE, old, new)
+        self._notify_queue(Action.UPDATE, old, new)
 
     def deleted(self, item: Object) -> None:
         self._context.cluster.objects.remove(item)
-        self._tell(Action.DELETE, item, None)
+        self._notify_queue(Action.DELETE, item, None)
 
-    def _tell(self, action: Action, old: Object | None, new: Object | None) -> None:
+    def _notify_queue(self, action: Action, old: Object | None, new: Object | None) -> None:
         if self._events is not None:
             context, event = self._context, self._events[action]
             started = context.stopwatch()

@@ -12,7 +12,7 @@ caches, which is several times the cost of the same write among others. Times in
 Equal events (all but the note; the pod's resourceVersion included) become a series. Its second occurrence is
 written at once; later ones are counted here and written back every 30 minutes, and when there was none for
 6 minutes, after which the series is dropped and a repeat is a new event. An event that was not repeated is
-dropped after 6 minutes. This is checked every 6 minutes, counted from the start.
+dropped after 6 minutes. A resync every 6 minutes, counted from the start, does both.
 
 Intended differences from upstream:
 
@@ -61,21 +61,23 @@ TRIES: Final = 12
 RETRY_SECONDS: Final = 10.0
 RETRY_JITTER: Final = 0.25
 QUIET_SECONDS: Final = 360.0
-"""After this time without a repeat an event is dropped; also the interval of the check."""
+"""An event that was not repeated for this time is dropped. Also the interval between resyncs."""
 RESYNCS_PER_REFRESH: Final = 5
-"""Every so many looks (30 minutes) all series are written back."""
+"""Every 5th resync (every 30 minutes) writes back all series."""
 MAX_REMEMBERED: Final = 50_000
-"""Above that the older half of what was not repeated is forgotten early; upstream has no such limit."""
+"""Above this number, up to half as many events that were not repeated are dropped early, oldest first.
+
+Upstream has no such limit."""
 MAX_WRITERS: Final = 32
 """Writes in progress at once."""
 MAX_COLLECTED: Final = MAX_WRITERS
-"""As many are written without further delay: more would not be cheaper, and a burst is spread out."""
+"""This many events are written without further delay: larger batches would not be cheaper."""
 
 _Key = tuple[object, ...]
 """What equal events have in common."""
 
-_TOLD: Final = logging.INFO - 2
-"""The level at which events are logged, too: `-v=2`."""
+_LOG_LEVEL: Final = logging.INFO - 2
+"""Events are also logged, at `-v=2`."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ class _Recorded(msgspec.Struct, gc=False):
 
 
 class _Remembered(msgspec.Struct, gc=False):
-    """An event that a repeat would be added to. The garbage collector does not visit it."""
+    """An event that may be repeated. The garbage collector does not visit it."""
 
     event: Event
     seen: float
@@ -150,8 +152,8 @@ class EventRecorder:
     ) -> None:
         self.dropped = 0
         """Events lost because too many were waiting."""
-        self._dropped_before = 0
-        """The number of those that were logged."""
+        self._dropped_logged = 0
+        """How many of them have been logged."""
         self.rejected = 0
         """Writes that the API server rejected."""
         self.given_up = 0
@@ -160,7 +162,7 @@ class EventRecorder:
         self._is_discarding = isinstance(sink, DiscardedEvents)
         self._hostname = hostname
         self._wall_time = wall_time
-        self._random = rng
+        self._rng = rng
         self._loop = asyncio.get_running_loop()
         self._start = self._loop.time()
         self._last_stamp = 0
@@ -171,12 +173,12 @@ class EventRecorder:
         self._remembered: dict[_Key, _Remembered] = {}
         self._queue: deque[tuple[Event, int]] = deque()
         """To be written, each with the number of tries."""
-        self._later: set[asyncio.TimerHandle] = set()
+        self._retries: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers = 0
         self._starting = 0
-        """Of the writers, those that have not begun."""
-        self._look: asyncio.TimerHandle | None = None
+        """How many of the writers have not begun."""
+        self._resync_timer: asyncio.TimerHandle | None = None
 
     # Events of the scheduler
 
@@ -196,7 +198,7 @@ class EventRecorder:
     ) -> None:
         """`profile` is the preemptor's; `in_memory`: the victim was not bound yet, so nothing was deleted.
 
-        The preemptor would belong into `related`, but upstream omits it for pods, and so does this.
+        The preemptor would belong in `related`, but upstream omits it for pods, and so does this.
         """
         note = f"Preempted by pod {preemptor.uid} on node {node_name}"
         if in_memory:
@@ -218,9 +220,9 @@ class EventRecorder:
         related: ObjectReference | None = None,
     ) -> None:
         """Records an event; returns at once."""
-        if _log.isEnabledFor(_TOLD):
+        if _log.isEnabledFor(_LOG_LEVEL):
             facts = {"object": _key(regarding), "type": event_type, "reason": reason, "note": note}
-            _log.log(_TOLD, "Event occurred", extra={"fields": facts})
+            _log.log(_LOG_LEVEL, "Event occurred", extra={"fields": facts})
         if self._is_discarding:
             return
         now = self._loop.time()
@@ -230,31 +232,31 @@ class EventRecorder:
             )
         )
         if now >= self._next_batch or len(self._collected) >= MAX_COLLECTED:
-            self._take_collected()
+            self._process_collected()
         elif self._batch is None:
-            self._batch = self._loop.call_at(self._next_batch, self._take_collected)
+            self._batch = self._loop.call_at(self._next_batch, self._process_collected)
 
-    def _take_collected(self) -> None:
-        """Has everything written that was recorded."""
+    def _process_collected(self) -> None:
+        """Enqueues everything that was recorded since the last batch."""
         if self._batch is not None:
             self._batch.cancel()
             self._batch = None
         self._next_batch = self._loop.time() + self._collect_seconds
         collected, self._collected = self._collected, []
         for recorded in collected:
-            self._take(recorded)
+            self._process(recorded)
         if len(collected) > 1:
-            # All at once: one after the other would start in as many rounds of the loop.
+            # Start all writers now. If each started the next, that would take as many rounds of the loop.
             while self._starting < len(self._queue) and self._writers < MAX_WRITERS:
                 self._start_writer()
 
-    def _take(self, recorded: _Recorded) -> None:
+    def _process(self, recorded: _Recorded) -> None:
         key = recorded.key
         known = self._remembered.get(key)
         if known is not None and known.count > 1:
             known.count += 1
             known.touch(recorded)
-        elif len(self._queue) + len(self._later) >= MAX_WAITING:
+        elif len(self._queue) + len(self._retries) >= MAX_WAITING:
             self._drop()
         elif known is not None:
             known.count = 2
@@ -281,40 +283,40 @@ class EventRecorder:
             type=recorded.type,
         )
 
-    # The end
+    # Shutdown
 
     async def drain(self) -> None:
-        """Waits until all that was recorded was tried. What waits for another try is not waited for."""
-        self._take_collected()
+        """Waits until each recorded event was written or has failed once; does not wait for retries."""
+        self._process_collected()
         while self._tasks:
             await asyncio.gather(*self._tasks)
 
     def close(self) -> None:
-        """Drops all that was not written."""
-        for handle in (*self._later, self._look, self._batch):
+        """Drops everything that is not written yet."""
+        for handle in (*self._retries, self._resync_timer, self._batch):
             if handle is not None:
                 handle.cancel()
         for task in self._tasks:
             task.cancel()
         self._collected.clear()
         self._queue.clear()
-        self._later.clear()
+        self._retries.clear()
         self._remembered.clear()
-        self._look = self._batch = None
+        self._resync_timer = self._batch = None
 
     # Writing
 
     def _drop(self) -> None:
-        """Says so when it begins and, with the number, when it is over: not for every one."""
-        if self.dropped == self._dropped_before:
+        """Logs only the first of a series of dropped events; `_log_dropped` logs how many there were."""
+        if self.dropped == self._dropped_logged:
             _log.warning("more than %d events are waiting to be written, dropping more", MAX_WAITING)
         self.dropped += 1
 
-    def _dropping_is_over(self) -> None:
-        if self.dropped > self._dropped_before:
-            lost = self.dropped - self._dropped_before
+    def _log_dropped(self) -> None:
+        if self.dropped > self._dropped_logged:
+            lost = self.dropped - self._dropped_logged
             _log.warning("%d events were dropped, %d since the start", lost, self.dropped)
-            self._dropped_before = self.dropped
+            self._dropped_logged = self.dropped
 
     def _enqueue(self, event: Event, tries: int = 0) -> None:
         self._queue.append((event, tries))
@@ -328,21 +330,21 @@ class EventRecorder:
             self._start_task(self._write_queued())
 
     async def _write_queued(self) -> None:
-        """Writes until the queue is empty; before it waits for an answer, it sees to a second writer."""
+        """Writes until the queue is empty. Starts another writer before it awaits a response."""
         self._starting -= 1
         try:
             while self._queue:
                 event, tries = self._queue.popleft()
                 if len(self._queue) > self._starting:
                     self._start_writer()
-                if not await self._written(event):
-                    self._try_again(event, tries + 1)
-            self._dropping_is_over()
+                if not await self._write(event):
+                    self._retry(event, tries + 1)
+            self._log_dropped()
         finally:
             self._writers -= 1
 
-    async def _written(self, event: Event) -> bool:
-        """False if a retry may help."""
+    async def _write(self, event: Event) -> bool:
+        """Creates or patches the event. False if a retry may help."""
         try:
             if event.series is None:
                 await self._sink.create_event(event)
@@ -353,8 +355,8 @@ class EventRecorder:
                     await self._sink.create_event(event)
         except APIError as error:
             if isinstance(error, ConflictError):
-                # It exists: of an event that is as it should be (an earlier try took effect after all). Of a
-                # series that was not found a moment ago, its first event has just been written: once more.
+                # The event exists because an earlier try took effect. A series that was not found a moment
+                # ago exists because its first event has just been written: patch it again.
                 return event.series is None
             if isinstance(error, ServerError) or error.code == 0:
                 return False
@@ -365,21 +367,21 @@ class EventRecorder:
             _log.exception("event %s could not be written", event.key)
         return True
 
-    def _try_again(self, event: Event, tries: int) -> None:
+    def _retry(self, event: Event, tries: int) -> None:
         if tries >= TRIES:
             self.given_up += 1
             _log.error("event %s was given up after %d tries", event.key, TRIES)
             return
-        delay = RETRY_SECONDS * (1 + RETRY_JITTER * self._random.random())
+        delay = RETRY_SECONDS * (1 + RETRY_JITTER * self._rng.random())
 
-        def again() -> None:
-            self._later.discard(handle)
+        def enqueue() -> None:
+            self._retries.discard(handle)
             self._enqueue(event, tries)
 
-        handle = self._loop.call_later(delay, again)
-        self._later.add(handle)
+        handle = self._loop.call_later(delay, enqueue)
+        self._retries.add(handle)
 
-    # Remembering and forgetting
+    # Series
 
     def _remember(self, key: _Key, event: Event, seen: float) -> None:
         if len(self._remembered) >= MAX_REMEMBERED:
@@ -387,20 +389,20 @@ class EventRecorder:
             for old in single[: MAX_REMEMBERED // 2]:
                 del self._remembered[old]
         self._remembered[key] = _Remembered(event, seen)
-        if self._look is None:
-            self._set_look()
+        if self._resync_timer is None:
+            self._schedule_resync()
 
-    def _set_look(self) -> None:
-        """Looks come at fixed times; where there is nothing to forget none is set, so that a loop can end."""
+    def _schedule_resync(self) -> None:
+        """Resyncs run at fixed times. None is scheduled if there is nothing to drop, so a loop can end."""
         if self._remembered:
             index = int((self._loop.time() - self._start) // QUIET_SECONDS) + 1
-            self._look = self._loop.call_at(self._start + index * QUIET_SECONDS, self._look_at_all, index)
+            self._resync_timer = self._loop.call_at(self._start + index * QUIET_SECONDS, self._resync, index)
 
-    def _look_at_all(self, index: int) -> None:
-        self._look = None
+    def _resync(self, index: int) -> None:
+        self._resync_timer = None
         now = self._loop.time()
         finished: list[tuple[_Key, _Remembered]] = []
-        going_on: list[_Remembered] = []
+        ongoing: list[_Remembered] = []
         for key, known in list(self._remembered.items()):
             quiet = now - known.seen > QUIET_SECONDS
             if known.count == 1 and quiet:
@@ -408,34 +410,32 @@ class EventRecorder:
             elif quiet:
                 finished.append((key, known))
             elif known.count > 1 and index % RESYNCS_PER_REFRESH == 0:
-                going_on.append(known)
-        if finished or going_on:
-            self._start_task(self._write_back(finished, going_on))
-        self._set_look()
+                ongoing.append(known)
+        if finished or ongoing:
+            self._start_task(self._write_back(finished, ongoing))
+        self._schedule_resync()
 
-    async def _write_back(
-        self, finished: list[tuple[_Key, _Remembered]], going_on: list[_Remembered]
-    ) -> None:
-        """Counts of series. Without a retry: a failed write is repeated at the next check."""
+    async def _write_back(self, finished: list[tuple[_Key, _Remembered]], ongoing: list[_Remembered]) -> None:
+        """Writes the counts of series. A failed write is repeated at the next resync, not retried."""
         for key, known in finished:
             seen = known.seen
-            # Repeated while it was written: not finished yet.
-            if await self._written(known.as_series()) and known.seen == seen:
+            # If it was repeated while it was written, it is not finished.
+            if await self._write(known.as_series()) and known.seen == seen:
                 self._remembered.pop(key, None)
-        for known in going_on:
-            await self._written(known.as_series())
+        for known in ongoing:
+            await self._write(known.as_series())
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work, name="events")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _name(self, of: str, wall: float) -> tuple[str, datetime]:
+    def _name(self, object_name: str, wall: float) -> tuple[str, datetime]:
         stamp = max(int(wall * 1e9), self._last_stamp + 1)
         self._last_stamp = stamp
-        name = f"{of}.{stamp:x}"
+        name = f"{object_name}.{stamp:x}"
         if not is_dns_subdomain(name):
-            name = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+            name = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         return name, datetime.fromtimestamp(stamp / 1e9, UTC)
 
 
@@ -456,7 +456,7 @@ def _key(regarding: ObjectReference) -> str:
 
 
 def truncated(note: str) -> str:
-    """The note, cut to 1020 bytes and ` ...` if it has more than 1024; no character is cut apart."""
+    """The note; if it has more than 1024 bytes, its first 1020 (whole characters only) and ` ...`."""
     if len(note) <= NOTE_LIMIT and note.isascii():
         return note
     data = note.encode()

@@ -43,4 +43,4 @@ class TaintRuleHandler(ObjectHandler):
         for item, was in zip(slices, before, strict=True):
             tainted = rules.tainted(item)
             if not has_equal_taints(was, tainted):
-                self._tell(Action.UPDATE, was, tainted)
+                self._notify_queue(Action.UPDATE, was, tainted)
