@@ -11,7 +11,7 @@ import pytest
 
 from bayplan.embedded.controllers import running
 from bayplan.embedded.controllers.cluster import Cluster
-from bayplan.embedded.controllers.controller import Concerns, Controller, its_key
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key
 from bayplan.embedded.server.documents import HISTORY
 from bayplan.embedded.server.kinds import CONFIG_MAPS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
@@ -30,8 +30,8 @@ class Looking(Controller):
         self.looks: list[tuple[str, float]] = []
         self._then = then
 
-    def watches(self) -> dict[Resource, Concerns]:
-        return {CONFIG_MAPS: its_key}
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {CONFIG_MAPS: own_key}
 
     def reconcile(self, key: str) -> float | None:
         self.looks.append((key, current_loop().time()))

@@ -48,7 +48,7 @@ def uses_claims(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
-def needs_claims_no_more(pod: Pod) -> bool:
+def no_longer_needs_claims(pod: Pod) -> bool:
     """Whether a pod has ended, or is being deleted before it got a node."""
     return pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
 

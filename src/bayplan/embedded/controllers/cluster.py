@@ -28,29 +28,29 @@ from bayplan.embedded.server.objects import ObjectAPI
 
 _log = logging.getLogger(__name__)
 
-_NOT_FOLLOWED: Final = (kinds.EVENTS,)
+_NOT_WATCHED: Final = (kinds.EVENTS,)
 """No controller reacts to events, and there are more of them than of anything else."""
 
 
-class Seen(NamedTuple):
-    """A change of one object: `before` is absent where it is new, `after` where it is gone."""
+class ObjectChange(NamedTuple):
+    """A change of one object: `before` is None if it was created, `after` if it was deleted."""
 
     resource: Resource
     key: str
     before: Document | None
     after: Document | None
     has_new_owners: bool = False
-    """Whether its ownerReferences are others than before, and there are some."""
+    """Whether its ownerReferences changed, and are not empty."""
 
 
 class Identity(NamedTuple):
-    """Where an object is found."""
+    """The resource and key of an object."""
 
     resource: Resource
     key: str
 
 
-Notice = Callable[[Seen], None]
+ChangeHandler = Callable[[ObjectChange], None]
 
 
 class _Metadata(msgspec.Struct, rename="camel", gc=False):
@@ -65,8 +65,8 @@ class _Owned(msgspec.Struct, gc=False):
 _decode_owned = msgspec.json.Decoder(_Owned).decode
 
 
-class _Followed:
-    """How far the history of a resource has been read, and what is known of it."""
+class _WatchedResource:
+    """The objects of one resource, and how far its history has been read."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -76,27 +76,27 @@ class _Followed:
 
 
 class Cluster:
-    """The objects of a store, and word of what changes."""
+    """The objects of a store, and handlers for their changes."""
 
     def __init__(self, api: ObjectAPI) -> None:
         self.api = api
         self.pods = PodIndex()
         self._changed: dict[Resource, None] = dict.fromkeys(api.catalog)
-        self._followed: dict[Resource, _Followed] = {}
-        self._notices: defaultdict[Resource, list[Notice]] = defaultdict(list)
-        self._notices_of_all: list[Notice] = []
+        self._watched: dict[Resource, _WatchedResource] = {}
+        self._handlers: defaultdict[Resource, list[ChangeHandler]] = defaultdict(list)
+        self._handlers_of_all: list[ChangeHandler] = []
         self._dependents: dict[str, set[Identity]] = {}
 
-    def tell(self, resource: Resource, notice: Notice) -> None:
-        """Calls `notice` for each change of a resource, from the first `sync` on."""
-        self._notices[resource].append(notice)
+    def add_handler(self, resource: Resource, handler: ChangeHandler) -> None:
+        """Calls `handler` for each change of a resource, from the first `sync` on."""
+        self._handlers[resource].append(handler)
 
-    def notify_all(self, notice: Notice) -> None:
-        """Calls `notice` for each change of every resource but events."""
-        self._notices_of_all.append(notice)
+    def add_handler_for_all(self, handler: ChangeHandler) -> None:
+        """Calls `handler` for each change of every resource but events."""
+        self._handlers_of_all.append(handler)
 
-    def follow(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Takes note of writes, and calls `wake` at each, until the returned function is called."""
+    def watch_writes(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Calls `wake` after each write, until the returned function is called."""
 
         def written(resource: Resource) -> None:
             self._changed[resource] = None
@@ -105,96 +105,100 @@ class Cluster:
         return self.api.store.subscribe(written)
 
     def sync(self) -> None:
-        """Brings all this up to date."""
+        """Reads all new changes and calls the handlers."""
         while self._changed:
             resource = next(iter(self._changed))
             del self._changed[resource]
-            if resource.stored_as is None and resource not in _NOT_FOLLOWED:
+            if resource.stored_as is None and resource not in _NOT_WATCHED:
                 self._read(resource)
 
     # Reading
 
     def find(self, resource: Resource, key: str) -> Content | None:
-        """The fields of an object, for the caller to change as it likes."""
+        """The fields of an object; the caller may modify them."""
         document = self.api.store.find(resource, key)
         return None if document is None else document.parse()
 
     def dependents(self, uid: str) -> Iterator[Identity]:
-        """The objects that name an owner, in no order that matters but always the same."""
+        """The objects that name this owner, sorted."""
         return iter(
             sorted(self._dependents.get(uid, ()), key=lambda found: (found.resource.plural, found.key))
         )
 
     def owned(self, resource: Resource, uid: str) -> list[Content]:
-        """The objects of a resource that name an owner, by key."""
+        """The objects of a resource that name this owner, by key."""
         found = (self.find(*identity) for identity in self.dependents(uid) if identity.resource == resource)
         return [content for content in found if content is not None]
 
-    # Following
+    # Syncing
 
     def _read(self, resource: Resource) -> None:
         table = self.api.store.table(resource)
-        followed = self._followed.get(resource)
-        if followed is None:
-            followed = self._followed[resource] = _Followed(table)
-            self._compare(resource, followed)
-        elif followed.table is not table:
+        watched = self._watched.get(resource)
+        if watched is None:
+            watched = self._watched[resource] = _WatchedResource(table)
+            self._compare(resource, watched)
+        elif watched.table is not table:
             # A custom resource whose definition was replaced by another.
-            self._catch_up(resource, followed)
-            followed.table = table
-            self._compare(resource, followed)
+            self._read_history(resource, watched)
+            watched.table = table
+            self._compare(resource, watched)
         else:
-            self._catch_up(resource, followed)
+            self._read_history(resource, watched)
 
-    def _catch_up(self, resource: Resource, followed: _Followed) -> None:
-        entries = followed.table.history.read(followed.cursor)
+    def _read_history(self, resource: Resource, watched: _WatchedResource) -> None:
+        entries = watched.table.history.read(watched.cursor)
         if entries is None:
-            self._compare(resource, followed)
+            self._compare(resource, watched)
             return
-        followed.cursor += len(entries)
+        watched.cursor += len(entries)
         for entry in entries:
             is_gone = entry.change is Change.DELETED
-            self._see(resource, followed, entry.document.key, None if is_gone else entry.document)
+            self._handle(resource, watched, entry.document.key, None if is_gone else entry.document)
 
-    def _compare(self, resource: Resource, followed: _Followed) -> None:
-        """What happened is not known, or not any more: what is different now?"""
-        followed.cursor = followed.table.history.position_after(self.api.store.version)
-        current = followed.table.documents
-        for key, known in list(followed.documents.items()):
-            # Another object may have the name by now: then this one is gone, too.
+    def _compare(self, resource: Resource, watched: _WatchedResource) -> None:
+        """Finds the differences if the history is not available, or no longer."""
+        watched.cursor = watched.table.history.position_after(self.api.store.version)
+        current = watched.table.documents
+        for key, old in list(watched.documents.items()):
+            # Another object may have the same name by now; the old one is gone then, too.
             if key not in current or (
-                known.version != current[key].version and uid_of(known) != uid_of(current[key])
+                old.version != current[key].version and uid_of(old) != uid_of(current[key])
             ):
-                self._see(resource, followed, key, None)
-        for key in list(followed.table.keys):
-            seen = followed.documents.get(key)
-            if seen is None or seen.version != current[key].version:
-                self._see(resource, followed, key, current[key])
+                self._handle(resource, watched, key, None)
+        for key in list(watched.table.keys):
+            known = watched.documents.get(key)
+            if known is None or known.version != current[key].version:
+                self._handle(resource, watched, key, current[key])
 
-    def _see(self, resource: Resource, followed: _Followed, key: str, after: Document | None) -> None:
-        before = followed.documents.pop(key, None)
+    def _handle(
+        self, resource: Resource, watched: _WatchedResource, key: str, after: Document | None
+    ) -> None:
+        before = watched.documents.pop(key, None)
         if after is not None:
-            followed.documents[key] = after
+            watched.documents[key] = after
         try:
             if resource == kinds.PODS:
-                self.pods.see(key, after)
-            owners = self._keep_owners(resource, followed, key, after)
+                self.pods.update(key, after)
+            owners = self._update_owners(resource, watched, key, after)
         except (msgspec.ValidationError, ValueError):
-            # Not even what is common to all can be read; who needs no more than the key still hears of it.
+            # Not even the metadata can be read. Handlers that need only the key are still called.
             _log.exception("%s %s cannot be read", resource.kind, key)
             owners = False
-        seen = Seen(resource, key, before, after, owners)
-        for notice in (*self._notices[resource], *self._notices_of_all):
+        change = ObjectChange(resource, key, before, after, owners)
+        for handler in (*self._handlers[resource], *self._handlers_of_all):
             try:
-                notice(seen)
+                handler(change)
             except Exception:
                 # An object that one controller cannot read does not affect the others.
-                _log.exception("%s %s could not be looked at", resource.kind, key)
+                _log.exception("%s %s could not be handled", resource.kind, key)
 
-    def _keep_owners(self, resource: Resource, followed: _Followed, key: str, after: Document | None) -> bool:
-        """Notes who owns an object now. Returns whether that are others than before, and there are some."""
+    def _update_owners(
+        self, resource: Resource, watched: _WatchedResource, key: str, after: Document | None
+    ) -> bool:
+        """Updates the index of owners. Returns whether they changed, and are not empty."""
         owners = owner_uids(after, resource)
-        known = followed.owners.get(key, ())
+        known = watched.owners.get(key, ())
         if owners == known:
             return False
         identity = Identity(resource, key)
@@ -205,9 +209,9 @@ class Cluster:
         for uid in owners:
             self._dependents.setdefault(uid, set()).add(identity)
         if owners:
-            followed.owners[key] = owners
+            watched.owners[key] = owners
         else:
-            del followed.owners[key]
+            del watched.owners[key]
         return bool(owners)
 
 
@@ -219,7 +223,7 @@ def owner_references(document: Document | None) -> tuple[OwnerReference, ...]:
 
 def owner_uids(document: Document | None, resource: Resource) -> tuple[str, ...]:
     if document is not None and resource == kinds.PODS:
-        # Pods have been read already.
+        # Pods are decoded already.
         return tuple(owner.uid for owner in document.record(Pod).metadata.owner_references)
     return tuple(owner.uid for owner in owner_references(document))
 

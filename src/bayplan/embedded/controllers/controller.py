@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from bayplan.embedded.controllers.cluster import Cluster, Seen
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.recorder import Recorder
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.objects import ObjectAPI
 
-Concerns = Callable[[Seen], Iterable[str]]
+KeyMapper = Callable[[ObjectChange], Iterable[str]]
 """Maps a change to the keys that have to be reconciled."""
 
 
@@ -25,8 +25,8 @@ class Controller(ABC):
 
     name: ClassVar[str]
     """The component in events and logs."""
-    settles_for: ClassVar[float] = 0.0
-    """Seconds to wait for more changes before a reconcile, for controllers whose reconciles are long."""
+    batch_seconds: ClassVar[float] = 0.0
+    """Seconds to wait for more changes before a reconcile, for controllers whose reconciles are slow."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -34,10 +34,10 @@ class Controller(ABC):
         self.events = Recorder(cluster.api, self.name)
 
     @abstractmethod
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         """The resources it watches, and the keys of their changes."""
 
-    def watches_all(self) -> Concerns | None:
+    def watches_all(self) -> KeyMapper | None:
         """For the few that watch every resource, custom ones included."""
         return None
 
@@ -49,11 +49,11 @@ class Controller(ABC):
         """
 
 
-def its_key(seen: Seen) -> Iterable[str]:
+def own_key(change: ObjectChange) -> Iterable[str]:
     """A change of an object concerns that object."""
-    return (seen.key,)
+    return (change.key,)
 
 
-def soonest(*delays: float | None) -> float | None:
-    """The first of several times to look again."""
+def earliest(*delays: float | None) -> float | None:
+    """The shortest of several delays; None if there is none."""
     return min((delay for delay in delays if delay is not None), default=None)

@@ -1,4 +1,4 @@
-"""Which nodes a DaemonSet is for, and what its pods say so that they get there and stay."""
+"""The nodes that a DaemonSet is for, and the affinity and tolerations that its pods get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayplan.api.tolerations import NO_EXECUTE, untolerated_taint
 from bayplan.embedded.server.documents import Content, Document
 
 _PREFIX: Final = "node.kubernetes.io/"
-_STAYS: Final = (
+_DAEMON_TAINTS: Final = (
     ("not-ready", "NoExecute"),
     ("unreachable", "NoExecute"),
     ("disk-pressure", "NoSchedule"),
@@ -27,7 +27,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Eligibility:
-    """For one version of a DaemonSet: may a pod come to a node, and may one stay there?"""
+    """For one version of a DaemonSet: whether a pod should run on a node, and whether one may stay there."""
 
     def __init__(self, content: Content) -> None:
         self.generation = content["metadata"]["generation"]
@@ -60,7 +60,7 @@ class Eligibility:
 
 
 def daemon_spec(spec: Content, node: str) -> Content:
-    """A pod's spec with the tolerations of a daemon, and the one node that it is for."""
+    """A pod's spec with the tolerations of a daemon, and its node as affinity."""
     field = {"key": NAME_FIELD, "operator": "In", "values": [node]}
     affinity: dict[str, Any] = dict(spec.get("affinity") or {})
     node_affinity = dict(affinity.get("nodeAffinity") or {})
@@ -71,7 +71,7 @@ def daemon_spec(spec: Content, node: str) -> Content:
 
 
 def node_of(pod: Pod) -> str:
-    """The node that a daemon's pod is on, or is meant for."""
+    """The node that a daemon pod is assigned to, or meant for."""
     if pod.spec.node_name:
         return pod.spec.node_name
     affinity = pod.spec.affinity
@@ -85,7 +85,7 @@ def node_of(pod: Pod) -> str:
 
 def _tolerations(spec: Content) -> list[Content]:
     tolerations = list(spec.get("tolerations") or ())
-    added = [*_STAYS, *([("network-unavailable", "NoSchedule")] if spec.get("hostNetwork") else [])]
+    added = [*_DAEMON_TAINTS, *([("network-unavailable", "NoSchedule")] if spec.get("hostNetwork") else [])]
     for name, effect in added:
         toleration = {"key": f"{_PREFIX}{name}", "operator": "Exists", "effect": effect}
         if toleration not in tolerations:

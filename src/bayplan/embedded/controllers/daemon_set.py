@@ -1,8 +1,8 @@
-"""DaemonSets: one pod on each node that it is for.
+"""DaemonSets: one pod on each eligible node.
 
-The pods are placed by the scheduler like all others; each names its node in its affinity, and tolerates what
-makes other pods leave. Its nodes are determined by the template's node selector, affinity and
-tolerations, and is worked out again only for nodes that changed.
+The scheduler schedules the pods like all others; each names its node in its affinity, and tolerates the
+taints of unhealthy nodes. The template's node selector, affinity and tolerations determine the eligible
+nodes; they are evaluated again only for nodes that changed.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, soonest
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import KeyMapper, earliest
 from bayplan.embedded.controllers.daemon_nodes import Eligibility, daemon_spec, node_of
 from bayplan.embedded.controllers.pod_index import available_in, is_active
 from bayplan.embedded.controllers.pod_owner import PodOwner
@@ -25,30 +25,30 @@ from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import DAEMON_SETS, NODES, Resource
 
 _GENERATION: Final = "pod-template-generation"
-_MADE_AT_ONCE: Final = 100
-"""Pods made per call; the rest follow in the next one, so that other tasks run."""
+_MAX_CREATED: Final = 100
+"""Pods created per call; the rest are created in the next one, so that other tasks run."""
 
 
 class DaemonSets(PodOwner):
     """Reconciles DaemonSets."""
 
     name: ClassVar = "daemonset-controller"
-    settles_for: ClassVar = 0.05
+    batch_seconds: ClassVar = 0.05
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster, DAEMON_SETS)
         self._revisions = Revisions(cluster)
         self._eligibility: dict[str, Eligibility] = {}
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {**super().watches(), NODES: self._node}
 
-    def _workload(self, seen: Seen) -> Iterable[str]:
-        if seen.after is None:
-            self._eligibility.pop(seen.key, None)
-        return super()._workload(seen)
+    def _workload(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None:
+            self._eligibility.pop(change.key, None)
+        return super()._workload(change)
 
-    def _node(self, seen: Seen) -> Iterable[str]:
+    def _node(self, change: ObjectChange) -> Iterable[str]:
         return list(self._selectors)
 
     # Reconciling
@@ -64,14 +64,14 @@ class DaemonSets(PodOwner):
         self.cluster.sync()
         by_node = self._pods_by_node(content)
         wanted = {name for name, (may_come, _) in eligible.items() if may_come}
-        again = 0.0 if made == _MADE_AT_ONCE else None
+        again = 0.0 if made == _MAX_CREATED else None
         if content["spec"]["updateStrategy"]["type"] == "RollingUpdate":
-            again = soonest(again, self._roll(content, hash_in(revision), wanted, by_node))
+            again = earliest(again, self._roll(content, hash_in(revision), wanted, by_node))
             self.cluster.sync()
             by_node = self._pods_by_node(content)
         hashes = {pod.labels.get(REVISION_HASH, "") for pods in by_node.values() for pod in pods}
         self._revisions.forget_old(content, {*hashes, hash_in(revision)})
-        return soonest(again, self._write_status(content, hash_in(revision), wanted, by_node))
+        return earliest(again, self._write_status(content, hash_in(revision), wanted, by_node))
 
     def _eligible(self, key: str, content: Content) -> dict[str, tuple[bool, bool]]:
         eligibility = self._eligibility.get(key)
@@ -80,7 +80,7 @@ class DaemonSets(PodOwner):
         return eligibility.of_nodes(self.api.documents(NODES))
 
     def _pods_by_node(self, content: Content) -> dict[str, list[Pod]]:
-        """Pods by the node they are on, or are meant for; oldest first."""
+        """Pods by the node they are assigned to or meant for, oldest first."""
         found: dict[str, list[Pod]] = {}
         for pod in self.pods_of(content).pods.values():
             found.setdefault(node_of(pod), []).append(pod)
@@ -97,7 +97,7 @@ class DaemonSets(PodOwner):
         eligible: dict[str, tuple[bool, bool]],
         by_node: dict[str, list[Pod]],
     ) -> int:
-        """Makes pods where they are missing, some at a time, and deletes them where they should not be."""
+        """Creates missing pods, some per call, and deletes pods from nodes that are not eligible."""
         made = 0
         for node, (may_come, may_stay) in eligible.items():
             pods = by_node.get(node, [])
@@ -107,7 +107,7 @@ class DaemonSets(PodOwner):
                 self.events.warning(content, "FailedDaemonPod", message)
                 self.delete_pod(content, pod)
             alive = [pod for pod in pods if is_active(pod)]
-            if may_come and not pods and made < _MADE_AT_ONCE:
+            if may_come and not pods and made < _MAX_CREATED:
                 self.create_pod(content, self._pod_for(content, digest, node))
                 made += 1
             for pod in alive[1:] if may_stay else alive:

@@ -15,7 +15,7 @@ from bayplan.embedded.server.documents import Content
 REVISION: Final = "deployment.kubernetes.io/revision"
 REVISION_HISTORY: Final = "deployment.kubernetes.io/revision-history"
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
-MOST: Final = "deployment.kubernetes.io/max-replicas"
+MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
 
 
 def split(deployment: Content, sets: list[Content]) -> tuple[Content | None, list[Content]]:
@@ -47,8 +47,8 @@ def revision_of(content: Content) -> int:
 
 
 def note_sizes(replica_set: Content, wanted: Bounds) -> bool:
-    """Writes on a ReplicaSet what it was sized for. Returns whether that is new."""
-    noted = {DESIRED: str(wanted.replicas), MOST: str(wanted.most)}
+    """Annotates a ReplicaSet with the size of its deployment. Returns whether that changed it."""
+    noted = {DESIRED: str(wanted.replicas), MAX_REPLICAS: str(wanted.max_total)}
     annotations = annotations_of(replica_set)
     if all(annotations.get(name) == text for name, text in noted.items()):
         return False

@@ -1,9 +1,9 @@
 """Deployments: one ReplicaSet for each version of a template, and rollouts between them.
 
-Each look does one step: it finds or makes the ReplicaSet of the current template, resizes the new and the old
-ones as far as the strategy allows (`rollout.py`), and writes the status from which `kubectl rollout status`
-reads how far it is. The pods that follow from it bring the next look. Old ReplicaSets stay, empty: they are
-what `kubectl rollout history` lists and `undo` returns to.
+Each reconcile does one step: it finds or creates the ReplicaSet of the current template, scales the new and
+the old ones as far as the strategy allows (`rollout.py`), and writes the status, from which `kubectl rollout
+status` reads the progress. The resulting changes of pods cause the next reconcile. Old ReplicaSets stay,
+empty: `kubectl rollout history` lists them, and `undo` returns to them.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/deployment/
 """
@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import ClassVar, Final
 
 from bayplan.embedded.controllers import progress
-from bayplan.embedded.controllers.cluster import Seen, names_of, owner_references
-from bayplan.embedded.controllers.controller import Concerns, Controller, its_key
+from bayplan.embedded.controllers.cluster import ObjectChange, names_of, owner_references
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key
 from bayplan.embedded.controllers.deployed_sets import (
     DESIRED,
-    MOST,
+    MAX_REPLICAS,
     REVISION,
     REVISION_HISTORY,
     annotations_of,
@@ -50,7 +50,7 @@ _NOT_COPIED: Final = frozenset(
         REVISION,
         REVISION_HISTORY,
         DESIRED,
-        MOST,
+        MAX_REPLICAS,
         "deprecated.deployment.rollback.to",
     }
 )
@@ -62,22 +62,22 @@ class Deployments(Controller):
 
     name: ClassVar = "deployment-controller"
 
-    def watches(self) -> dict[Resource, Concerns]:
-        return {DEPLOYMENTS: its_key, REPLICA_SETS: self._replica_set, kinds.PODS: self._pod_gone}
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {DEPLOYMENTS: own_key, REPLICA_SETS: self._replica_set, kinds.PODS: self._pod_gone}
 
-    def _replica_set(self, seen: Seen) -> Iterable[str]:
-        _, namespace = names_of(seen.key)
-        for document in (seen.before, seen.after):
+    def _replica_set(self, change: ObjectChange) -> Iterable[str]:
+        _, namespace = names_of(change.key)
+        for document in (change.before, change.after):
             for owner in owner_references(document):
                 if owner.controller and refers_to(DEPLOYMENTS, owner.api_version, owner.kind):
                     yield f"{namespace}/{owner.name}"
 
-    def _pod_gone(self, seen: Seen) -> Iterable[str]:
+    def _pod_gone(self, change: ObjectChange) -> Iterable[str]:
         """Recreate waits until the last old pod is gone, which is not in the status of a ReplicaSet."""
-        if seen.after is not None:
+        if change.after is not None:
             return
-        _, namespace = names_of(seen.key)
-        for owner in owner_references(seen.before):
+        _, namespace = names_of(change.key)
+        for owner in owner_references(change.before):
             if owner.controller and refers_to(REPLICA_SETS, owner.api_version, owner.kind):
                 set_document = self.api.store.find(REPLICA_SETS, f"{namespace}/{owner.name}")
                 for above in owner_references(set_document):
@@ -140,7 +140,7 @@ class Deployments(Controller):
                 self.api.update(REPLICA_SETS, content)
 
     def _with_revision(self, deployment: Content, sets: list[Content], *, make: bool) -> list[Content]:
-        """Finds the ReplicaSet of the template, or makes it, and gives it the newest revision."""
+        """Finds or creates the ReplicaSet of the template, and gives it the newest revision."""
         new, old = split(deployment, sets)
         revision = max((revision_of(each) for each in old), default=0) + 1
         if new is None:
@@ -215,7 +215,7 @@ class Deployments(Controller):
             write_status(self.api, DEPLOYMENTS, deployment, status)
             raise
         if replicas:
-            self._tell_scaled(deployment, created, 0, replicas)
+            self._record_scaled(deployment, created, 0, replicas)
         return created
 
     def _scale(self, deployment: Content, target: Content, replicas: int, wanted: Bounds) -> None:
@@ -226,9 +226,9 @@ class Deployments(Controller):
             return
         target.update(self.api.update(REPLICA_SETS, target))
         if before != replicas:
-            self._tell_scaled(deployment, target, before, replicas)
+            self._record_scaled(deployment, target, before, replicas)
 
-    def _tell_scaled(self, deployment: Content, target: Content, before: int, after: int) -> None:
+    def _record_scaled(self, deployment: Content, target: Content, before: int, after: int) -> None:
         direction = "up" if after > before else "down"
         name = target["metadata"]["name"]
         message = f"Scaled {direction} replica set {name} from {before} to {after}"
@@ -273,7 +273,7 @@ class Deployments(Controller):
         return owned.active + owned.terminating > 0
 
     def _is_resized(self, deployment: Content, sets: list[Content]) -> bool:
-        """Whether `replicas` of the deployment changed since its sets were last sized."""
+        """Whether `replicas` of the deployment changed since its ReplicaSets were last scaled."""
         replicas = str(deployment["spec"]["replicas"])
         return any(
             each["spec"]["replicas"] and annotations_of(each).get(DESIRED, replicas) != replicas
@@ -296,13 +296,13 @@ class Deployments(Controller):
             return
         if deployment["spec"]["strategy"]["type"] != "RollingUpdate":
             return
-        sized = [(size_of(each), int(annotations_of(each).get(MOST, 0))) for each in reversed(active)]
+        sized = [(size_of(each), int(annotations_of(each).get(MAX_REPLICAS, 0))) for each in reversed(active)]
         sizes = proportional_sizes(wanted, sized)
         for each in active:
             self._scale(deployment, each, sizes[each["metadata"]["name"]], wanted)
 
     def _forget_old(self, deployment: Content, sets: list[Content]) -> None:
-        """Deletes old empty ReplicaSets beyond the history that is asked for, once the update is through."""
+        """Deletes old empty ReplicaSets beyond revisionHistoryLimit, once the rollout is complete."""
         limit = deployment["spec"].get("revisionHistoryLimit")
         new, old = split(deployment, sets)
         if limit is None or new is None or not is_complete(new, deployment["spec"]["replicas"]):
@@ -310,7 +310,7 @@ class Deployments(Controller):
         old = sorted(old, key=revision_of)
         for each in old[: max(len(old) - limit, 0)]:
             status, meta = each.get("status") or {}, each["metadata"]
-            settled = status.get("observedGeneration", 0) >= meta["generation"]
-            if settled and not each["spec"]["replicas"] and not status.get("replicas"):
+            is_observed = status.get("observedGeneration", 0) >= meta["generation"]
+            if is_observed and not each["spec"]["replicas"] and not status.get("replicas"):
                 with suppress(NotFoundError):
                     self.api.delete(REPLICA_SETS, meta["name"], meta["namespace"])

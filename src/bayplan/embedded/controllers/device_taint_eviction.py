@@ -14,8 +14,8 @@ from bayplan.api.devices import Device, DeviceTaint, DeviceTaintRule, DeviceTole
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from bayplan.embedded.controllers.claims_of_pods import claims_of, owner_problem
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller, soonest
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest
 from bayplan.embedded.controllers.device_taint_status import PERIOD_SECONDS, RuleCounts, eviction_condition
 from bayplan.embedded.controllers.status import find_condition, write_status
 from bayplan.embedded.controllers.taint_eviction import mark_disrupted
@@ -31,9 +31,9 @@ from bayplan.embedded.server.kinds import (
 from bayplan.errors import NotFoundError
 
 _NO_EXECUTE: Final = "NoExecute"
-_WORD: Final = b'"NoExecute"'
+_NO_EXECUTE_JSON: Final = b'"NoExecute"'
 _EVENT: Final = "DeviceTaintManagerEviction"
-_WHY: Final = "Device Taint manager: deleting due to NoExecute taint"
+_MESSAGE: Final = "Device Taint manager: deleting due to NoExecute taint"
 
 _Pool = tuple[str, str]
 """Driver and name."""
@@ -54,13 +54,13 @@ class DeviceTaintEviction(Controller):
         self._rules: dict[str, DeviceTaintRule] = {}
         """The DeviceTaintRules that evict."""
         self._marked: set[str] = set()
-        """Pods that have to go later."""
+        """Pods that are to be evicted later."""
         self._evicted: dict[str, int] = {}
         """How many pods a rule has evicted, by its uid."""
-        self._told: dict[str, tuple[int, float]] = {}
+        self._reported: dict[str, tuple[int, float]] = {}
         """The generation and the time of a rule's last status."""
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {
             RESOURCE_SLICES: self._slice,
             DEVICE_TAINT_RULES: self._rule,
@@ -68,40 +68,42 @@ class DeviceTaintEviction(Controller):
             PODS: self._pod,
         }
 
-    def _rule(self, seen: Seen) -> Iterable[str]:
+    def _rule(self, change: ObjectChange) -> Iterable[str]:
         """Rules are few and change rarely: every pod whose claim may be concerned is reconciled.
 
         The rule is, too, before them: its status says what is going to happen.
         """
-        before = self._rules.pop(seen.key, None)
-        after = None if seen.after is None else seen.after.record(DeviceTaintRule)
+        before = self._rules.pop(change.key, None)
+        after = None if change.after is None else change.after.record(DeviceTaintRule)
         if after is not None and after.spec.taint.effect == _NO_EXECUTE:
-            self._rules[seen.key] = after
+            self._rules[change.key] = after
         if after is None:
-            self._told.pop(seen.key, None)
+            self._reported.pop(change.key, None)
             self._evicted.pop("" if before is None else before.uid, None)
-        elif seen.before is not None and seen.before.record(DeviceTaintRule).spec == after.spec:
+        elif change.before is not None and change.before.record(DeviceTaintRule).spec == after.spec:
             return ()
-        evicting = [rule for rule in (before, self._rules.get(seen.key)) if rule is not None]
+        evicting = [rule for rule in (before, self._rules.get(change.key)) if rule is not None]
         claims = {
             key
             for (driver, pool), keys in self._claims.items()
             if any(_selects(rule, driver, pool) for rule in evicting)
             for key in keys
         }
-        return [seen.key, *sorted({pod for key in claims for pod in self._consumers(key)})]
+        return [change.key, *sorted({pod for key in claims for pod in self._consumers(key)})]
 
-    def _slice(self, seen: Seen) -> Iterable[str]:
-        documents = [document for document in (seen.before, seen.after) if document is not None]
+    def _slice(self, change: ObjectChange) -> Iterable[str]:
+        documents = [document for document in (change.before, change.after) if document is not None]
         pools = {_pool_of(document.record(ResourceSlice)) for document in documents}
         for pool in pools:
             slices = self._slices.setdefault(pool, {})
-            slices.pop(seen.key, None)
-            if seen.after is not None and _pool_of(seen.after.record(ResourceSlice)) == pool:
-                slices[seen.key] = seen.after
+            slices.pop(change.key, None)
+            if change.after is not None and _pool_of(change.after.record(ResourceSlice)) == pool:
+                slices[change.key] = change.after
             if not slices:
                 del self._slices[pool]
-        if not any(_WORD in document.body for pool in pools for document in self._all_of(pool, documents)):
+        if not any(
+            _NO_EXECUTE_JSON in document.body for pool in pools for document in self._all_of(pool, documents)
+        ):
             return ()
         claims = {key for pool in pools for key in self._claims.get(pool, ())}
         return sorted({pod for key in claims for pod in self._consumers(key)})
@@ -111,20 +113,20 @@ class DeviceTaintEviction(Controller):
         yield from changed
         yield from self._slices.get(pool, {}).values()
 
-    def _claim(self, seen: Seen) -> Iterable[str]:
-        allocation = None if seen.after is None else seen.after.record(ResourceClaim).status.allocation
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        allocation = None if change.after is None else change.after.record(ResourceClaim).status.allocation
         results = () if allocation is None else allocation.devices.results
         pools = frozenset((result.driver, result.pool) for result in results)
-        known = self._pools.pop(seen.key, frozenset())
+        known = self._pools.pop(change.key, frozenset())
         for pool in known - pools:
-            self._claims[pool].discard(seen.key)
+            self._claims[pool].discard(change.key)
             if not self._claims[pool]:
                 del self._claims[pool]
         for pool in pools - known:
-            self._claims.setdefault(pool, set()).add(seen.key)
+            self._claims.setdefault(pool, set()).add(change.key)
         if pools:
-            self._pools[seen.key] = pools
-        return self._consumers(seen.key) if pools else ()
+            self._pools[change.key] = pools
+        return self._consumers(change.key) if pools else ()
 
     def _consumers(self, key: str) -> list[str]:
         document = self.api.store.find(RESOURCE_CLAIMS, key)
@@ -134,15 +136,15 @@ class DeviceTaintEviction(Controller):
         consumers = document.record(ResourceClaim).status.reserved_for
         return [f"{namespace}/{each.name}" for each in consumers if each.resource == "pods"]
 
-    def _pod(self, seen: Seen) -> Iterable[str]:
-        document = seen.after or seen.before
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        document = change.after or change.before
         assert document is not None
         pod = document.record(Pod)
-        if seen.after is None:
-            self._marked.discard(seen.key)
+        if change.after is None:
+            self._marked.discard(change.key)
         if not pod.spec.node_name or not pod.spec.resource_claims:
             return ()
-        return self._rules if seen.after is None else (seen.key, *self._rules)
+        return self._rules if change.after is None else (change.key, *self._rules)
 
     # Reconciling
 
@@ -152,7 +154,7 @@ class DeviceTaintEviction(Controller):
         pod = self.cluster.pods.get(key)
         if pod is None or pod.is_terminating or not pod.spec.node_name:
             return None
-        due = soonest(*(self._due(claim) for claim in self._used_by(pod)))
+        due = earliest(*(self._due(claim) for claim in self._used_by(pod)))
         if due is None:
             if key in self._marked:
                 self._marked.discard(key)
@@ -171,7 +173,7 @@ class DeviceTaintEviction(Controller):
         if document is None:
             return None
         rule, now = document.record(DeviceTaintRule), self.api.time()
-        generation, since = self._told.get(key, (0, 0.0))
+        generation, since = self._reported.get(key, (0, 0.0))
         if generation == rule.metadata.generation and now - since < PERIOD_SECONDS:
             return PERIOD_SECONDS - (now - since)
         effect = rule.spec.taint.effect
@@ -182,7 +184,7 @@ class DeviceTaintEviction(Controller):
         if known is None or {**known, "lastTransitionTime": new["lastTransitionTime"]} != new:
             others = [each for each in content.get("status", {}).get("conditions", ()) if each is not known]
             write_status(self.api, DEVICE_TAINT_RULES, content, {"conditions": [*others, new]})
-            self._told[key] = rule.metadata.generation, now
+            self._reported[key] = rule.metadata.generation, now
         return None
 
     def _counts(self, rule: DeviceTaintRule) -> RuleCounts:
@@ -234,7 +236,7 @@ class DeviceTaintEviction(Controller):
                 yield claim
 
     def _due(self, claim: ResourceClaim) -> float | None:
-        """When the pods of a claim have to go; None for never."""
+        """When the pods of a claim are to be evicted; None for never."""
         times = [
             due
             for result in _results_of(claim)
@@ -264,7 +266,7 @@ class DeviceTaintEviction(Controller):
     def _evict(self, pod: Pod) -> None:
         content = self.api.get(PODS, pod.name, pod.namespace)
         self.events.normal(content, _EVENT, "Marking for deletion")
-        mark_disrupted(content, "DeletionByDeviceTaintManager", _WHY, self.api.now())
+        mark_disrupted(content, "DeletionByDeviceTaintManager", _MESSAGE, self.api.now())
         self.api.update(PODS, content, subresource="status")
         self._marked.discard(pod.key)
         for rule in self._rules.values():
@@ -285,7 +287,7 @@ def _pool_of(item: ResourceSlice) -> _Pool:
 
 
 def _selects(rule: DeviceTaintRule, driver: str, pool: str, device: str | None = None) -> bool:
-    """Whether a rule selects a device of this name; without a name: some device of the pool."""
+    """Whether a rule selects the device; without a name: any device of the pool."""
     selector = rule.spec.device_selector
     if selector is None:
         return False

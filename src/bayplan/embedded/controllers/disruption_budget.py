@@ -16,8 +16,8 @@ from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.selectors import Selector
 from bayplan.api.times import seconds_or_1970
-from bayplan.embedded.controllers.cluster import Cluster, Seen, names_of
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, names_of
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.pod_index import is_ready
 from bayplan.embedded.controllers.status import with_condition, write_status
 from bayplan.embedded.controllers.templates import controller_reference, rounded, selector_of
@@ -42,7 +42,7 @@ class _Member(NamedTuple):
 
 
 class _Budget:
-    """The pods that a budget is about, counted."""
+    """The number of pods that a budget selects."""
 
     def __init__(self, selector: Selector) -> None:
         self.selector = selector
@@ -50,8 +50,8 @@ class _Budget:
         self.healthy = 0
         self.owners: Counter[OwnerReference] = Counter()
 
-    def see(self, key: str, pod: Pod | None) -> bool:
-        """Counts a pod as it is now. Returns whether that changes anything."""
+    def update(self, key: str, pod: Pod | None) -> bool:
+        """Counts a pod in its current state. Returns whether that changes a count."""
         new = None
         if pod is not None and not pod.is_finished and self.selector.matches(pod.labels):
             new = _Member(pod.metadata.controller(), is_ready(pod) and not pod.is_terminating)
@@ -78,36 +78,36 @@ class DisruptionBudgets(Controller):
         super().__init__(cluster)
         self._budgets: dict[str, dict[str, _Budget]] = {}
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         scaled = dict.fromkeys(_SCALABLE, self._scaled)
         return {POD_DISRUPTION_BUDGETS: self._budget, PODS: self._pod, **scaled}
 
-    def _budget(self, seen: Seen) -> Iterable[str]:
-        _, namespace = names_of(seen.key)
+    def _budget(self, change: ObjectChange) -> Iterable[str]:
+        _, namespace = names_of(change.key)
         budgets = self._budgets.setdefault(namespace, {})
-        if seen.after is None:
-            budgets.pop(seen.key, None)
+        if change.after is None:
+            budgets.pop(change.key, None)
             return ()
-        selector = selector_of(seen.after.parse())
-        known = budgets.get(seen.key)
+        selector = selector_of(change.after.parse())
+        known = budgets.get(change.key)
         if known is None or known.selector != selector:
-            budget = budgets[seen.key] = _Budget(selector)
+            budget = budgets[change.key] = _Budget(selector)
             for document in self.api.documents(PODS, namespace):
-                budget.see(document.key, document.record(Pod))
-        return (seen.key,)
+                budget.update(document.key, document.record(Pod))
+        return (change.key,)
 
-    def _pod(self, seen: Seen) -> Iterable[str]:
-        _, namespace = names_of(seen.key)
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        _, namespace = names_of(change.key)
         budgets = self._budgets.get(namespace)
         if not budgets:
             return ()
-        pod = None if seen.after is None else seen.after.record(Pod)
-        return [key for key, budget in budgets.items() if budget.see(seen.key, pod)]
+        pod = None if change.after is None else change.after.record(Pod)
+        return [key for key, budget in budgets.items() if budget.update(change.key, pod)]
 
-    def _scaled(self, seen: Seen) -> Iterable[str]:
+    def _scaled(self, change: ObjectChange) -> Iterable[str]:
         """Percentages are of the desired replicas, so a change of `replicas` changes them."""
-        _, namespace = names_of(seen.key)
-        if not self._budgets.get(namespace) or _replicas(seen.before) == _replicas(seen.after):
+        _, namespace = names_of(change.key)
+        if not self._budgets.get(namespace) or _replicas(change.before) == _replicas(change.after):
             return ()
         return list(self._budgets[namespace])
 
@@ -167,7 +167,7 @@ class DisruptionBudgets(Controller):
         return len(budget.members), rounded(at_least, 0, up=True)
 
     def _expected(self, budget: _Budget, namespace: str) -> int:
-        """What the controllers of the pods ask for together; pods of other kinds count as they are."""
+        """The sum of `replicas` of the pods' controllers; pods without a scalable controller count as one."""
         scales: dict[str, int] = {}
         others = len(budget.members)
         for owner, number in budget.owners.items():

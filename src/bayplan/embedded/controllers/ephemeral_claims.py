@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.cluster import Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.templates import is_controlled_by, owner_reference
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Resource
 
@@ -17,14 +17,14 @@ class EphemeralClaims(Controller):
 
     name: ClassVar = "ephemeral_volume"
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {PODS: self._pod}
 
-    def _pod(self, seen: Seen) -> Iterable[str]:
-        if seen.before is not None or seen.after is None:
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        if change.before is not None or change.after is None:
             return ()
-        volumes = seen.after.record(Pod).spec.volumes
-        return (seen.key,) if any(volume.ephemeral is not None for volume in volumes) else ()
+        volumes = change.after.record(Pod).spec.volumes
+        return (change.key,) if any(volume.ephemeral is not None for volume in volumes) else ()
 
     def reconcile(self, key: str) -> float | None:
         pod = self.cluster.find(PODS, key)

@@ -1,4 +1,4 @@
-"""Deletes events an hour after they were last seen.
+"""Deletes events an hour after they were last change.
 
 In kube-apiserver etcd does this. Here a controller checks every few minutes, which is enough.
 """
@@ -12,15 +12,15 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from bayplan.embedded.controllers.cluster import Seen, names_of
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import ObjectChange, names_of
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import EVENTS, NAMESPACES, Resource
 from bayplan.errors import NotFoundError
 
 KEPT_SECONDS: Final = 3600.0
-_EVERY: Final = 300.0
-_AT_ONCE: Final = 500
+_PERIOD_SECONDS: Final = 300.0
+_MAX_DELETED: Final = 500
 """Events deleted per call; the rest follow in the next one, so that other tasks run."""
 
 
@@ -49,20 +49,20 @@ class EventExpiry(Controller):
 
     name: ClassVar = "event-expiry"
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {NAMESPACES: self._start}
 
-    def _start(self, seen: Seen) -> Iterable[str]:
-        """There is a namespace from the beginning, and where a new one is made another look does no harm."""
-        return ("",) if seen.before is None else ()
+    def _start(self, change: ObjectChange) -> Iterable[str]:
+        """The first namespace starts it; a reconcile for each further one does no harm."""
+        return ("",) if change.before is None else ()
 
     def reconcile(self, key: str) -> float | None:
         oldest = self.api.time() - KEPT_SECONDS
         old = [document.key for document in self.api.documents(EVENTS) if last_seen(document) < oldest]
-        for event in old[:_AT_ONCE]:
+        for event in old[:_MAX_DELETED]:
             with suppress(NotFoundError):
                 self.api.delete(EVENTS, *names_of(event))
-        return _EVERY if len(old) <= _AT_ONCE else 0.0
+        return _PERIOD_SECONDS if len(old) <= _MAX_DELETED else 0.0
 
 
 def last_seen(document: Document) -> float:

@@ -15,14 +15,14 @@ from enum import Enum
 from typing import ClassVar
 
 from bayplan.api.meta import OwnerReference
-from bayplan.embedded.controllers.cluster import Identity, Seen, names_of, owner_references, uid_of
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Identity, ObjectChange, names_of, owner_references, uid_of
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.server.deletion import FOREGROUND, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
 from bayplan.embedded.server.documents import Content, Document
 from bayplan.embedded.server.kinds import Resource, UnknownKindError
 from bayplan.errors import NotFoundError
 
-_WORD = (f'"{FOREGROUND_FINALIZER}"'.encode(), f'"{ORPHAN_FINALIZER}"'.encode())
+_FINALIZERS_JSON = (f'"{FOREGROUND_FINALIZER}"'.encode(), f'"{ORPHAN_FINALIZER}"'.encode())
 
 
 class _Owner(Enum):
@@ -38,30 +38,30 @@ class GarbageCollector(Controller):
 
     name: ClassVar = "garbage-collector-controller"
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {}
 
-    def watches_all(self) -> Concerns:
+    def watches_all(self) -> KeyMapper:
         return self._any
 
-    def _any(self, seen: Seen) -> Iterable[str]:
-        before, after = seen.before, seen.after
+    def _any(self, change: ObjectChange) -> Iterable[str]:
+        before, after = change.before, change.after
         if after is None:
             assert before is not None
             found = [self._key(identity) for identity in self.cluster.dependents(uid_of(before))]
-            return [*found, *self._waiting_owners(before, seen.key)]
-        is_told = any(word in after.body for word in _WORD)
-        if is_told or seen.has_new_owners:
-            return (self._key(Identity(seen.resource, seen.key)),)
+            return [*found, *self._waiting_owners(before, change.key)]
+        has_finalizer = any(marker in after.body for marker in _FINALIZERS_JSON)
+        if has_finalizer or change.has_new_owners:
+            return (self._key(Identity(change.resource, change.key)),)
         return ()
 
     def _waiting_owners(self, dependent: Document, key: str) -> Iterable[str]:
-        """The owners that may have waited for this one to go."""
+        """The owners that may have waited for the deletion of this object."""
         for owner in owner_references(dependent):
             identity = self._identity(owner, key)
             if identity is not None:
                 document = self.api.store.find(*identity)
-                if document is not None and _WORD[0] in document.body:
+                if document is not None and _FINALIZERS_JSON[0] in document.body:
                     yield self._key(identity)
 
     # Reconciling
@@ -82,12 +82,12 @@ class GarbageCollector(Controller):
                     self._drop_references(identity, {meta["uid"]})
                 self._drop_finalizer(resource, content, ORPHAN_FINALIZER)
             elif FOREGROUND_FINALIZER in finalizers:
-                self._go_after_dependents(resource, content)
+                self._delete_after_dependents(resource, content)
             return None
         self._check_owners(Identity(resource, object_key), content)
         return None
 
-    def _go_after_dependents(self, resource: Resource, content: Content) -> None:
+    def _delete_after_dependents(self, resource: Resource, content: Content) -> None:
         uid = content["metadata"]["uid"]
         is_blocked = False
         for identity in self.cluster.dependents(uid):
@@ -102,7 +102,7 @@ class GarbageCollector(Controller):
             self._drop_finalizer(resource, content, FOREGROUND_FINALIZER)
 
     def _check_owners(self, identity: Identity, content: Content) -> None:
-        """Deletes an object that no owner is left for; where one is left, forgets those that are not."""
+        """Deletes an object without existing owners; otherwise removes references to missing ones."""
         document = self.api.store.find(*identity)
         references = owner_references(document)
         if not references:
@@ -128,14 +128,14 @@ class GarbageCollector(Controller):
         document = self.api.store.find(*identity)
         if document is None or uid_of(document) != owner.uid:
             return _Owner.GONE
-        if _WORD[0] in document.body:
+        if _FINALIZERS_JSON[0] in document.body:
             meta = document.parse()["metadata"]
             if "deletionTimestamp" in meta and FOREGROUND_FINALIZER in meta.get("finalizers", ()):
                 return _Owner.WAITING
         return _Owner.THERE
 
     def _identity(self, owner: OwnerReference, dependent_key: str) -> Identity | None:
-        """Where an owner is found. An owner with a namespace is in that of its dependent."""
+        """Resource and key of an owner. A namespaced owner is in the namespace of its dependent."""
         try:
             resource = self.api.catalog.of_kind(owner.api_version, owner.kind).storage
         except UnknownKindError:

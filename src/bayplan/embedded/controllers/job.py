@@ -14,8 +14,8 @@ from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
 from bayplan.api.times import seconds_or_1970
-from bayplan.embedded.controllers.cluster import Cluster, Seen, uid_of
-from bayplan.embedded.controllers.controller import soonest
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, uid_of
+from bayplan.embedded.controllers.controller import earliest
 from bayplan.embedded.controllers.job_indexes import (
     COMPLETION_INDEX,
     indexed_pod,
@@ -39,8 +39,8 @@ from bayplan.embedded.server.kinds import JOBS, PODS
 from bayplan.errors import NotFoundError
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
-_MADE_AT_ONCE: Final = 100
-"""Pods made per call; the rest follow in the next one, so that other tasks run."""
+_MAX_CREATED: Final = 100
+"""Pods created per call; the rest are created in the next one, so that other tasks run."""
 _BACKOFF_SECONDS: Final = 10.0
 _MAX_BACKOFF: Final = 600.0
 
@@ -56,25 +56,25 @@ class Jobs(PodOwner):
         self._failures: dict[str, tuple[int, float]] = {}
         """How many pods of a job failed in a row, and when the last one did."""
 
-    def _workload(self, seen: Seen) -> Iterable[str]:
-        if seen.after is None and seen.before is not None:
-            self._gone.setdefault(seen.key, []).append(uid_of(seen.before))
-            self._failures.pop(seen.key, None)
-        return super()._workload(seen)
+    def _workload(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None and change.before is not None:
+            self._gone.setdefault(change.key, []).append(uid_of(change.before))
+            self._failures.pop(change.key, None)
+        return super()._workload(change)
 
     # Reconciling
 
     def reconcile(self, key: str) -> float | None:
         for uid in self._gone.pop(key, ()):
-            self._let_go(self.cluster.pods.owned_by(uid))
+            self._untrack_all(self.cluster.pods.owned_by(uid))
         job = self.cluster.find(JOBS, key)
         if job is None:
             return None
         if is_finished(job):
-            self._let_go(self.pods_of(job))
+            self._untrack_all(self.pods_of(job))
             return self._delete_when_old(job)
         if "deletionTimestamp" in job["metadata"]:
-            self._let_go(self.pods_of(job))
+            self._untrack_all(self.pods_of(job))
             return None
         return self._proceed(key, job)
 
@@ -102,7 +102,7 @@ class Jobs(PodOwner):
             self._suspend(job, status, pods)
         else:
             self._resume(job, status)
-            again = soonest(again, self._scale(key, job, status, pods, now))
+            again = earliest(again, self._scale(key, job, status, pods, now))
         self.cluster.sync()
         pods = self.cluster.pods.owned_by(job["metadata"]["uid"])
         status.pop("active", None)
@@ -114,7 +114,7 @@ class Jobs(PodOwner):
     # Counting
 
     def _count(self, key: str, job: Content, status: Content) -> None:
-        """Counts the pods that have finished since the last look."""
+        """Counts the pods that finished since the last reconcile."""
         is_indexed = job["spec"].get("completionMode") == "Indexed"
         done = parse_indexes(status.get("completedIndexes", ""))
         succeeded, failed = status.get("succeeded", 0), status.get("failed", 0)
@@ -138,7 +138,7 @@ class Jobs(PodOwner):
         status.update(counts(succeeded=succeeded, failed=failed))
 
     def _untrack(self, pod: Pod) -> bool:
-        """Takes our finalizer from a pod. Returns whether it was there."""
+        """Removes our finalizer from a pod. Returns whether it was there."""
         document = self.api.store.find(PODS, pod.key)
         if document is None or TRACKING.encode() not in document.body:
             return False
@@ -150,7 +150,7 @@ class Jobs(PodOwner):
         self.api.update(PODS, content)
         return True
 
-    def _let_go(self, pods: OwnedPods) -> None:
+    def _untrack_all(self, pods: OwnedPods) -> None:
         for pod in list(pods.pods.values()):
             self._untrack(pod)
 
@@ -220,7 +220,7 @@ class Jobs(PodOwner):
     # Pods
 
     def _scale(self, key: str, job: Content, status: Content, pods: OwnedPods, now: float) -> float | None:
-        """Makes or deletes pods. After failures it waits, ever longer; returns for how long."""
+        """Creates or deletes pods. After failures it waits with exponential backoff; returns the delay."""
         spec = job["spec"]
         succeeded = status.get("succeeded", 0)
         wanted = spec["parallelism"]
@@ -241,7 +241,7 @@ class Jobs(PodOwner):
             left = last + min(_BACKOFF_SECONDS * 2.0 ** (failures - 1), _MAX_BACKOFF) - now
             if left > 0:
                 return left
-        missing = min(wanted - busy, _MADE_AT_ONCE)
+        missing = min(wanted - busy, _MAX_CREATED)
         indexes: list[int] = []
         if spec.get("completionMode") == "Indexed":
             taken = {int(pod.annotations.get(COMPLETION_INDEX, "-1")) for pod in pods.all_active()}

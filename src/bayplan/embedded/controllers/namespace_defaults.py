@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from bayplan.embedded.controllers.cluster import Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller, its_key
+from bayplan.embedded.controllers.cluster import ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key
 from bayplan.embedded.server.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 
 ACCOUNT: Final = "default"
@@ -22,12 +22,12 @@ class NamespaceDefaults(Controller):
 
     name: ClassVar = "namespace-defaults"
 
-    def watches(self) -> dict[Resource, Concerns]:
-        return {NAMESPACES: its_key, SERVICE_ACCOUNTS: self._object, CONFIG_MAPS: self._object}
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {NAMESPACES: own_key, SERVICE_ACCOUNTS: self._object, CONFIG_MAPS: self._object}
 
-    def _object(self, seen: Seen) -> Iterable[str]:
-        namespace, _, name = seen.key.partition("/")
-        return (namespace,) if name in (ACCOUNT, ROOT_CA) and seen.before is not None else ()
+    def _object(self, change: ObjectChange) -> Iterable[str]:
+        namespace, _, name = change.key.partition("/")
+        return (namespace,) if name in (ACCOUNT, ROOT_CA) and change.before is not None else ()
 
     def reconcile(self, key: str) -> float | None:
         namespace = self.cluster.find(NAMESPACES, key)

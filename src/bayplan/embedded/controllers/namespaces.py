@@ -1,4 +1,4 @@
-"""Deletion of namespaces: everything in it goes, and then the namespace."""
+"""Deletes the objects of a namespace that is being deleted, and then the namespace."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
-from bayplan.embedded.controllers.cluster import Seen, names_of
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import ObjectChange, names_of
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.server.kinds import NAMESPACES, Resource
 from bayplan.errors import NotFoundError
 
 _FINALIZER: Final = "kubernetes"
-_AGAIN: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 """Seconds between reconciles of a namespace that is not empty yet: pods may take long to end."""
 
-_AT_ONCE: Final = 500
+_MAX_DELETED: Final = 500
 """Objects processed per call; the rest follow, so that other tasks run."""
 
 
@@ -24,11 +24,13 @@ class Namespaces(Controller):
 
     name: ClassVar = "namespace-controller"
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {NAMESPACES: self._namespace}
 
-    def _namespace(self, seen: Seen) -> Iterable[str]:
-        return (seen.key,) if seen.after is not None and b'"deletionTimestamp"' in seen.after.body else ()
+    def _namespace(self, change: ObjectChange) -> Iterable[str]:
+        return (
+            (change.key,) if change.after is not None and b'"deletionTimestamp"' in change.after.body else ()
+        )
 
     def reconcile(self, key: str) -> float | None:
         namespace = self.cluster.find(NAMESPACES, key)
@@ -43,17 +45,17 @@ class Namespaces(Controller):
         return None
 
     def _empty(self, namespace: str) -> float | None:
-        """Deletes what is left, or some of it. Returns when to go on; None if nothing is left."""
+        """Deletes the remaining objects, some per call. Returns when to continue; None if nothing is left."""
         left = deleted = 0
         for resource in self.api.catalog:
             if not resource.namespaced or resource.stored_as is not None:
                 continue
             for document in list(self.api.documents(resource, namespace)):
-                if deleted == _AT_ONCE:
+                if deleted == _MAX_DELETED:
                     return 0.0
                 if b'"deletionTimestamp"' not in document.body:
                     deleted += 1
                     with suppress(NotFoundError):  # the deletion of another took it along
                         self.api.delete(resource, *names_of(document.key))
                 left += self.api.store.find(resource, document.key) is not None
-        return _AGAIN if left else None
+        return _RETRY_SECONDS if left else None

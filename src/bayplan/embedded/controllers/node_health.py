@@ -1,7 +1,7 @@
 """What distinguishes a working node from a failed one.
 
 A real kubelet that fails stops sending heartbeats. Simulated ones send none (`kubelets/heartbeats.py`): a
-node is down while it has the annotation `bayplan/down: "true"`, which takes the place of silence.
+node is down while it has the annotation `bayplan/down: "true"`, which stands in for missing heartbeats.
 """
 
 from __future__ import annotations

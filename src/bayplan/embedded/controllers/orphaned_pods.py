@@ -1,6 +1,6 @@
-"""Pods of nodes that are gone: nobody else would ever say that they do not run any more.
+"""Deletes the pods of deleted nodes, which no kubelet reports as ended.
 
-A node that is deleted may be there again in a moment, so its pods have 40 seconds.
+A deleted node may be registered again soon, so its pods stay for 40 seconds.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from contextlib import suppress
 from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.taint_eviction import mark_disrupted
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.kinds import NODES, PODS, Resource
 from bayplan.errors import NotFoundError
 
 QUARANTINE_SECONDS: Final = 40.0
-_WHY: Final = "PodGC: node no longer exists"
+_MESSAGE: Final = "PodGC: node no longer exists"
 
 
 class OrphanedPods(Controller):
@@ -30,14 +30,14 @@ class OrphanedPods(Controller):
         super().__init__(cluster)
         self._missed_since: dict[str, float] = {}
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {NODES: self._node, PODS: self._pod}
 
-    def _node(self, seen: Seen) -> Iterable[str]:
-        return (seen.key,) if seen.before is None or seen.after is None else ()
+    def _node(self, change: ObjectChange) -> Iterable[str]:
+        return (change.key,) if change.before is None or change.after is None else ()
 
-    def _pod(self, seen: Seen) -> Iterable[str]:
-        node = seen.after.record(Pod).spec.node_name if seen.after is not None else ""
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        node = change.after.record(Pod).spec.node_name if change.after is not None else ""
         return (node,) if node and self.api.store.find(NODES, node) is None else ()
 
     def reconcile(self, key: str) -> float | None:
@@ -59,7 +59,7 @@ class OrphanedPods(Controller):
         with suppress(NotFoundError):
             content = self.api.get(PODS, pod.name, pod.namespace)
             if not pod.is_finished:
-                mark_disrupted(content, "DeletionByPodGC", _WHY, self.api.now())
+                mark_disrupted(content, "DeletionByPodGC", _MESSAGE, self.api.now())
                 content["status"]["phase"] = "Failed"
                 self.api.update(PODS, content, subresource="status")
             options = DeleteOptions(grace_period_seconds=0, uid=pod.uid)

@@ -1,7 +1,7 @@
 """Pods by controller and by node, with the counts that controllers need.
 
-A set of twenty thousand pods changes twenty thousand times while it starts. Counting them again for each
-change would take minutes, so the counts follow the changes.
+A ReplicaSet of 20,000 pods changes 20,000 times while it starts. Counting all pods after each change would
+take minutes, so the counts are updated incrementally.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NO_PODS = OwnedPods()
 
 
 class PodIndex:
-    """All pods that a `Cluster` has seen."""
+    """All pods that a `Cluster` has change."""
 
     def __init__(self) -> None:
         self._all: dict[str, Pod] = {}
@@ -56,7 +56,7 @@ class PodIndex:
         return self._all.get(key)
 
     def owned_by(self, uid: str) -> OwnedPods:
-        """The pods whose controller has this uid. Not to be changed."""
+        """The pods whose controller has this uid. Callers must not modify it."""
         return self._by_owner.get(uid, NO_PODS)
 
     def on_node(self, name: str) -> Iterable[Pod]:
@@ -66,8 +66,8 @@ class PodIndex:
         """The unmanaged pods of a namespace."""
         return list(self._bare.get(namespace, {}).values())
 
-    def see(self, key: str, document: Document | None) -> None:
-        """A pod is now like this, or gone."""
+    def update(self, key: str, document: Document | None) -> None:
+        """Updates the indexes for a pod that was changed or, with None, deleted."""
         self._remove(key)
         if document is not None:
             self._add(document.record(Pod))
@@ -112,7 +112,7 @@ def _drop(index: dict[str, dict[str, Pod]], name: str, key: str) -> None:
 
 
 def is_active(pod: Pod) -> bool:
-    """Whether a pod does, or will do, the work it was made for."""
+    """Whether a pod is neither finished nor being deleted."""
     return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
 
 
@@ -131,7 +131,7 @@ def ready_since(pod: Pod) -> datetime | None:
 
 
 def available_in(pod: Pod, min_ready_seconds: int, now: float) -> float | None:
-    """In how many seconds a pod counts as available: 0 for now, None if it is not even ready."""
+    """Seconds until a pod counts as available: 0 for now, None if it is not ready."""
     since = ready_since(pod)
     if since is None:
         return 0.0 if is_ready(pod) and not min_ready_seconds else None

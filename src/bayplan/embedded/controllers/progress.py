@@ -1,6 +1,6 @@
-"""The status of a deployment: counts, whether enough is available, and whether it still gets anywhere.
+"""The status of a deployment: counts, and the conditions Available, Progressing and ReplicaFailure.
 
-`kubectl rollout status` waits for what stands here: observedGeneration, the counts, and the reason
+`kubectl rollout status` waits for these fields: observedGeneration, the counts, and the reason
 ProgressDeadlineExceeded.
 """
 
@@ -18,7 +18,7 @@ from bayplan.embedded.server.objects import ObjectAPI
 def status(
     deployment: Content, new: Content | None, old: list[Content], api: ObjectAPI
 ) -> tuple[Content, float | None]:
-    """The status as it should be now, and in how many seconds the deadline for progress runs out."""
+    """The current status, and the seconds until the progress deadline."""
     sets = [*old, new] if new is not None else old
     spec, known = deployment["spec"], deployment.get("status") or {}
     replicas, available = _sum(sets, "replicas"), _sum(sets, "availableReplicas")
@@ -41,7 +41,7 @@ def status(
 def _availability(
     conditions: list[Content] | None, spec: Content, available: int, api: ObjectAPI
 ) -> list[Content]:
-    if available >= bounds(spec["replicas"], spec["strategy"]).fewest_available:
+    if available >= bounds(spec["replicas"], spec["strategy"]).min_available:
         reason, message = "MinimumReplicasAvailable", "Deployment has minimum availability."
         return _with(conditions, "Available", "True", reason, message, api)
     reason = "MinimumReplicasUnavailable"
@@ -90,7 +90,7 @@ def _progress(
 
 
 def _failure(conditions: list[Content], sets: list[Content], api: ObjectAPI) -> list[Content]:
-    """A ReplicaSet that cannot make its pods: the deployment says so, too."""
+    """Copies the condition ReplicaFailure from a ReplicaSet."""
     found = next((cause for each in sets if (cause := find_condition(each, "ReplicaFailure"))), None)
     if found is None:
         return [each for each in conditions if each["type"] != "ReplicaFailure"]
@@ -103,7 +103,8 @@ def _with(
     now = api.now()
     result = with_condition(conditions, kind, status, reason, message, now, lastUpdateTime=now)
     if kind == "Progressing" and status == "True" and reason == "ReplicaSetUpdated":
-        # Each step of an update is progress and starts the deadline again, though the words are the same.
+        # Each step of a rollout is progress and restarts the deadline, though reason and message are the
+        # same.
         return [{**each, "lastUpdateTime": now} if each["type"] == kind else each for each in result]
     return result
 

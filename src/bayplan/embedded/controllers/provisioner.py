@@ -1,9 +1,9 @@
-"""New volumes for claims that ask for one of a class: what an external provisioner and a storage system do.
+"""Dynamic provisioning: new volumes for claims, as from an external provisioner and its storage system.
 
-Every class has a simulated one, but those whose provisioner is `kubernetes.io/no-provisioner`. A class that
-waits for its first consumer gives volumes that are reachable from the zone of the node that the scheduler
-chose; the parameter `bayplan/topology` of the class names another label, `kubernetes.io/hostname` for local
-disks. With allowedTopologies its keys count.
+Every class has a simulated provisioner, except those with `kubernetes.io/no-provisioner`. Volumes of a class
+with WaitForFirstConsumer are reachable from the zone of the node that the scheduler chose; the parameter
+`bayplan/topology` of the class names another label, such as `kubernetes.io/hostname` for local disks. If the
+class has allowedTopologies, their keys are used instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def can_provision(storage_class: Content | None) -> bool:
 
 
 def new_volume(claim: Content, storage_class: Content, node_labels: Mapping[str, str] | None) -> Content:
-    """A volume made for a claim, with the labels of the node that was chosen for its first consumer."""
+    """A new volume for a claim, with the labels of the node that was chosen for its first consumer."""
     meta, spec = claim["metadata"], claim["spec"]
     provisioner = storage_class["provisioner"]
     name = f"pvc-{meta['uid']}"
@@ -49,7 +49,7 @@ def new_volume(claim: Content, storage_class: Content, node_labels: Mapping[str,
 
 
 def _terms(storage_class: Content, node_labels: Mapping[str, str] | None) -> list[Content]:
-    """From where the volume can be reached; nothing for everywhere."""
+    """The node selector terms of the volume; empty if it is reachable from every node."""
     allowed = [
         term.get("matchLabelExpressions") or () for term in storage_class.get("allowedTopologies") or ()
     ]

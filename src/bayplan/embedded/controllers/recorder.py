@@ -1,6 +1,6 @@
-"""Events: what a controller tells people about an object (`kubectl describe` shows them).
+"""Events of controllers, which `kubectl describe` shows.
 
-An event that says the same again about the same object is counted, not written again.
+A repeated event about the same object increments `count` instead of creating another event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bayplan.errors import NotFoundError
 _log = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 4096
-"""Events that may still be counted, as with client-go's correlator."""
+"""Events whose count may still be incremented, as in client-go's correlator."""
 _MAX_NOTE: Final = 1024
 
 _Same = tuple[str, str, str]
@@ -45,7 +45,7 @@ class Recorder:
         known = self._known.pop(same, None)
         if known is not None:
             name, namespace, count = known
-            with suppress(NotFoundError):  # somebody deleted it: then it is told again
+            with suppress(NotFoundError):  # it was deleted: create it again
                 change = {"count": count + 1, "lastTimestamp": self._api.now()}
                 self._api.patch(EVENTS, name, namespace, change)
                 self._known[same] = name, namespace, count + 1
@@ -75,12 +75,11 @@ class Recorder:
             "reportingComponent": self._component,
             "reportingInstance": "",
         }
-        # An event is word of something that happened. Where it cannot be written (the namespace is going),
-        # what happened is no less true.
+        # An event that cannot be written (its namespace is being deleted) must not fail the reconcile.
         try:
             created = self._api.create(EVENTS, event, namespace)
-        except StatusError as refusal:
-            _log.debug("event %s about %s is not written: %s", reason, meta["name"], refusal)
+        except StatusError as error:
+            _log.debug("event %s about %s is not written: %s", reason, meta["name"], error)
             return
         self._known[same] = created["metadata"]["name"], namespace, 1
         if len(self._known) > _REMEMBERED:

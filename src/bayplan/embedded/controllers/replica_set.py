@@ -1,7 +1,7 @@
-"""ReplicaSets and ReplicationControllers: as many identical pods as are asked for.
+"""ReplicaSets and ReplicationControllers: `replicas` identical pods.
 
-Which pods go when there are too many is what people notice: those that do least (not yet placed, not yet
-ready), then those that share a node with others of the set, then the youngest.
+If there are too many, pods are deleted in the order of Kubernetes: first those that are not assigned or not
+ready, then those on nodes with other pods of the set, then the youngest.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/
 """
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from bayplan.api.pod import Pod
 from bayplan.embedded.controllers.cluster import Cluster
-from bayplan.embedded.controllers.controller import soonest
+from bayplan.embedded.controllers.controller import earliest
 from bayplan.embedded.controllers.pod_index import OwnedPods, available_in, is_ready, ready_since
 from bayplan.embedded.controllers.pod_owner import PodOwner
 from bayplan.embedded.controllers.status import counts, with_condition, without_condition, write_status
@@ -25,9 +25,9 @@ from bayplan.embedded.server.statuses import StatusError
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
-_MADE_AT_ONCE: Final = 100
-_DELETED_AT_ONCE: Final = 500
-"""Pods made or deleted per call; the rest follow in the next one, so that other tasks run."""
+_MAX_CREATED: Final = 100
+_MAX_DELETED: Final = 500
+"""Pods created or deleted per call; the rest follow in the next one, so that other tasks run."""
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -50,26 +50,26 @@ class ReplicaSets(PodOwner):
             missing = content["spec"]["replicas"] - pods.active
             try:
                 self._scale(content, pods, missing)
-            except StatusError as refusal:
-                problem = refusal
-            if missing > _MADE_AT_ONCE or -missing > _DELETED_AT_ONCE:
+            except StatusError as error:
+                problem = error
+            if missing > _MAX_CREATED or -missing > _MAX_DELETED:
                 again = 0.0
             self.cluster.sync()
             pods = self.cluster.pods.owned_by(content["metadata"]["uid"])
-        again = soonest(again, self._write_status(content, pods, problem))
+        again = earliest(again, self._write_status(content, pods, problem))
         if problem is not None:
             raise problem
         return again
 
     def _scale(self, content: Content, pods: OwnedPods, missing: int) -> None:
-        for _ in range(min(missing, _MADE_AT_ONCE)):
+        for _ in range(min(missing, _MAX_CREATED)):
             self.create_pod(content, pod_from(content["spec"]["template"], content))
         if missing < 0:
-            for pod in least_useful(pods.all_active())[: min(-missing, _DELETED_AT_ONCE)]:
+            for pod in least_useful(pods.all_active())[: min(-missing, _MAX_DELETED)]:
                 self.delete_pod(content, pod)
 
     def _write_status(self, content: Content, pods: OwnedPods, problem: StatusError | None) -> float | None:
-        """Returns when a pod that is ready now will count as available."""
+        """Returns the seconds until the next ready pod counts as available."""
         meta, spec, old = content["metadata"], content["spec"], content.get("status") or {}
         available, again = self._available(pods, spec.get("minReadySeconds", 0))
         conditions = old.get("conditions")
@@ -81,7 +81,8 @@ class ReplicaSets(PodOwner):
             )
         status: dict[str, Any] = {
             "replicas": pods.active,
-            # Pods are made from the template, so they carry its labels; adopted ones are taken on trust.
+            # Pods are created from the template, so they have its labels; adopted ones are assumed to have
+            # them.
             **counts(fullyLabeledReplicas=pods.active, readyReplicas=pods.ready, availableReplicas=available),
             "observedGeneration": meta["generation"],
             "conditions": conditions,
@@ -99,7 +100,7 @@ class ReplicaSets(PodOwner):
 
 
 def least_useful(pods: list[Pod]) -> list[Pod]:
-    """Pods in the order in which they can be done without."""
+    """Pods in the order in which they are deleted."""
     neighbours = Counter(pod.spec.node_name for pod in pods)
 
     def usefulness(pod: Pod) -> tuple[Any, ...]:
@@ -124,7 +125,7 @@ def _deletion_cost(pod: Pod) -> int:
     try:
         return int(text)
     except ValueError:
-        return 0  # as upstream: who writes nonsense gets the default
+        return 0  # as upstream: an invalid value counts as the default
 
 
 class ReplicationControllers(ReplicaSets):

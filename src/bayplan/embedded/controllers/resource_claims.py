@@ -1,4 +1,4 @@
-"""ResourceClaims: made from templates for pods that need them, freed and deleted when the pods are done.
+"""ResourceClaims: created from templates for pods, released and deleted when the pods are done.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 """
@@ -21,12 +21,12 @@ from bayplan.embedded.controllers.claims_of_pods import (
     PodClaim,
     all_claims_of,
     claims_of,
-    needs_claims_no_more,
+    no_longer_needs_claims,
     owner_problem,
     uses_claims,
 )
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.templates import controller_reference
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.deletion import DeleteOptions
@@ -40,24 +40,25 @@ _MAX_PREFIX: Final = 57
 
 
 class PodResourceClaims(Controller):
-    """Gives pods the claims that their templates describe."""
+    """Creates claims for pods from their templates."""
 
     name: ClassVar = "resource_claim"
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._users: dict[str, set[str]] = {}
-        """By the key of a claim or, with a `template ` before it, of a template: the pods that name it."""
+        """The pods that name a claim or template, by its key; keys of templates have the prefix
+        `template `."""
         self._names: dict[str, frozenset[str]] = {}
-        """By the key of a pod: what it stands under in `_users`."""
+        """The keys in `_users` that contain a pod, by the key of the pod."""
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {PODS: self._pod, RESOURCE_CLAIMS: self._claim, RESOURCE_CLAIM_TEMPLATES: self._template}
 
-    def _pod(self, seen: Seen) -> Iterable[str]:
-        pod = None if seen.after is None else seen.after.record(Pod)
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        pod = None if change.after is None else change.after.record(Pod)
         if pod is None or not pod.spec.resource_claims:
-            self._index(seen.key, frozenset())
+            self._index(change.key, frozenset())
             return ()
         names = set()
         for claim in claims_of(pod):
@@ -65,8 +66,8 @@ class PodResourceClaims(Controller):
                 names.add(f"{pod.namespace}/{claim.claim_name}")
             if claim.template:
                 names.add(f"template {pod.namespace}/{claim.template}")
-        self._index(seen.key, frozenset(names))
-        return (seen.key,) if self._needs_work(pod) else ()
+        self._index(change.key, frozenset(names))
+        return (change.key,) if self._needs_work(pod) else ()
 
     def _index(self, key: str, names: frozenset[str]) -> None:
         known = self._names.pop(key, frozenset())
@@ -79,14 +80,14 @@ class PodResourceClaims(Controller):
         if names:
             self._names[key] = names
 
-    def _claim(self, seen: Seen) -> Iterable[str]:
-        return sorted(self._users.get(seen.key, ()))
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        return sorted(self._users.get(change.key, ()))
 
-    def _template(self, seen: Seen) -> Iterable[str]:
-        return () if seen.after is None else sorted(self._users.get(f"template {seen.key}", ()))
+    def _template(self, change: ObjectChange) -> Iterable[str]:
+        return () if change.after is None else sorted(self._users.get(f"template {change.key}", ()))
 
     def _needs_work(self, pod: Pod) -> bool:
-        """Whether a claim has to be created, or reserved for a pod that no scheduler reserved it for."""
+        """Whether a claim has to be created, or to be reserved because the scheduler did not."""
         if pod.is_terminating or pod.is_finished:
             return False
         for pod_claim in claims_of(pod):
@@ -114,26 +115,26 @@ class PodResourceClaims(Controller):
             try:
                 if (name := self._created(pod, pod_claim)) is not None:
                     created[pod_claim.name] = name
-            except StatusError as refusal:
+            except StatusError as error:
                 content = self.api.get(PODS, pod.name, pod.namespace)
-                message = f"PodResourceClaim {pod_claim.name}: {_told(refusal, pod_claim)}"
+                message = f"PodResourceClaim {pod_claim.name}: {_creation_problem(error, pod_claim)}"
                 self.events.warning(content, "FailedResourceClaimCreation", message)
                 raise
         if created:
-            self._tell(pod, created)
+            self._write_claim_names(pod, created)
         if pod.spec.node_name:
             self._reserve(self.api.document(PODS, pod.name, pod.namespace).record(Pod))
         return None
 
     def _created(self, pod: Pod, pod_claim: PodClaim) -> str | None:
-        """The name of a claim that the pod's status does not have yet; None if there is nothing to do."""
+        """The name of a claim that the pod's status does not contain yet; None if there is nothing to do."""
         if not pod_claim.template:
             return None
         known = self._find(pod, pod_claim) if pod_claim.claim_name else None
         if known is not None and not owner_problem(pod, known):
             return None
         for claim in self.cluster.owned(RESOURCE_CLAIMS, pod.uid):
-            # It was created, and writing that into the pod's status failed.
+            # It was created, but writing its name into the pod's status failed.
             reference = controller_reference(claim)
             notes = claim["metadata"].get("annotations") or {}
             if (
@@ -148,7 +149,7 @@ class PodResourceClaims(Controller):
         claim = self.api.create(RESOURCE_CLAIMS, _claim_from(template, pod, pod_claim.name), pod.namespace)
         return str(claim["metadata"]["name"])
 
-    def _tell(self, pod: Pod, created: dict[str, str]) -> None:
+    def _write_claim_names(self, pod: Pod, created: dict[str, str]) -> None:
         content = self.api.get(PODS, pod.name, pod.namespace)
         status = content.setdefault("status", {})
         known = [each for each in status.get("resourceClaimStatuses") or () if each["name"] not in created]
@@ -157,7 +158,7 @@ class PodResourceClaims(Controller):
         self.api.update(PODS, content, subresource="status")
 
     def _reserve(self, pod: Pod) -> None:
-        """Reserves allocated claims for a pod that got its node from somebody else than the scheduler."""
+        """Reserves allocated claims for a pod whose node was not set by the scheduler."""
         for pod_claim in claims_of(pod):
             claim = self._find(pod, pod_claim)
             if claim is None or (pod_claim.template and owner_problem(pod, claim)):
@@ -170,21 +171,21 @@ class PodResourceClaims(Controller):
 
 
 class ResourceClaims(Controller):
-    """Frees claims of pods that are done, and deletes those that were made for them."""
+    """Releases claims of finished pods, and deletes those that were created for them."""
 
     name: ClassVar = "resource_claim"
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {RESOURCE_CLAIMS: self._claim, PODS: self._pod}
 
-    def _claim(self, seen: Seen) -> Iterable[str]:
-        return () if seen.after is None else (seen.key,)
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        return () if change.after is None else (change.key,)
 
-    def _pod(self, seen: Seen) -> Iterable[str]:
-        document = seen.after or seen.before
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        document = change.after or change.before
         assert document is not None
         pod = document.record(Pod)
-        if not uses_claims(pod) or not (seen.after is None or needs_claims_no_more(pod)):
+        if not uses_claims(pod) or not (change.after is None or no_longer_needs_claims(pod)):
             return ()
         return [f"{pod.namespace}/{claim.claim_name}" for claim in all_claims_of(pod) if claim.claim_name]
 
@@ -208,11 +209,11 @@ class ResourceClaims(Controller):
         return None
 
     def _is_in_use(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
-        """Whether a consumer may still use a claim. Of kinds other than pods nobody here knows."""
+        """Whether a consumer may still use a claim. Consumers that are not pods are assumed to."""
         if consumer.api_group or consumer.resource != "pods":
             return True
         pod = self.cluster.pods.get(f"{namespace}/{consumer.name}")
-        return pod is not None and pod.uid == consumer.uid and not needs_claims_no_more(pod)
+        return pod is not None and pod.uid == consumer.uid and not no_longer_needs_claims(pod)
 
     def _release(self, claim: Content, consumers: list[Content], *, deallocates: bool) -> None:
         status = claim.setdefault("status", {})
@@ -229,15 +230,15 @@ class ResourceClaims(Controller):
             self.api.update(RESOURCE_CLAIMS, claim)
 
     def _delete_if_unused(self, claim: ResourceClaim) -> None:
-        """Deletes a claim that was made for a pod which is done, or gone and replaced by another.
+        """Deletes a claim that was created for a pod which has finished or was replaced by another.
 
-        If the pod is gone altogether, the garbage collector does it.
+        If there is no such pod any more, the garbage collector deletes the claim.
         """
         owner = claim.metadata.controller()
         if owner is None or owner.kind != "Pod" or owner.api_version != "v1":
             return
         pod = self.cluster.pods.get(f"{claim.namespace}/{owner.name}")
-        if pod is not None and (pod.uid != owner.uid or needs_claims_no_more(pod)):
+        if pod is not None and (pod.uid != owner.uid or no_longer_needs_claims(pod)):
             with suppress(NotFoundError):
                 options = DeleteOptions(uid=claim.uid)
                 self.api.delete(RESOURCE_CLAIMS, claim.name, claim.namespace, options)
@@ -255,10 +256,10 @@ def _no_template(name: str) -> StatusError:
     return statuses.AbsentError(text, reason="NotFound", details={})
 
 
-def _told(refusal: StatusError, pod_claim: PodClaim) -> str:
-    if isinstance(refusal, NotFoundError):
-        return f'resource claim template "{pod_claim.template}": {refusal}'
-    return f"create ResourceClaim : {refusal}"
+def _creation_problem(error: StatusError, pod_claim: PodClaim) -> str:
+    if isinstance(error, NotFoundError):
+        return f'resource claim template "{pod_claim.template}": {error}'
+    return f"create ResourceClaim : {error}"
 
 
 def _claim_from(template: Content, pod: Pod, name: str) -> Content:
@@ -278,7 +279,7 @@ def _claim_from(template: Content, pod: Pod, name: str) -> Content:
 
 
 def generated_prefix(pod: str, claim: str) -> str:
-    """How the name of a pod's claim begins: both names, cut in proportion where they are too long."""
+    """The prefix of a generated claim name: both names, shortened in proportion if they are too long."""
     prefix = f"{pod}-{claim}-"
     if len(prefix) <= _MAX_PREFIX:
         return prefix

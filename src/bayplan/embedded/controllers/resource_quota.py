@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.cluster import Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Resource
 from bayplan.embedded.server.quotas import counted
 
@@ -20,27 +20,27 @@ class ResourceQuotas(Controller):
     """Keeps the status of quotas."""
 
     name: ClassVar = "resourcequota-controller"
-    settles_for: ClassVar = 0.2
+    batch_seconds: ClassVar = 0.2
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {RESOURCE_QUOTAS: self._quota}
 
-    def watches_all(self) -> Concerns:
+    def watches_all(self) -> KeyMapper:
         return self._object
 
-    def _quota(self, seen: Seen) -> Iterable[str]:
+    def _quota(self, change: ObjectChange) -> Iterable[str]:
         """Only a spec that is new: the status changes with every object that is charged."""
-        if seen.after is None:
+        if change.after is None:
             return ()
-        is_same = seen.before is not None and seen.before.parse().get("spec") == seen.after.parse().get(
+        is_same = change.before is not None and change.before.parse().get("spec") == change.after.parse().get(
             "spec"
         )
-        return () if is_same else (seen.key,)
+        return () if is_same else (change.key,)
 
-    def _object(self, seen: Seen) -> Iterable[str]:
-        if not seen.resource.namespaced or not _may_take_less(seen):
+    def _object(self, change: ObjectChange) -> Iterable[str]:
+        if not change.resource.namespaced or not _may_take_less(change):
             return ()
-        namespace = seen.key.partition("/")[0]
+        namespace = change.key.partition("/")[0]
         quotas = self.api.store.table(RESOURCE_QUOTAS).of_namespace(namespace)
         return [document.key for document in quotas]
 
@@ -55,11 +55,11 @@ class ResourceQuotas(Controller):
         return None
 
 
-def _may_take_less(seen: Seen) -> bool:
-    if seen.after is None:
+def _may_take_less(change: ObjectChange) -> bool:
+    if change.after is None:
         return True
-    if seen.before is None:
+    if change.before is None:
         return False
-    if seen.resource == PODS:
-        return seen.after.record(Pod).is_finished and not seen.before.record(Pod).is_finished
-    return seen.resource in (PERSISTENT_VOLUME_CLAIMS, SERVICES)
+    if change.resource == PODS:
+        return change.after.record(Pod).is_finished and not change.before.record(Pod).is_finished
+    return change.resource in (PERSISTENT_VOLUME_CLAIMS, SERVICES)

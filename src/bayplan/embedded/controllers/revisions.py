@@ -58,7 +58,7 @@ class Revisions:
         return self._cluster.find(CONTROLLER_REVISIONS, f"{meta['namespace']}/{name}") if name else None
 
     def forget_old(self, workload: Content, in_use: set[str]) -> None:
-        """Deletes what is beyond revisionHistoryLimit and no pod has any more. `in_use` are hashes."""
+        """Deletes revisions beyond revisionHistoryLimit that no pod uses. `in_use` are hashes."""
         known = [each for each in self.of(workload) if hash_in(each) not in in_use]
         limit = workload["spec"].get("revisionHistoryLimit", 10)
         for each in known[: max(len(known) - limit, 0)]:

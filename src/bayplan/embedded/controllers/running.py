@@ -1,7 +1,7 @@
-"""The loop that runs controllers: word of changes in, looks out, one at a time.
+"""The loop that runs controllers: changes in, reconciles out, one at a time.
 
-One task for all of them. It sleeps until something is written or something is due, so a cluster at rest
-costs nothing, however large it is.
+It is one task for all controllers. It sleeps until something is written or due, so an idle cluster costs
+nothing, however large it is.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from bayplan.embedded.controllers.cluster import Cluster, Notice, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import ChangeHandler, Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.work_queue import WorkQueue
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import ConflictError, NotFoundError
 
 _log = logging.getLogger(__name__)
 
-_TURN: Final = 50
-_TURN_SECONDS: Final = 0.01
-"""Looks, or seconds, after which others get a turn: requests, the scheduler."""
+_MAX_RECONCILES: Final = 50
+_MAX_SECONDS: Final = 0.01
+"""Reconciles, or seconds, after which other tasks run: requests, the scheduler."""
 _FORBIDDEN: Final = 403
 _EARLY: Final = 1e-6
-"""A timer may go off a rounding error before its time; what it was for is due then all the same."""
+"""A timer may fire early by a rounding error; its item counts as due then."""
 
 
 class Work(NamedTuple):
-    """Something for a controller to look at."""
+    """A key for a controller to reconcile."""
 
     controller: Controller
     key: str
@@ -42,22 +42,22 @@ class Loop:
         self._queue: WorkQueue[Work] = WorkQueue()
         self._wake = asyncio.Event()
         self._failing: dict[Work, str] = {}
-        """What failed at the last look, and how."""
+        """The errors of items whose last reconcile failed."""
         for controller in controllers:
-            for resource, concerns in controller.watches().items():
-                cluster.tell(resource, self._notice(controller, concerns))
-            if (concerns_of_all := controller.watches_all()) is not None:
-                cluster.notify_all(self._notice(controller, concerns_of_all))
+            for resource, keys_of in controller.watches().items():
+                cluster.add_handler(resource, self._handler(controller, keys_of))
+            if (keys_of_any := controller.watches_all()) is not None:
+                cluster.add_handler_for_all(self._handler(controller, keys_of_any))
 
-    def _notice(self, controller: Controller, concerns: Concerns) -> Notice:
-        def notice(seen: Seen) -> None:
-            for key in concerns(seen):
+    def _handler(self, controller: Controller, keys_of: KeyMapper) -> ChangeHandler:
+        def handler(change: ObjectChange) -> None:
+            for key in keys_of(change):
                 self._add(Work(controller, key))
 
-        return notice
+        return handler
 
     def add(self, controller: Controller, key: str) -> None:
-        """Has a controller look at something for a reason that is not a change of an object."""
+        """Has a key reconciled for another reason than a change of an object."""
         self._add(Work(controller, key))
         self._wake.set()
 
@@ -67,17 +67,17 @@ class Loop:
         return self._wake.is_set() or self._queue.has_ready(asyncio.get_running_loop().time())
 
     def _add(self, work: Work) -> None:
-        if work.controller.settles_for:
+        if work.controller.batch_seconds:
             now = asyncio.get_running_loop().time()
-            self._queue.add_at(work, now + work.controller.settles_for)
+            self._queue.add_at(work, now + work.controller.batch_seconds)
         else:
             self._queue.add(work)
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Runs until cancelled."""
         loop = asyncio.get_running_loop()
         wake = self._wake
-        unfollow = self._cluster.follow(wake.set)
+        unsubscribe = self._cluster.watch_writes(wake.set)
         try:
             while True:
                 wake.clear()
@@ -86,7 +86,7 @@ class Loop:
                     continue
                 await self._sleep(wake, loop)
         finally:
-            unfollow()
+            unsubscribe()
 
     async def _sleep(self, wake: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
         due = self._queue.next_due()
@@ -98,30 +98,30 @@ class Loop:
                 timer.cancel()
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Does what is due, up to a turn's worth. Returns whether there was anything."""
+        """Reconciles what is due, up to the limits. Returns whether anything was."""
         begun = now = loop.time()
-        for done in range(_TURN):
+        for done in range(_MAX_RECONCILES):
             self._cluster.sync()
             work = self._queue.pop(now + _EARLY)
             if work is None:
                 return done > 0
-            self._look(work, now)
+            self._reconcile(work, now)
             now = loop.time()
-            if now - begun > _TURN_SECONDS:
+            if now - begun > _MAX_SECONDS:
                 break
         return True
 
-    def _look(self, work: Work, now: float) -> None:
+    def _reconcile(self, work: Work, now: float) -> None:
         controller, key = work
         try:
             again = controller.reconcile(key)
         except (ConflictError, NotFoundError) as error:
-            # Something changed while it was being looked at; the next look sees it.
+            # Something changed during the reconcile; the next one sees it.
             delay = self._queue.retry(work, now)
             _log.debug("%s: %s: %s, again in %.3f s", controller.name, key, error, delay)
         except StatusError as error:
             delay = self._queue.retry(work, now)
-            # What a quota or a limit forbids has been told in an event; anything else is a fault of ours.
+            # Rejections by a quota or limit have been reported as an event; anything else is our fault.
             level = logging.DEBUG if error.code == _FORBIDDEN else logging.ERROR
             _log.log(level, "%s: %s: %s, again in %.3f s", controller.name, key, error, delay)
         except Exception as error:

@@ -1,4 +1,5 @@
-"""The pods of a StatefulSet and their claims: names with numbers, which stay when a pod is created again."""
+"""The pods of a StatefulSet and their claims. Their names have ordinals, so a recreated pod has the same
+ones."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def claim_name(claim: Content, content: Content, ordinal: int) -> str:
 
 
 def claims_of(content: Content, ordinal: int) -> list[Content]:
-    """The claims that a pod needs. They carry the set's labels, by which people find them."""
+    """The claims of a pod, with the labels of the set."""
     labels = (content["spec"].get("selector") or {}).get("matchLabels") or {}
     return [
         {

@@ -1,7 +1,7 @@
-"""StatefulSets: pods with a number, a name and volumes that stay theirs.
+"""StatefulSets: pods with a stable ordinal, name and volumes.
 
-With OrderedReady, the default, one thing happens at a time: a pod is made when all before it are ready, the
-last one goes first, and an update goes from the last to the first. With Parallel nobody waits.
+With OrderedReady, the default, one pod changes at a time: a pod is created when all before it are ready, pods
+are deleted from the last to the first, and updated in that order. With Parallel no pod waits for others.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/
 """
@@ -38,7 +38,7 @@ class _Plan(NamedTuple):
         return range(start, start + spec["replicas"])
 
     def revision_for(self, ordinal: int) -> Content:
-        """New pods below the partition are of the old version, as long as there is one."""
+        """The revision of a new pod: the old one below the partition, as long as there is one."""
         return self.current if ordinal < self.partition else self.update
 
     @property
@@ -75,7 +75,7 @@ class StatefulSets(PodOwner):
     # One step
 
     def _step(self, plan: _Plan) -> float | None:
-        """Does what may be done now. Returns when a pod that is ready now will count as available."""
+        """Does what may be done now. Returns the seconds until the next ready pod counts as available."""
         pods = self._pods(plan)
         now, min_ready = self.api.time(), plan.content["spec"].get("minReadySeconds", 0)
         for ordinal in plan.ordinals:
@@ -103,7 +103,7 @@ class StatefulSets(PodOwner):
         return self._roll(plan, pods)
 
     def _roll(self, plan: _Plan, pods: dict[int, Pod]) -> float | None:
-        """Replaces the last pod that is of another version; the next one only when that is available."""
+        """Replaces the last pod of another revision; the next one only when that is available."""
         if plan.content["spec"]["updateStrategy"]["type"] != "RollingUpdate":
             return None
         wanted = hash_in(plan.update)
@@ -142,8 +142,8 @@ class StatefulSets(PodOwner):
                     message = f"create Claim {claim_name} Pod {pod_name} in StatefulSet {name} success"
                     self.events.normal(content, "SuccessfulCreate", message)
             self.api.create(PODS, pod, namespace)
-        except StatusError as refusal:
-            message = f"create Pod {pod_name} in StatefulSet {name} failed error: {refusal}"
+        except StatusError as error:
+            message = f"create Pod {pod_name} in StatefulSet {name} failed error: {error}"
             self.events.warning(content, "FailedCreate", message)
             raise
         message = f"create Pod {pod_name} in StatefulSet {name} successful"

@@ -1,4 +1,4 @@
-"""Statuses that controllers write: conditions, and writing only what is new."""
+"""Conditions and status updates of controllers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def has_condition(content: Content, kind: str) -> bool:
 def with_condition(
     conditions: list[Content] | None, kind: str, status: str, reason: str, message: str, now: str, **more: Any
 ) -> list[Content]:
-    """Conditions with one set; `lastTransitionTime` moves only where the status changes.
+    """Conditions with one set; `lastTransitionTime` changes only with the status.
 
-    The same status for the same reason is nothing new, whatever the message: a message may name a pod that
-    could not be created, another one at each try, and writing that would bring the next try at once.
+    If status and reason are the same, the old condition stays, whatever the message: a message may contain
+    the name of a pod that could not be created, another one in each try, and writing it would cause the next
+    try.
     """
     conditions = list(conditions or ())
     known = next((each for each in conditions if each["type"] == kind), None)

@@ -13,8 +13,8 @@ from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod, Toleration
 from bayplan.api.times import seconds_or_1970
 from bayplan.api.tolerations import tolerates
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.status import with_condition
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Content, Document
@@ -22,8 +22,8 @@ from bayplan.embedded.server.kinds import NODES, PODS, Resource
 from bayplan.errors import NotFoundError
 
 _NO_EXECUTE: Final = "NoExecute"
-_WORD: Final = b'"NoExecute"'
-_WHY: Final = "Taint manager: deleting due to NoExecute taint"
+_NO_EXECUTE_JSON: Final = b'"NoExecute"'
+_MESSAGE: Final = "Taint manager: deleting due to NoExecute taint"
 
 
 class TaintEviction(Controller):
@@ -34,27 +34,28 @@ class TaintEviction(Controller):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._marked: dict[str, float] = {}
-        """Pods that have to go later, and since when."""
+        """Pods that are to be evicted later, and since when."""
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {NODES: self._node, PODS: self._pod}
 
-    def _node(self, seen: Seen) -> Iterable[str]:
-        if seen.after is None or not any(
-            document is not None and _WORD in document.body for document in (seen.before, seen.after)
+    def _node(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None or not any(
+            document is not None and _NO_EXECUTE_JSON in document.body
+            for document in (change.before, change.after)
         ):
             return ()
-        return [pod.key for pod in self.cluster.pods.on_node(seen.key)]
+        return [pod.key for pod in self.cluster.pods.on_node(change.key)]
 
-    def _pod(self, seen: Seen) -> Iterable[str]:
-        if seen.after is None:
-            self._marked.pop(seen.key, None)
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None:
+            self._marked.pop(change.key, None)
             return ()
-        pod = seen.after.record(Pod)
+        pod = change.after.record(Pod)
         if not pod.spec.node_name:
             return ()
         node = self.api.store.find(NODES, pod.spec.node_name)
-        return (seen.key,) if node is not None and _WORD in node.body else ()
+        return (change.key,) if node is not None and _NO_EXECUTE_JSON in node.body else ()
 
     def reconcile(self, key: str) -> float | None:
         pod = self.cluster.pods.get(key)
@@ -65,7 +66,7 @@ class TaintEviction(Controller):
             return None
         seconds = tolerated_seconds(_evicting(node), pod.spec.tolerations)
         if seconds is None:
-            self._let_stay(pod)
+            self._cancel_eviction(pod)
             return None
         if seconds:
             since = self._added(node) or self._marked.get(key, self.api.time())
@@ -75,13 +76,14 @@ class TaintEviction(Controller):
         self._evict(pod)
         return None
 
-    def _let_stay(self, pod: Pod) -> None:
+    def _cancel_eviction(self, pod: Pod) -> None:
         if self._marked.pop(pod.key, None) is not None:
             content = self.api.get(PODS, pod.name, pod.namespace)
             self.events.normal(content, "TaintManagerEviction", f"Cancelling deletion of Pod {pod.key}")
 
     def _added(self, node: Document) -> float | None:
-        """When the node got the last of its NoExecute taints, if they say so; those of users do not."""
+        """When the last NoExecute taint of the node was added; None without timeAdded, as with taints of
+        users."""
         taints = node.parse()["spec"].get("taints") or ()
         times = [each.get("timeAdded") for each in taints if each["effect"] == _NO_EXECUTE]
         if not times or None in times:
@@ -91,7 +93,7 @@ class TaintEviction(Controller):
     def _evict(self, pod: Pod) -> None:
         content = self.api.get(PODS, pod.name, pod.namespace)
         self.events.normal(content, "TaintManagerEviction", f"Marking for deletion Pod {pod.key}")
-        mark_disrupted(content, "DeletionByTaintManager", _WHY, self.api.now())
+        mark_disrupted(content, "DeletionByTaintManager", _MESSAGE, self.api.now())
         self.api.update(PODS, content, subresource="status")
         with suppress(NotFoundError):
             self.api.delete(PODS, pod.name, pod.namespace, DeleteOptions(uid=pod.uid))

@@ -1,4 +1,4 @@
-"""From a workload to its pods: templates, owners, selectors, and hashes that tell templates apart."""
+"""From a workload to its pods: templates, owners, selectors, and hashes of templates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 def pod_from(
     template: Content, owner: Content, *, name: str = "", labels: Mapping[str, str] | None = None
 ) -> Content:
-    """A pod as a template describes it, owned by `owner`; without a name it gets one that begins like it."""
+    """A pod from a template, owned by `owner`; without a name it gets `generateName` from its owner's."""
     described = template.get("metadata") or {}
     meta: Content = {"ownerReferences": [owner_reference(owner)]}
     if name:
@@ -38,7 +38,7 @@ def pod_from(
         meta["labels"] = {**meta.get("labels", {}), **labels}
     if described.get("finalizers"):
         meta["finalizers"] = list(described["finalizers"])
-    # Parts of a spec are never changed in place: controllers change copies.
+    # Parts of a spec are never modified in place: controllers modify copies.
     return {"metadata": meta, "spec": dict(template.get("spec") or {})}
 
 
@@ -85,7 +85,7 @@ def compiled(selector: Content | None) -> Selector:
 
 
 def hash_of(content: Any, collisions: int = 0) -> str:
-    """A short text that differs where contents do, in the letters of generated names.
+    """A short hash of a content, in the letters of generated names.
 
     Kubernetes hashes Go's print of its structs, which cannot be reproduced; only the form is the same.
     """
@@ -95,7 +95,7 @@ def hash_of(content: Any, collisions: int = 0) -> str:
 
 
 def rounded(amount: int | str | None, total: int, *, up: bool) -> int:
-    """A number, or a share of `total` such as "25%"."""
+    """An absolute number, or a percentage of `total` such as "25%"."""
     if amount is None:
         return 0
     if isinstance(amount, int):

@@ -1,7 +1,7 @@
-"""Claims and volumes: each claim gets a volume of its own, one that is there or one that is made for it.
+"""Binds claims to volumes: to an existing one, or to one that is provisioned.
 
-A claim of a class that waits for its first consumer is left to the scheduler, which binds it to a volume
-that is there, or says on which node one is to be made (the annotation selected-node).
+Claims of a class with WaitForFirstConsumer are left to the scheduler, which binds them to an existing volume,
+or chooses the node for which one is provisioned (the annotation selected-node).
 
 https://kubernetes.io/docs/concepts/storage/persistent-volumes/
 """
@@ -22,8 +22,8 @@ from bayplan.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.provisioner import can_provision, new_volume
 from bayplan.embedded.controllers.status import write_status
 from bayplan.embedded.controllers.templates import compiled
@@ -47,24 +47,24 @@ class VolumeBinder(Controller):
         super().__init__(cluster)
         self._unbound: dict[str, None] = {}
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {
             PERSISTENT_VOLUME_CLAIMS: self._claim,
             PERSISTENT_VOLUMES: self._volume,
-            STORAGE_CLASSES: lambda seen: list(self._unbound),
+            STORAGE_CLASSES: lambda change: list(self._unbound),
         }
 
-    def _claim(self, seen: Seen) -> Iterable[str]:
-        self._unbound.pop(seen.key, None)
-        if seen.after is None:
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        self._unbound.pop(change.key, None)
+        if change.after is None:
             return ()
-        if not seen.after.record(PersistentVolumeClaim).is_fully_bound:
-            self._unbound[seen.key] = None
-        return (seen.key,)
+        if not change.after.record(PersistentVolumeClaim).is_fully_bound:
+            self._unbound[change.key] = None
+        return (change.key,)
 
-    def _volume(self, seen: Seen) -> Iterable[str]:
-        """A volume concerns the claim that it is for, or all that wait for one."""
-        document = seen.after or seen.before
+    def _volume(self, change: ObjectChange) -> Iterable[str]:
+        """A volume concerns the claim in its claimRef, otherwise all unbound claims."""
+        document = change.after or change.before
         assert document is not None
         claim = document.record(PersistentVolume).spec.claim_ref
         return list(self._unbound) if claim is None else (f"{claim.namespace}/{claim.name}",)
@@ -116,7 +116,7 @@ class VolumeBinder(Controller):
             self.events.normal(claim, "FailedBinding", message)
 
     def _reserved(self, claim: PersistentVolumeClaim) -> Content | None:
-        """A volume that says it is for this claim: the scheduler or a user wrote that."""
+        """A volume with this claim as its claimRef, set by the scheduler or a user."""
         for document in self.api.documents(PERSISTENT_VOLUMES):
             if document.record(PersistentVolume).is_for(claim):
                 return document.parse()
@@ -147,7 +147,7 @@ class VolumeBinder(Controller):
         if node_name is not None:
             node = self.api.store.find(NODES, node_name)
             if node is None:
-                # The node went after it was chosen: the scheduler is to choose again.
+                # The node was deleted after it was chosen: the scheduler has to choose again.
                 del claim["metadata"]["annotations"][SELECTED_NODE_ANNOTATION]
                 self.api.update(PERSISTENT_VOLUME_CLAIMS, claim)
                 return
@@ -160,7 +160,7 @@ class VolumeBinder(Controller):
         self._bind(claim, created, chosen_by_us=True)
 
     def _bind(self, claim: Content, volume: Content, *, chosen_by_us: bool) -> None:
-        """Tells both sides of each other. Doing it again changes nothing."""
+        """Writes claimRef and volumeName. It is idempotent."""
         reference = volume["spec"].get("claimRef")
         if reference is None or not reference.get("uid"):
             volume["spec"]["claimRef"] = _reference(claim)
@@ -185,20 +185,20 @@ class VolumeBinder(Controller):
 
 
 class VolumeReclaimer(Controller):
-    """Reconciles PersistentVolumes: free, bound, or left behind by their claim."""
+    """Reconciles PersistentVolumes: Available, Bound, or Released."""
 
     name: ClassVar = "persistentvolume-controller"
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {
-            PERSISTENT_VOLUMES: lambda seen: () if seen.after is None else (seen.key,),
+            PERSISTENT_VOLUMES: lambda change: () if change.after is None else (change.key,),
             PERSISTENT_VOLUME_CLAIMS: self._claim,
         }
 
-    def _claim(self, seen: Seen) -> Iterable[str]:
-        if seen.before is None or seen.after is not None:
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        if change.before is None or change.after is not None:
             return ()
-        name = seen.before.record(PersistentVolumeClaim).spec.volume_name
+        name = change.before.record(PersistentVolumeClaim).spec.volume_name
         return (name,) if name else ()
 
     def reconcile(self, key: str) -> float | None:

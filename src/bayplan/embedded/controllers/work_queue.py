@@ -28,18 +28,19 @@ class WorkQueue(Generic[ItemT]):
         self._failures: dict[ItemT, int] = {}
 
     def add(self, item: ItemT) -> None:
-        """Now."""
+        """Makes an item due now."""
         self._ready[item] = None
 
     def add_at(self, item: ItemT, due: float) -> None:
-        """At a time. Of two times the earlier one counts: who looks then can ask for the later one again."""
+        """Makes an item due at a time. The earlier of two times counts: a reconcile can return the later one
+        again."""
         known = self._due.get(item)
         if known is None or due < known:
             self._due[item] = due
             heapq.heappush(self._heap, (due, next(self._order), item))
 
     def retry(self, item: ItemT, now: float) -> float:
-        """After a failure: the more of them in a row, the later. Says in how many seconds."""
+        """Adds an item after a failure, with exponential backoff. Returns the delay in seconds."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         delay = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30), MAX_RETRY_SECONDS)
@@ -47,7 +48,7 @@ class WorkQueue(Generic[ItemT]):
         return delay
 
     def succeeded(self, item: ItemT) -> None:
-        """Earlier failures no longer count."""
+        """Resets the backoff."""
         self._failures.pop(item, None)
 
     def pop(self, now: float) -> ItemT | None:
@@ -66,7 +67,7 @@ class WorkQueue(Generic[ItemT]):
         return bool(self._ready)
 
     def next_due(self) -> float | None:
-        """When to ask again; None if nothing waits for a time. What is ready now is not meant."""
+        """The next time set with `add_at`; None if there is none. Items that are ready now do not count."""
         heap, due = self._heap, self._due
         while heap and due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)  # it was reconciled earlier

@@ -4,8 +4,8 @@
     await drivers.run()                  # until cancelled
     drivers.replace(read_devices(path))  # the file has changed
 
-`device_file.py` is the file, `pools.py` what a pool of devices consists of, `publishing.py` how it is
-written, `binding.py` how binding conditions come true.
+`device_file.py` is the file, `pools.py` what a pool of devices consists of, `publishing.py` how it
+is written, `binding.py` when binding conditions become true.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DeviceDrivers:
         return self._loop.is_busy
 
     def replace(self, devices: DeviceFile) -> None:
-        """The file says something else now."""
+        """Uses a new version of the file."""
         self._binding.devices = devices
         for key in self._publisher.replace(devices):
             self._loop.add(self._publisher, key)

@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from bayplan.api.times import seconds_or_1970
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller, soonest
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest
 from bayplan.embedded.controllers.status import with_condition
 from bayplan.embedded.drivers.device_file import FAILED, DeviceFile, Driver
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import RESOURCE_CLAIMS, Resource
 from bayplan.embedded.server.validation.device_claims import device_id
 
-_WORD = b'"bindingConditions"'
+_MARKER = b'"bindingConditions"'
 
 
 class BindingConditions(Controller):
-    """Sets the binding conditions of allocated devices, or fails them, after the time that the file says."""
+    """Sets the binding conditions of allocated devices, or the failure conditions, after the file's delay."""
 
     name: ClassVar = "device-driver"
 
@@ -26,11 +26,11 @@ class BindingConditions(Controller):
         super().__init__(cluster)
         self.devices = devices
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {RESOURCE_CLAIMS: self._claim}
 
-    def _claim(self, seen: Seen) -> Iterable[str]:
-        return (seen.key,) if seen.after is not None and _WORD in seen.after.body else ()
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        return (change.key,) if change.after is not None and _MARKER in change.after.body else ()
 
     def reconcile(self, key: str) -> float | None:
         claim = self.cluster.find(RESOURCE_CLAIMS, key)
@@ -49,10 +49,10 @@ class BindingConditions(Controller):
                     self._report(claim, result, driver)
         if claim != self.cluster.find(RESOURCE_CLAIMS, key):
             self.api.update(RESOURCE_CLAIMS, claim, subresource="status")
-        return soonest(*waits)
+        return earliest(*waits)
 
     def _report(self, claim: Content, result: Content, driver: Driver) -> None:
-        """Enters the conditions of one device into a claim's status."""
+        """Writes the conditions of one device into the status of a claim."""
         devices = claim["status"].setdefault("devices", [])
         entry = next((each for each in devices if device_id(each) == device_id(result)), None)
         if entry is None:

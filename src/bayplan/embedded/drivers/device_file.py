@@ -38,7 +38,7 @@ from bayplan.errors import DecodeError
 Content = dict[str, Any]
 
 MAX_COUNT: Final = 1024
-"""Devices that one entry of the file may stand for."""
+"""The highest `count` of an entry."""
 READY: Final = "Ready"
 FAILED: Final = "Failed"
 _DRIVER_FIELDS: Final = frozenset(
@@ -55,13 +55,13 @@ class Driver:
 
     name: str
     devices: list[Content] = field(default_factory=list)
-    """As in a ResourceSlice, with a `count` and places to fill in."""
+    """As in a ResourceSlice, with `count` and placeholders."""
     shared_counters: list[Content] = field(default_factory=list)
     node_selector: dict[str, str] = field(default_factory=dict)
     all_nodes: bool = False
     """Whether there is one pool for the whole cluster."""
     binding_seconds: float = 0.0
-    """After how long the binding conditions of an allocated device come true."""
+    """Delay until the binding conditions of an allocated device become true."""
     binding_result: str = READY
 
     def is_on(self, labels: dict[str, str]) -> bool:
@@ -189,12 +189,12 @@ class _Reader:
 
 
 def expanded(entries: list[Content], node: str) -> list[Content]:
-    """Entries of the file as they are on a node, each as often as its count says."""
+    """The entries of the file for one node, each repeated `count` times."""
     return [filled(entry, node, i) for entry in entries for i in range(entry["count"])]
 
 
 def filled(entry: Content, node: str, number: int) -> Content:
-    """One of the devices that an entry stands for."""
+    """One device of an entry."""
     values = {_NODE: node, _NUMBER: str(number)}
     result: Content = _filled({key: part for key, part in entry.items() if key != "count"}, values)
     return result
@@ -212,7 +212,7 @@ def _filled(content: Any, values: dict[str, str]) -> Any:
 
 
 def _cleaned(entry: Content, of: str, path: str) -> Content:
-    """An entry with the types of the API."""
+    """An entry decoded as its API type."""
     kind: Type = named_type(of)
     try:
         cleaned, unknown = clean(entry, kind)

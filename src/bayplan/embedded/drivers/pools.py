@@ -35,7 +35,7 @@ def _parts(items: list[Content], size: int) -> list[list[Content]]:
 
 
 def with_taint_times(spec: Content, old: Content) -> Content:
-    """A spec whose taints keep the time at which they were added."""
+    """A spec whose taints keep their timeAdded."""
     known = {
         (device["name"], taint.get("key"), taint.get("value"), taint.get("effect")): taint.get("timeAdded")
         for device in old.get("devices") or ()

@@ -1,8 +1,8 @@
-"""Writes pools as ResourceSlices, in the way of Kubernetes' helper for drivers.
+"""Writes pools as ResourceSlices, like Kubernetes' resourceslice controller for drivers.
 
 A change of one slice is written in place. Any other change gives the pool a new generation: slices that are
-no longer needed are deleted, then the others updated, then new ones created. A scheduler that looks in
-between sees an incomplete pool, and waits.
+no longer needed are deleted, then the others are updated, then new ones created. In between the scheduler
+sees an incomplete pool, and waits.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.drivers.device_file import DeviceFile
 from bayplan.embedded.drivers.pools import pool_slices, with_taint_times
 from bayplan.embedded.server.documents import Content
@@ -32,33 +32,35 @@ class Publisher(Controller):
         self._slices: dict[str, set[str]] = {}
         """The published slices of each pool."""
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {NODES: self._node, RESOURCE_SLICES: self._slice}
 
-    def _node(self, seen: Seen) -> Iterable[str]:
-        if seen.before is not None and seen.after is not None:
-            labels = [document.parse()["metadata"].get("labels") for document in (seen.before, seen.after)]
+    def _node(self, change: ObjectChange) -> Iterable[str]:
+        if change.before is not None and change.after is not None:
+            labels = [
+                document.parse()["metadata"].get("labels") for document in (change.before, change.after)
+            ]
             if labels[0] == labels[1]:
                 return ()
-        return self._keys_of([seen.key])
+        return self._keys_of([change.key])
 
-    def _slice(self, seen: Seen) -> Iterable[str]:
+    def _slice(self, change: ObjectChange) -> Iterable[str]:
         """A slice of ours was changed or deleted by another client, or left over."""
-        document = seen.after or seen.before
+        document = change.after or change.before
         assert document is not None
         spec = document.parse()["spec"]  # driver and pool of a slice never change
         key = f"{spec['driver']} {spec['pool']['name']}"
         slices = self._slices.setdefault(key, set())
-        if seen.after is not None:
-            slices.add(seen.key)
+        if change.after is not None:
+            slices.add(change.key)
         else:
-            slices.discard(seen.key)
+            slices.discard(change.key)
         if not slices:
             del self._slices[key]
         return () if self.devices.driver(spec["driver"]) is None else (key,)
 
     def replace(self, devices: DeviceFile) -> list[str]:
-        """Uses another file. Returns what has to be reconciled."""
+        """Uses another file. Returns the keys to reconcile."""
         ours = {driver.name for driver in (*self.devices.drivers, *devices.drivers)}
         self.devices = devices
         keys = set(self._keys_of(document.key for document in self.api.documents(NODES)))
@@ -114,7 +116,7 @@ class Publisher(Controller):
             self._create(i, _spec(wanted[i], pool, generation, len(wanted)), owner)
 
     def _is_same(self, old: Content, spec: Content) -> bool:
-        """Whether an update would change nothing: the API server knows what two forms of a value mean."""
+        """Whether an update would change nothing, after the API server's normalization."""
         updated = self.api.update(RESOURCE_SLICES, {**old, "spec": spec}, dry_run=True)
         return bool(updated["spec"] == old["spec"])
 

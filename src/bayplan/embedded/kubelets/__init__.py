@@ -1,12 +1,12 @@
-"""Simulated kubelets: nodes that are Ready, and pods that run on them, without anything running.
+"""Simulated kubelets: nodes become Ready and pods Running, but no container is started.
 
     await kubelets.run(api)                       # until cancelled
     for node in kubelets.make_nodes(12): api.create(NODES, node)
     kubelets.down(api, "n03"); kubelets.up(api, "n03")
 
-They work on the embedded server's store in this process. `pods.py` says what a pod does, `registration.py`
-what a node does, `failures.py` how one fails. They run in the loop of `controllers/`, with one heap of
-due times for everything: what does not change costs nothing.
+They work on the embedded server's store in this process. `pods.py` simulates pods, `registration.py` nodes,
+and `failures.py` failures of nodes. They run in the loop of `controllers/`, with one heap of due times for
+everything: what does not change costs nothing.
 """
 
 from __future__ import annotations

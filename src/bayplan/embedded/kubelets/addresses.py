@@ -1,4 +1,4 @@
-"""Addresses for pods: each node has a network, each of its pods an address in it."""
+"""IP addresses of pods: each node has a podCIDR, and each of its pods an address in it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bayplan.embedded.server.documents import Content, Document
 from bayplan.embedded.server.kinds import PODS
 
 _FIRST: Final = 2
-"""The network itself and the node's end of it come first."""
+"""The first addresses are those of the network itself and of the node."""
 
 
 class _Network:
-    """One node's addresses: their pods, and the last one that was given."""
+    """The addresses of one node by pod, and the last one that was assigned."""
 
     def __init__(self, cidr: str, host_ip: str) -> None:
         network = ipaddress.ip_network(cidr, strict=False)
@@ -39,7 +39,7 @@ class _Network:
             candidate = candidate + 1 if candidate + 1 < self.size else _FIRST
             if candidate not in self.taken:
                 return candidate
-        return _FIRST  # more pods than addresses: nothing is sent to them, so two may share one
+        return _FIRST  # more pods than addresses: there is no traffic, so two may share one
 
     def take(self, offset: int, uid: str) -> None:
         self.last = offset
@@ -53,7 +53,7 @@ class _Network:
 
 
 class Addresses:
-    """Gives addresses to pods, and takes them back."""
+    """Assigns and releases addresses of pods."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ class Addresses:
         node = document.parse()
         network = _Network((node.get("spec") or {}).get("podCIDR") or "10.0.0.0/8", _host_ip(node))
         for pod in self._cluster.pods.on_node(document.key):
-            # Pods that ran before this process did keep what they have.
+            # Pods from before a restart of this process keep their addresses.
             content = self._cluster.find(PODS, pod.key)
             address = ((content or {}).get("status") or {}).get("podIP")
             if address and not pod.spec.host_network:

@@ -1,7 +1,7 @@
-"""Nodes that fail and come back.
+"""Simulated failures of nodes.
 
-A node is down while it has the annotation `bayplan/down: "true"`: its kubelet says and does nothing. What
-follows from that is for others to find out, as in a real cluster (`controllers/node_lifecycle.py`).
+A node is down while it has the annotation `bayplan/down: "true"`: its kubelet sends and does nothing. The
+controllers notice that as in a real cluster (`controllers/node_lifecycle.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ __all__ = ["DOWN", "down", "is_down", "up"]
 
 
 def down(api: ObjectAPI, name: str) -> None:
-    """The node fails. Raises NotFoundError if there is none."""
+    """Lets a node fail. Raises NotFoundError if there is none."""
     api.patch(NODES, name, "", {"metadata": {"annotations": {DOWN: "true"}}})
 
 
 def up(api: ObjectAPI, name: str) -> None:
-    """The node comes back."""
+    """Lets a failed node recover."""
     api.patch(NODES, name, "", {"metadata": {"annotations": {DOWN: None}}})

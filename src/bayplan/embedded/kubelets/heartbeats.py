@@ -1,8 +1,9 @@
 """Heartbeats without traffic: the renew time of a node's Lease is computed when it is read.
 
-A real kubelet renews its Lease every ten seconds, which for ten thousand nodes is a thousand writes a second
-that say nothing new. Here a Lease is written once. Whoever reads it sees the last multiple of ten seconds
-since it was made; of a node that is down, the time at which it went down. Watches show only what is written.
+A real kubelet renews its Lease every ten seconds, which for ten thousand nodes is 1,000 writes a second
+without information. Here a Lease is written once. Reading it returns a renewTime that is computed: the last
+multiple of ten seconds since it was created; for a node that is down, the time at which it went down. Watches
+send only what is written.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from bayplan.embedded.server.objects import ObjectAPI
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
-RENEWED_EVERY: Final = 10
+RENEW_SECONDS: Final = 10
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Heartbeats:
-    """Works out the renewals of node leases, and notes when a node stopped renewing."""
+    """Computes the renew times of node leases, and records when a node went down."""
 
     def __init__(self, api: ObjectAPI) -> None:
         self._api = api
         self._stopped: dict[str, float] = {}
         api.computed[LEASES] = self.renewed
 
-    def see(self, name: str) -> None:
-        """A node has changed: is it down since now, or is it back?"""
+    def update(self, name: str) -> None:
+        """Records whether a changed node went down or recovered."""
         node = self._api.store.find(NODES, name)
         if node is not None and is_down(node):
             self._stopped.setdefault(name, self._api.time())
@@ -42,7 +43,7 @@ class Heartbeats:
             self._stopped.pop(name, None)
 
     def renewed(self, lease: Document) -> Document:
-        """A Lease with its last renewal. Leases of others are as they are."""
+        """A Lease with its last renewal. Leases that are not those of nodes are returned unchanged."""
         namespace, _, name = lease.key.partition("/")
         if namespace != LEASE_NAMESPACE or self._api.store.find(NODES, name) is None:
             return lease
@@ -52,11 +53,11 @@ class Heartbeats:
             return lease
         written = seconds_or_1970(spec["renewTime"])
         until = self._stopped.get(name, self._api.time())
-        renewals = max(until - written, 0) // RENEWED_EVERY
-        spec["renewTime"] = micro_time(written + renewals * RENEWED_EVERY)
+        renewals = max(until - written, 0) // RENEW_SECONDS
+        spec["renewTime"] = micro_time(written + renewals * RENEW_SECONDS)
         return Document(lease.key, lease.version, _encode(content))
 
 
 def micro_time(seconds: float) -> str:
-    """A time as leases have it: `2026-01-01T00:00:00.000000Z`."""
+    """A time as in leases: `2026-01-01T00:00:00.000000Z`."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,7 +1,7 @@
 """Nodes as kubelets register them: labels, addresses, capacity, conditions.
 
-`make_nodes` makes as many as wanted, for a cluster out of nothing. A node that somebody writes by hand needs
-no more than a name: its simulated kubelet fills in the rest (`complete`).
+`make_nodes` creates the nodes of a new cluster. A node that a user creates needs only a name: its simulated
+kubelet sets the rest (`complete`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def make_nodes(
     prefix: str = "n",
     instance_type: str = INSTANCE_TYPE,
 ) -> list[Content]:
-    """Nodes `n01`, `n02` and so on, taking turns in the zones. Their kubelets make them Ready."""
+    """Nodes `n01`, `n02` and so on, distributed evenly over the zones. Their kubelets make them Ready."""
     names = [f"{REGION}-{chr(ord('a') + zone)}" for zone in range(zones)] if isinstance(zones, int) else zones
     width = max(len(str(count)), 2)
     nodes = []
@@ -129,7 +129,7 @@ def healthy_conditions(conditions: list[Content] | None, now: str) -> list[Conte
 
 
 def number_of(node: Content) -> int | None:
-    """The place in the networks that a node was given, if it has one."""
+    """The index of a node in the networks; None if it has none yet."""
     cidr = (node.get("spec") or {}).get("podCIDR")
     if not cidr:
         return None

@@ -1,6 +1,6 @@
-"""What a kubelet writes into the status of a pod: running, restarting, ended.
+"""Statuses that a kubelet writes for a pod: running, restarted, ended.
 
-Plain functions from a pod's fields to its next status. When they are called is the business of `pods.py`.
+Plain functions from the fields of a pod to its next status; `pods.py` calls them when they are due.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bayplan.embedded.server.documents import Content
 
 RUNTIME: Final = "simulated"
 _NOT_THE_KUBELETS: Final = ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus")
-"""What others write into the status of a pod."""
+"""Fields of the status that other components write."""
 _IMAGE_ID: Final = "docker.io/simulated/image@sha256:"
 
 
@@ -42,7 +42,7 @@ def running(pod: Content, now: str, pod_ip: str, host_ip: str) -> Content:
 
 
 def restarted(status: Content, exit_code: int, finished: str, now: str) -> Content:
-    """The containers have ended and are started again."""
+    """The status after containers ended and were restarted."""
     statuses = [
         {
             **each,
@@ -58,7 +58,7 @@ def restarted(status: Content, exit_code: int, finished: str, now: str) -> Conte
 
 
 def backing_off(status: Content, exit_code: int, now: str, seconds: float) -> Content:
-    """The containers have ended and are not started again at once, because they end too often."""
+    """The status in CrashLoopBackOff: the containers ended and are restarted later."""
     message = f"back-off {seconds:.0f}s restarting failed container"
     statuses = [
         {
@@ -74,7 +74,7 @@ def backing_off(status: Content, exit_code: int, now: str, seconds: float) -> Co
 
 
 def ended(status: Content, exit_code: int, now: str) -> Content:
-    """The containers have ended for good."""
+    """The status after containers ended and are not restarted."""
     statuses = [
         {
             **each,
@@ -91,14 +91,14 @@ def ended(status: Content, exit_code: int, now: str) -> Content:
 
 
 def with_readiness(status: Content, *, ready: bool, now: str, reason: str = "ContainersNotReady") -> Content:
-    """Ready and ContainersReady set; the time moves only where they change."""
+    """Sets Ready and ContainersReady; their time changes only with their status."""
     text = "True" if ready else "False"
     conditions = _conditions(status.get("conditions"), text, now, "" if ready else reason)
     return {**status, "conditions": conditions}
 
 
 def is_waiting(status: Content) -> bool:
-    """Whether the containers wait to be started again."""
+    """Whether the containers wait for a restart."""
     return any("waiting" in (each.get("state") or {}) for each in status.get("containerStatuses") or ())
 
 
@@ -107,7 +107,7 @@ def restarts(status: Content) -> int:
 
 
 def started_at(status: Content) -> str | None:
-    """When the containers that run now were started."""
+    """When the running containers were started."""
     for each in status.get("containerStatuses") or ():
         found = ((each.get("state") or {}).get("running") or {}).get("startedAt")
         if found is not None:
@@ -116,7 +116,7 @@ def started_at(status: Content) -> str | None:
 
 
 def finished_at(status: Content) -> str | None:
-    """When the containers that wait now had ended."""
+    """When the waiting containers ended."""
     for each in status.get("containerStatuses") or ():
         found = ((each.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
         if found is not None:
@@ -157,7 +157,7 @@ def _container(container: Content, uid: str, number: int, state: Content) -> Con
 
 
 def _init_container(container: Content, uid: str, number: int, now: str) -> Content:
-    """It has run before the others; one that restarts always (a sidecar) still runs."""
+    """The status of an init container: completed, or running if it is a sidecar (restartPolicy Always)."""
     if container.get("restartPolicy") == "Always":
         return _container(container, uid, number, {"running": {"startedAt": now}})
     state = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}

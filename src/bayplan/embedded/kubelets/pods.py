@@ -1,6 +1,6 @@
-"""The pods' side of the simulated kubelets: a bound pod starts, runs, ends, and is stopped when deleted.
+"""Pods on simulated kubelets: a bound pod starts, runs, ends, and is stopped when deleted.
 
-What happens to a pod follows from its status and from the clock, so there is no task and no timer for a pod:
+The next step of a pod depends only on its status and the clock, so there is no task and no timer for a pod:
 a reconcile does what is due and returns when the next step is. A pod without `bayplan/run-seconds` runs
 forever and costs nothing.
 
@@ -10,11 +10,11 @@ forever and costs nothing.
 | `bayplan/exit-code` | how they end: 0 (the default) is success |
 | `bayplan/stop-seconds` | how long they take to stop when the pod is deleted; 1 by default, 0 for `pause` |
 
-Whether they are then started again is the restart policy's to say. The first restart is immediate, the
-following ones wait 10 s, 20 s and so on, up to 5 minutes, as with a real kubelet.
+The restart policy decides whether they are started again. The first restart is immediate, the following ones
+wait 10 s, 20 s and so on, up to 5 minutes, as with a real kubelet.
 
-A deleted pod stops soon after it was told to (SIGTERM), like a well-behaved program; one that takes longer
-than its grace period is killed. Of preStop hooks, `sleep` takes its time; others take none.
+A deleted pod stops soon after SIGTERM, like a well-behaved program; one that takes longer than its grace
+period is killed. The preStop hook `sleep` takes its time; other hooks take none.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.claims_of_pods import all_claims_of, owner_problem, uses_claims
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.pod_index import is_ready
 from bayplan.embedded.kubelets import pod_status
 from bayplan.embedded.kubelets.addresses import Addresses
@@ -49,13 +49,13 @@ DEFAULT_STOP_SECONDS: Final = 1.0
 _TERMINATED: Final = 143
 _KILLED: Final = 137
 _PREPARE_AGAIN_SECONDS: Final = 60.0
-"""After which a kubelet tries again to prepare the devices of a pod, if nothing changes before."""
+"""Delay until a kubelet retries to prepare the devices of a pod, if nothing changes before."""
 _FIRST_BACKOFF: Final = 10.0
 _MAX_BACKOFF: Final = 300.0
 
 
 class PodKubelets(Controller):
-    """What all kubelets do about pods."""
+    """Reconciles the pods of all kubelets."""
 
     name: ClassVar = "kubelet"
 
@@ -64,30 +64,30 @@ class PodKubelets(Controller):
         self._default_stop_seconds = stop_seconds
         self._addresses = Addresses(cluster)
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {PODS: self._pod, NODES: self._node, RESOURCE_CLAIMS: self._claim}
 
-    def _pod(self, seen: Seen) -> Iterable[str]:
-        if seen.after is None:
-            assert seen.before is not None
-            self._addresses.release(seen.before.record(Pod))
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None:
+            assert change.before is not None
+            self._addresses.release(change.before.record(Pod))
             return ()
-        pod = seen.after.record(Pod)
-        return (seen.key,) if pod.spec.node_name and not _just_runs(pod) else ()
+        pod = change.after.record(Pod)
+        return (change.key,) if pod.spec.node_name and not _just_runs(pod) else ()
 
-    def _node(self, seen: Seen) -> Iterable[str]:
-        """A node that comes, or comes back, has pods to start and to stop."""
-        was_up = seen.before is not None and not is_down(seen.before)
-        if seen.after is None or was_up or is_down(seen.after):
+    def _node(self, change: ObjectChange) -> Iterable[str]:
+        """A node that is created or recovers has pods to start and to stop."""
+        was_up = change.before is not None and not is_down(change.before)
+        if change.after is None or was_up or is_down(change.after):
             return ()
-        return [pod.key for pod in self.cluster.pods.on_node(seen.key)]
+        return [pod.key for pod in self.cluster.pods.on_node(change.key)]
 
-    def _claim(self, seen: Seen) -> Iterable[str]:
-        """A claim that is reserved for pods now may be what they waited for."""
-        if seen.after is None:
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        """Pods may have waited for a claim to be reserved for them."""
+        if change.after is None:
             return ()
-        consumers = seen.after.record(ResourceClaim).status.reserved_for
-        keys = (seen.after.key.rpartition("/")[0] + f"/{each.name}" for each in consumers)
+        consumers = change.after.record(ResourceClaim).status.reserved_for
+        keys = (change.after.key.rpartition("/")[0] + f"/{each.name}" for each in consumers)
         return [key for key in keys if (pod := self.cluster.pods.get(key)) and pod.status.phase == "Pending"]
 
     # Reconciling
@@ -159,7 +159,7 @@ class PodKubelets(Controller):
         return self._end(document, content, pod)
 
     def _make_ready(self, document: Document) -> None:
-        """Its node was away, and others have called the pod unready meanwhile."""
+        """Sets Ready again after the node recovered: the node lifecycle controller had set it to False."""
         content = document.parse()
         if pod_status.is_waiting(content["status"]):
             return
@@ -195,19 +195,19 @@ class PodKubelets(Controller):
         self.api.write(PODS, document, content)
 
     def _stop(self, document: Document, pod: Pod) -> float | None:
-        """Ends a pod when its containers have stopped. One that never ran, or has ended, goes at once."""
+        """Ends a pod when its containers have stopped; at once if it never ran or has ended."""
         content = document.parse()
         grace: float = content["metadata"].get("deletionGracePeriodSeconds", 0)
         seconds = _pre_stop_seconds(content) + self._stop_seconds(pod)
         if pod.status.phase == "Running":
             deletion = pod.metadata.deletion_timestamp
             assert deletion is not None
-            told = deletion.timestamp() - grace
-            left = told + min(seconds, grace) - self.api.time()
+            signalled = deletion.timestamp() - grace
+            left = signalled + min(seconds, grace) - self.api.time()
             if left > 0:
                 return left
         if content["metadata"].get("finalizers") and not pod.is_finished:
-            # The finalizers' controllers want to see how it ended before it is gone.
+            # The controllers of its finalizers need its final status before it is deleted.
             exit_code = _TERMINATED if seconds < grace else _KILLED
             self._write(document, content, pod_status.ended(content["status"], exit_code, self.api.now()))
         with suppress(NotFoundError):
@@ -236,7 +236,7 @@ def _pre_stop_seconds(content: Content) -> float:
 
 
 def _just_runs(pod: Pod) -> bool:
-    """Whether nothing is to be done for a pod, now or later; most are so most of the time."""
+    """Whether a pod needs no reconcile, now or later; this is the usual state."""
     is_running = pod.status.phase == "Running" and not pod.is_terminating and is_ready(pod)
     return is_running and RUN_SECONDS not in pod.annotations
 
@@ -255,7 +255,7 @@ def _exit_code(pod: Pod) -> int:
 
 
 def _problems(pod: Pod) -> list[str]:
-    """What is wrong with the annotations that are for the kubelet, and what it does instead."""
+    """Problems of the annotations for the kubelet, and what it does instead."""
     found = []
     exit_code = pod.annotations.get(EXIT_CODE)
     instead = {RUN_SECONDS: "the pod runs until it is deleted", STOP_SECONDS: "it stops as other pods do"}

@@ -1,6 +1,6 @@
-"""The nodes' side of the simulated kubelets: a node that is created becomes a node that is Ready.
+"""Registration by simulated kubelets: a created node becomes Ready.
 
-It has a Lease, too, as other tools expect, which is written once (`heartbeats.py`).
+It also gets a Lease, which other tools expect; it is written once (`heartbeats.py`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from bayplan.embedded.controllers.cluster import Cluster, Seen
-from bayplan.embedded.controllers.controller import Concerns, Controller
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.kubelets.failures import is_down
 from bayplan.embedded.kubelets.heartbeats import LEASE_NAMESPACE, LEASE_SECONDS, Heartbeats, micro_time
 from bayplan.embedded.kubelets.nodes import complete, number_of
@@ -18,7 +18,7 @@ from bayplan.embedded.server.kinds import LEASES, NAMESPACES, NODES, Resource
 
 
 class NodeKubelets(Controller):
-    """What all kubelets do about their nodes."""
+    """Reconciles the nodes of all kubelets."""
 
     name: ClassVar = "kubelet"
 
@@ -28,14 +28,14 @@ class NodeKubelets(Controller):
         self._last_number = 0
         self._heartbeats = Heartbeats(cluster.api)
 
-    def watches(self) -> dict[Resource, Concerns]:
+    def watches(self) -> dict[Resource, KeyMapper]:
         return {NODES: self._node}
 
-    def _node(self, seen: Seen) -> Iterable[str]:
-        if seen.after is None:
-            self._numbers.pop(seen.key, None)
-        self._heartbeats.see(seen.key)
-        return (seen.key,)
+    def _node(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None:
+            self._numbers.pop(change.key, None)
+        self._heartbeats.update(change.key)
+        return (change.key,)
 
     def reconcile(self, key: str) -> float | None:
         document = self.api.store.find(NODES, key)
@@ -49,7 +49,7 @@ class NodeKubelets(Controller):
         return None
 
     def _number(self, node: Content) -> int:
-        """A place in the networks: the one it has, or the next that is free."""
+        """The index in the networks that the node has, or the next free one."""
         name = node["metadata"]["name"]
         number = number_of(node) or self._numbers.get(name) or self._last_number + 1
         self._last_number = max(self._last_number, number)
