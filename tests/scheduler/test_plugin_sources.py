@@ -107,7 +107,7 @@ def test_the_same_file_gives_the_same_class(folder: Path) -> None:
         pytest.param(
             "./text.txt:X",
             InputError,
-            "./text.txt is no Python file: its name should end in .py",
+            "./text.txt is not a Python file: its name must end in .py",
             id="no Python file",
         ),
         pytest.param(

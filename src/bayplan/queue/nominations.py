@@ -210,7 +210,7 @@ class Nominations:
         self._pins.pin(preemptor, plugin)
         return preemption
 
-    def waits_for(self, preemption: Preemption, last: Pod) -> None:
+    def waits_for_victim(self, preemption: Preemption, last: Pod) -> None:
         """All other victims are evicted: the preemptor stays out until this one is seen terminating."""
         preemptor, preemption.last = preemption.preemptor, last
         self._pins.unpin(preemptor)  # it may be terminating already

@@ -43,7 +43,7 @@ class Attempt:
     started: float
     """By the loop's clock, when its scheduling cycle began."""
     points: ExtensionPointMetrics | None = None
-    """For the extension points that are measured in every attempt; None if nothing is measured."""
+    """Measures the extension points that are measured in every attempt; None if metrics are off."""
     timer: AttemptTimer | None = None
     """Measures the others, if this attempt is sampled."""
     waiting: WaitingPod | None = None
@@ -51,8 +51,8 @@ class Attempt:
     """PreBind plugins that have work to do for this pod."""
     pre_binding: PreBinding | None = None
     """Set while they run."""
-    at_work: Sequence[asyncio.Task[None]] = ()
-    """Those that run now, in parallel, as far as they wait for something."""
+    running_tasks: Sequence[asyncio.Task[None]] = ()
+    """PreBind plugins that are running now, in parallel. Those that finish without waiting have no task."""
 
     @property
     def assigned_pod(self) -> Pod:
@@ -77,7 +77,7 @@ class RejectedError(BayplanError):
 
 
 class NoBinderError(AttemptError):
-    """All Bind plugins returned SKIP. It is no plugin's error, and there is no message."""
+    """All Bind plugins returned SKIP. No plugin is to blame, and there is no message."""
 
     def __init__(self) -> None:
         super().__init__("", point=Point.BIND)

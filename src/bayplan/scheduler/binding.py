@@ -39,7 +39,7 @@ from bayplan.scheduler.pre_bind import pre_bind, pre_flight
 from bayplan.scheduler.waiting import MAX_WAIT_SECONDS, WaitingPod
 
 PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
-"""Plugins store pods here, by uid, that are to be activated after this one."""
+"""The key of the cycle state under which plugins store pods, by uid, that should be activated."""
 
 READ_BACK_SECONDS: Final = 1.0
 MAX_READ_BACK_SECONDS: Final = 30.0
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class Binder(Protocol):
-    """Extenders that bind in place of the plugins."""
+    """Extenders that bind pods instead of the plugins."""
 
     async def bind(self, pod: Pod, node_name: str) -> bool: ...
 
@@ -87,7 +87,7 @@ class Bindings:
             if attempt.timer is not None:
                 attempt.timer.passed(error.point, code_of(error))
             self._undo(attempt)
-            self._rejected_or_errored(attempt, error)
+            self._handle_failure(attempt, error)
             return
         if seconds:
             attempt.waiting = WaitingPod(pod, attempt.node_name, seconds, context.loop)
@@ -98,7 +98,7 @@ class Bindings:
         start(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
 
     def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
-        """How long each plugin wants the pod to wait."""
+        """Runs Reserve and Permit. Returns how long the pod has to wait for each plugin."""
         timer = attempt.timer
         if timer is not None:
             timer.start()
@@ -175,7 +175,7 @@ class Bindings:
         except (RejectedError, AttemptError) as error:
             self._failed(attempt, error)
         except Exception as error:
-            _log.exception("binding of pod %s broke", attempt.pod.key)
+            _log.exception("the binding of pod %s failed", attempt.pod.key)
             self._failed(attempt, AttemptError(describe(error)))
         else:
             self._bound(attempt)
@@ -187,17 +187,17 @@ class Bindings:
         try:
             if self._failures.is_writing(pod.uid):
                 await self._failures.written(pod.uid)
-            works = self._pre_flight(attempt)
-            if works or attempt.waiting is not None:
+            has_work = self._pre_flight(attempt)
+            if has_work or attempt.waiting is not None:
                 await self._set_expected_node(attempt)
             if attempt.waiting is not None:
-                await self._wait(attempt)
+                await self._wait_on_permit(attempt)
         finally:
-            # In every case: code that finds a pod among the waiting ones relies on it.
+            # Also after an error: a pod among the waiting ones must have a binding cycle.
             if attempt.waiting is not None:
                 context.waiting.remove(pod.uid)
         context.queue.done(pod.metadata.uid)
-        if works:
+        if has_work:
             await self._pre_bind(attempt)
         elif attempt.timer is not None:
             attempt.timer.start()
@@ -210,12 +210,12 @@ class Bindings:
             return pre_flight(attempt)
         timer.start()
         try:
-            works = pre_flight(attempt)
+            has_work = pre_flight(attempt)
         except AttemptError as error:
             timer.passed(PRE_FLIGHT, code_of(error))
             raise
-        timer.passed(PRE_FLIGHT, Code.SUCCESS if works else Code.SKIP)
-        return works
+        timer.passed(PRE_FLIGHT, Code.SUCCESS if has_work else Code.SKIP)
+        return has_work
 
     async def _pre_bind(self, attempt: Attempt) -> None:
         points = attempt.points
@@ -243,7 +243,7 @@ class Bindings:
             return
         context.queue.nominations.acknowledged(attempt.info, node_name)
 
-    async def _wait(self, attempt: Attempt) -> None:
+    async def _wait_on_permit(self, attempt: Attempt) -> None:
         context, waiting = self._context, attempt.waiting
         assert waiting is not None
         since = context.loop.time()
@@ -289,7 +289,7 @@ class Bindings:
         raise NoBinderError
 
     async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
-        """False if binding is left to the plugins."""
+        """False if no extender binds this pod, so that the plugins have to."""
         try:
             return await binder.bind(attempt.pod, attempt.node_name)
         except BayplanError as error:
@@ -348,19 +348,19 @@ class Bindings:
             timer.passed(_POST_BIND)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
-        """The binding failed. If a cycle waits for an extender, nothing changes before it has ended."""
-        self._context.between_cycles(lambda: self._take_back(attempt, error))
+        """Reverts a failed binding; if a cycle is waiting for an extender, after that cycle."""
+        self._context.between_cycles(lambda: self._revert(attempt, error))
 
-    def _take_back(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+    def _revert(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         """Reverts everything, and requeues pods that may now fit."""
-        context, placed = self._context, attempt.assigned_pod
+        context, assigned = self._context, attempt.assigned_pod
         forgotten = self._undo(attempt)
         if not isinstance(error, RejectedError) and forgotten:
-            context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, placed, None)
-        self._rejected_or_errored(attempt, error)
+            context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, assigned, None)
+        self._handle_failure(attempt, error)
         if isinstance(error, RejectedError) and forgotten:
             context.queue.move_to_active_or_backoff(
-                ASSIGNED_POD_DELETE, placed, None, precheck=lambda other: other.uid != attempt.pod.uid
+                ASSIGNED_POD_DELETE, assigned, None, precheck=lambda other: other.uid != attempt.pod.uid
             )
         preemptor = context.preemptors.pop(attempt.pod.uid, None)
         if preemptor is not None:
@@ -368,11 +368,11 @@ class Bindings:
         context.wake()
 
     def _log_failure(self, step: PointStep[Any], point: str, attempt: Attempt, error: Exception) -> None:
-        """An exception that fails nothing else."""
+        """Logs an exception that does not fail the attempt."""
         text = f'running {point} plugin "{step.name}" for pod {attempt.pod.key}'
         self._context.failures.log(_log, f"{text}: {describe(error, step.plugin)}", traceback_of(error))
 
-    def _rejected_or_errored(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+    def _handle_failure(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         self._report_failure(attempt, error)
         if not isinstance(error, RejectedError):
             if error.traceback:

@@ -1,4 +1,4 @@
-"""Binding a pod's claims: what DynamicResources decided is written, and devices are waited for.
+"""Binds a pod's claims: writes what DynamicResources decided, and waits for the devices.
 
     each claim: create (extended resources) ─► finalizer ─► allocation and reservation ─► assumed
           │ rejected, gone, allocated elsewhere                      │
@@ -6,8 +6,8 @@
        failure                                                    ready ─► None
                                                                   failed, bindingTimeout over ─► failure
 
-After a failure DynamicResources' Unreserve has the reservations taken back (`release`). Allocations that were
-written stay: the next attempt finds them.
+After a failure, Unreserve of DynamicResources calls `release`, which removes the reservations. Allocations
+that were written stay: the next attempt uses them.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from bayplan.scheduler.failure import patch_status
 from bayplan.snapshot.claims_in_flight import remove_in_flight
 
 POLL_SECONDS: Final = 5.0
-"""Between two looks at binding conditions; the first is at once."""
+"""Interval between checks of binding conditions. The first check is immediate."""
 ASSUME_SECONDS: Final = 1.0
-"""Between two looks whether the watch has shown a claim that was created."""
+"""Interval between checks whether the watch has delivered a claim that was created."""
 MAX_ASSUME_SECONDS: Final = 120.0
-SETTLE_SECONDS: Final = 1.0
-"""For a write that was interrupted to take effect."""
+IN_DOUBT_SECONDS: Final = 1.0
+"""Delay before a claim is read whose write was interrupted, so that the write can take effect."""
 RETRY_SECONDS: Final = 1.0
-"""Before a pod is tried again whose claim could not be deallocated."""
+"""Delay before a pod is retried whose claim could not be deallocated."""
 
 NOT_FOUND: Final = 'could not find ResourceClaim "{claim}"'
 DEADLINE: Final = "device binding timeout: context deadline exceeded"
@@ -63,7 +63,7 @@ class OverdueError(BayplanError):
 
 
 class ClusterClaimBinder:
-    """Carries plans out on the scheduler's cluster (`framework.claim_binder.ClaimBinder`)."""
+    """Executes plans on the scheduler's cluster (`framework.claim_binder.ClaimBinder`)."""
 
     def __init__(self, context: Context, handler: ClaimHandler) -> None:
         self._context = context
@@ -107,12 +107,12 @@ class ClusterClaimBinder:
             planned.in_doubt = reservation.in_doubt
             raise
         if planned.is_new:
-            await self._show_extended_claim(pod, written, plan)
+            await self._set_extended_claim_status(pod, written, plan)
             await self._assume_created(written)
-        context.between_cycles(lambda: self._landed(planned, written))
+        context.between_cycles(lambda: self._claim_written(planned, written))
 
-    def _landed(self, planned: PlannedClaim, written: ResourceClaim) -> None:
-        """What was in flight is written."""
+    def _claim_written(self, planned: PlannedClaim, written: ResourceClaim) -> None:
+        """The allocation that was in flight has been written."""
         self._handler.assume(written)
         if not self._in_flight_until_bound:
             self._no_longer_in_flight(planned)
@@ -146,7 +146,7 @@ class ClusterClaimBinder:
         assert isinstance(created, ResourceClaim)
         return created
 
-    async def _show_extended_claim(self, pod: Pod, claim: ResourceClaim, plan: ClaimPlan) -> None:
+    async def _set_extended_claim_status(self, pod: Pod, claim: ResourceClaim, plan: ClaimPlan) -> None:
         status = PodExtendedResourceClaimStatus(
             request_mappings=plan.request_mappings, resource_claim_name=claim.name
         )
@@ -156,7 +156,7 @@ class ClusterClaimBinder:
             raise ClaimWriteError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
 
     async def _assume_created(self, claim: ResourceClaim) -> None:
-        """Its devices stay in flight until the watch has shown the claim."""
+        """Waits until the watch has delivered the claim; until then its devices stay in flight."""
         loop = self._context.loop
         end = loop.time() + MAX_ASSUME_SECONDS
         while not self._handler.assume(claim) and loop.time() < end:
@@ -229,27 +229,27 @@ class ClusterClaimBinder:
         for planned in plan.claims:
             claim = planned.claim
             if planned.in_doubt:
-                self._start(self._settle(pod, planned), pod)
+                self._start(self._resolve_in_doubt(pod, planned), pod)
                 continue
-            self._not_written(planned)
+            self._drop_allocation(planned)
             if planned.is_new:
                 if claim.metadata.resource_version:
-                    self._start(self._try(delete_claim(api, claim), "delete", claim), pod)
+                    self._start(self._write_or_log(delete_claim(api, claim), "delete", claim), pod)
             elif claim.status.allocation is not None and claim.is_reserved_for(pod.uid):
-                self._start(self._try(api.release_claim(claim, pod.uid), "unreserve", claim), pod)
+                self._start(self._write_or_log(api.release_claim(claim, pod.uid), "unreserve", claim), pod)
 
-    def _not_written(self, planned: PlannedClaim) -> None:
-        """An allocation is no longer in flight. Its devices are free, which no watch event will tell."""
+    def _drop_allocation(self, planned: PlannedClaim) -> None:
+        """Frees the devices of an allocation that is no longer in flight. No watch event will follow."""
         if planned.allocation is not None:
             dropped = remove_in_flight(self._context.cluster.objects, planned.uid)
             if dropped is not None:
                 self._handler.freed(dropped)
                 self._context.wake()
 
-    async def _settle(self, pod: Pod, planned: PlannedClaim) -> None:
-        """Finds out what came of a write that was interrupted; until then its devices are in flight."""
+    async def _resolve_in_doubt(self, pod: Pod, planned: PlannedClaim) -> None:
+        """Reads the claim to find out whether an interrupted write took effect; then releases it."""
         context, claim = self._context, planned.claim
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(IN_DOUBT_SECONDS)
         try:
             written = await read_claim(context.api, claim)
         except APIError as error:
@@ -273,7 +273,7 @@ class ClusterClaimBinder:
         try:
             cleared = await deallocate_claim(self._context.api, claim)
         except APIError as error:
-            self._try_again(pod, "deallocate", claim, error)
+            self._retry_pod(pod, "deallocate", claim, error)
         else:
             self._context.between_cycles(lambda: self._assume_and_wake(cleared))
 
@@ -285,10 +285,10 @@ class ClusterClaimBinder:
         try:
             await delete_claim(self._context.api, claim)
         except APIError as error:
-            self._try_again(pod, "delete", claim, error)
+            self._retry_pod(pod, "delete", claim, error)
 
-    def _try_again(self, pod: Pod, verb: str, claim: ResourceClaim, error: APIError) -> None:
-        """No event will follow that could bring the pod back, so it is tried again soon."""
+    def _retry_pod(self, pod: Pod, verb: str, claim: ResourceClaim, error: APIError) -> None:
+        """Activates the pod after a delay, because no event will requeue it."""
         _log.warning("cannot %s ResourceClaim %s for pod %s: %s", verb, claim.key, pod.key, error)
         context = self._context
 
@@ -299,17 +299,17 @@ class ClusterClaimBinder:
         context.loop.call_later(RETRY_SECONDS, context.between_cycles, activate)
 
     def _start(self, work: Coroutine[Any, Any, None], pod: Pod) -> None:
-        """Runs it between two cycles."""
+        """Runs a coroutine between two cycles."""
         context = self._context
         context.tasks.defer(work, "claims of pod", pod.key)
         context.loop.call_soon(context.tasks.run_deferred)
 
     @staticmethod
-    async def _try(write: Coroutine[Any, Any, None], verb: str, claim: ResourceClaim) -> None:
+    async def _write_or_log(write: Coroutine[Any, Any, None], verb: str, claim: ResourceClaim) -> None:
         try:
             await write
         except NotFoundError:
             pass
         except APIError as error:
-            # Comes up again when the pod is tried again.
+            # The next attempt for the pod tries it again.
             _log.warning("cannot %s ResourceClaim %s: %s", verb, claim.key, error)

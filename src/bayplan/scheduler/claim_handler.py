@@ -1,7 +1,7 @@
-"""ResourceClaims as they are now: the newest version that the API server has shown or answered.
+"""ResourceClaims in the newest version that the API server has sent, by watch or as the response to a write.
 
-The scheduler writes claims itself (`claim_binder.py`), and the watch shows its own writes later. What a write
-was answered with counts at once (`assume`), and a watch event with an older version changes nothing.
+The scheduler writes claims itself (`claim_binder.py`), and the watch delivers its own writes later. So the
+response to a write is used at once (`assume`), and a watch event with an older version is ignored.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class ClaimHandler(ObjectHandler):
             super().deleted(known)
 
     def assume(self, claim: ResourceClaim) -> bool:
-        """The API server answered a write with this version. False where the watch has not shown the claim
-        yet, or no longer: it is not known then whether the claim still exists."""
+        """Stores the version that the API server returned for a write.
+
+        False if the watch has not delivered the claim yet, or has deleted it: it may no longer exist.
+        """
         known = self._known(claim)
         if known is None or known.metadata.uid != claim.metadata.uid:
             return False
@@ -45,7 +47,7 @@ class ClaimHandler(ObjectHandler):
         return True
 
     def freed(self, claim: ResourceClaim) -> None:
-        """An allocation (of this claim) that was in flight will not be written."""
+        """Notifies the queue that the allocation of this claim, which was in flight, will not be written."""
         known = self._known(claim)
         without = replace(claim, status=replace(claim.status, allocation=None))
         self._notify_queue(Action.UPDATE, claim, without if known is None else known)
@@ -61,7 +63,7 @@ class ClaimHandler(ObjectHandler):
             self._update(known, item)
 
     def _update(self, known: Object, item: Object) -> None:
-        """The newer version counts. Usually the watch shows one that is known already."""
+        """Stores the item if it is newer. Usually the watch delivers a version that is known already."""
         was, now = known.metadata.resource_version, item.metadata.resource_version
         if was != now and (version_number(now) or 0) > (version_number(was) or 0):
             super().updated(known, item)

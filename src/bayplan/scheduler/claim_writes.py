@@ -1,8 +1,8 @@
-"""Writes to ResourceClaims, each tried until its outcome is known.
+"""Writes to ResourceClaims, each retried until its outcome is known.
 
-A write that meets a newer version (409) is made again on the version that is there now, five times at most. A
-write without an answer may have taken effect, so the claim is read until the API server says: a device that
-was given to a claim must not look free.
+A write that conflicts with a newer version (409) is repeated on that version, up to five times. A write
+without a response may have taken effect, so the claim is read until the API server responds: a device that is
+allocated to a claim must not look free.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ClaimWriteError(BayplanError):
 
 
 async def read_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceClaim:
-    """The claim as it is now, asked for until the API server answers. NotFoundError where it is gone."""
+    """Reads the claim until the API server responds. NotFoundError if it no longer exists."""
     wait = READ_BACK_SECONDS
     while True:
         try:
@@ -64,7 +64,7 @@ async def read_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceClaim:
 
 
 class Reservation:
-    """Reserves a claim for a pod and, where it has none, gives it an allocation."""
+    """Reserves a claim for a pod, and allocates it if it has no allocation."""
 
     def __init__(
         self, api: ClusterAPI, pod: Pod, allocation: AllocationResult | None, now: Callable[[], float]
@@ -74,10 +74,10 @@ class Reservation:
         self._allocation = allocation
         self._now = now
         self.in_doubt = False
-        """Whether a write got no answer, and it is not known yet what came of it."""
+        """Whether a write got no response, so that it is not known whether it took effect."""
 
     async def write(self, claim: ResourceClaim) -> ResourceClaim:
-        """The claim as it is stored afterwards.
+        """Returns the claim as it is stored afterwards.
 
         Raises:
             ClaimWriteError: it could not be written.
@@ -90,7 +90,7 @@ class Reservation:
                     raise ClaimWriteError(str(error)) from error
                 await asyncio.sleep(RETRY_SECONDS)
                 claim = await self._read(claim)
-            except _NoAnswerError as error:
+            except _NoResponseError as error:
                 self.in_doubt = True
                 claim = await self._read(claim)
                 self.in_doubt = False
@@ -138,7 +138,7 @@ class Reservation:
         return await _send(f"add finalizer to claim {claim.key}", self._api.update(marked))
 
     def _is_written(self, claim: ResourceClaim) -> bool:
-        """Whether a write of ours took effect that got no answer."""
+        """Whether our write without a response took effect."""
         stored, ours = claim.status.allocation, self._allocation
         if stored is None or not claim.is_reserved_for(self._pod.uid):
             return False
@@ -146,14 +146,14 @@ class Reservation:
 
 
 async def deallocate_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceClaim:
-    """Clears allocation, reservations and device status of the claim as it was read, and no newer one."""
+    """Clears allocation, reservations and device status, unless the claim has changed since it was read."""
     changed = await api.update_status(replace(claim, status=ResourceClaimStatus()))
     assert isinstance(changed, ResourceClaim)
     return changed
 
 
 async def delete_claim(api: ClusterAPI, claim: ResourceClaim) -> None:
-    """Deletes a claim that the scheduler created, without waiting: the finalizer is removed first."""
+    """Deletes a claim that the scheduler created. The finalizer is removed first, so it is gone at once."""
     for tries_left in range(TRIES - 1, -1, -1):
         meta = claim.metadata
         left = tuple(name for name in meta.finalizers if name != CLAIM_FINALIZER)
@@ -172,7 +172,7 @@ class _NewerVersionError(BayplanError):
     """The claim has changed since it was read."""
 
 
-class _NoAnswerError(BayplanError):
+class _NoResponseError(BayplanError):
     """Whether the write took effect is not known."""
 
 
@@ -182,7 +182,7 @@ async def _send(what: str, write: Awaitable[object]) -> ResourceClaim:
     except ConflictError as error:
         raise _NewerVersionError(f"{what}: {error}") from error
     except (ServerError, UnknownOutcomeError) as error:
-        raise _NoAnswerError(f"{what}: {error}") from error
+        raise _NoResponseError(f"{what}: {error}") from error
     except APIError as error:
         raise ClaimWriteError(f"{what}: {error}") from error
     assert isinstance(answer, ResourceClaim)

@@ -1,4 +1,4 @@
-"""What the parts of a scheduler share."""
+"""Values that the parts of a scheduler share."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Context:
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
     preemptors: dict[str, Pod] = field(default_factory=dict)
-    """Pods to activate when the binding of a victim was taken back, by the uid of the victim."""
+    """Pods to activate when the binding of a victim has been reverted, by the uid of the victim."""
     on_binding: Callable[[BindingProgress], None] | None = None
     """Called when a pod waits at Permit, is bound, or is rejected after a node was found."""
 
@@ -81,26 +81,26 @@ class SchedulerHandle:
         self._claims: ClaimBinder | None = None
 
     def connect(self, context: Context, volumes: VolumeBinder, claims: ClaimBinder) -> None:
-        """Called once all parts exist; plugins are created before."""
+        """Called once all parts exist, after the plugins have been created."""
         self._context = context
         self._volumes = volumes
         self._claims = claims
 
     @property
     def context(self) -> Context:
-        assert self._context is not None, "plugins are asked only once the scheduler is put together"
+        assert self._context is not None, "plugins are called only after the scheduler is assembled"
         return self._context
 
     @property
     def volumes(self) -> VolumeBinder:
         """Binds the volumes of pods (`framework.volume_binder.BindsVolumes`)."""
-        assert self._volumes is not None, "plugins are asked only once the scheduler is put together"
+        assert self._volumes is not None, "plugins are called only after the scheduler is assembled"
         return self._volumes
 
     @property
     def claims(self) -> ClaimBinder:
-        """Who writes the ResourceClaims of pods (`framework.claim_binder.BindsClaims`)."""
-        assert self._claims is not None, "plugins are asked only once the scheduler is put together"
+        """Writes the ResourceClaims of pods (`framework.claim_binder.BindsClaims`)."""
+        assert self._claims is not None, "plugins are called only after the scheduler is assembled"
         return self._claims
 
     def now(self) -> float:

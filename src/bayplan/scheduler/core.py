@@ -184,7 +184,7 @@ class SchedulingCore:
         return sum(framework.rows_computed for framework in self.frameworks.values())
 
     def load(self, objects: Iterable[Object]) -> None:
-        """Fills the cluster: nodes first, then the rest. Pods with a node run, nominated ones are pending."""
+        """Fills the cluster: first the nodes, then assigned pods, nominated pods and other objects."""
         pods: list[Pod] = []
         for item in objects:
             if isinstance(item, Node):
@@ -198,9 +198,9 @@ class SchedulingCore:
                 continue
             if pod.spec.node_name:
                 self.cluster.add_pod(pod, pod.spec.node_name)
-            elif pod.status.nominated_node_name and self._waits_here(pod):
+            elif pod.status.nominated_node_name and self._counts_as_nominated(pod):
                 self.cluster.nominate(pod, pod.status.nominated_node_name)
 
-    def _waits_here(self, pod: Pod) -> bool:
+    def _counts_as_nominated(self, pod: Pod) -> bool:
         is_nominated = self.release.queue.nominates_gated_pods or not pod.spec.scheduling_gates
         return is_nominated and pod.spec.scheduler_name in self.frameworks

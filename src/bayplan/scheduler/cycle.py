@@ -88,7 +88,7 @@ def error_decision(pod: Pod, text: str, plugin: str = "", traceback: str = "") -
 
 
 def _plugin_error(framework: Framework, pod: Pod, error: calls.AttemptError) -> Decision:
-    """The error of a plugin or an extender ended the search."""
+    """An error of a plugin or an extender ended the search."""
     if error.point:
         framework.caller.passed(error.point, Code.ERROR)
     return error_decision(pod, str(error), error.plugin, error.traceback)

@@ -52,10 +52,10 @@ class Evictions:
             return
         preemption = self._nominations.preemption_started(preemptor, plugin)
         self._context.tasks.start(
-            self._carry_out(preemption, victims, eviction.node_name), "preemption for pod", preemptor.key
+            self._run(preemption, victims, eviction.node_name), "preemption for pod", preemptor.key
         )
 
-    async def _carry_out(self, preemption: Preemption, victims: list[Pod], node_name: str) -> None:
+    async def _run(self, preemption: Preemption, victims: list[Pod], node_name: str) -> None:
         context, preemptor = self._context, preemption.preemptor
         context.metrics.preemption_task_started()
         started = context.stopwatch()
@@ -67,7 +67,7 @@ class Evictions:
                 [self._evict(victim, preemption, node_name) for victim in others]
             )
             if _Result.FAILED not in results:
-                self._nominations.waits_for(preemption, last)
+                self._nominations.waits_for_victim(preemption, last)
                 result = await self._evict(last, preemption, node_name)
                 failed, in_memory = result is _Result.FAILED or not cleared, result is _Result.IN_MEMORY
         finally:
@@ -75,28 +75,30 @@ class Evictions:
             last = victims[-1]
             activates = in_memory and context.cluster.release.in_memory_preemption_activates
             if activates and self._is_on(node_name, last):
-                # kube-scheduler activates it now; an attempt that is quick then deletes the victim after all.
+                # kube-scheduler activates it now, and a quick attempt then deletes the victim after all.
                 context.preemptors[last.uid] = preemptor
-            elif failed or activates or self._waits_in_vain(preemptor, last, node_name):
+            elif failed or activates or self._missed_last_deletion(preemptor, last, node_name):
                 context.queue.activate([preemptor])
                 context.wake()
             context.metrics.preemption_task_ended(
                 "error" if failed else "success", context.stopwatch() - started
             )
 
-    def _waits_in_vain(self, preemptor: Pod, last_victim: Pod, node_name: str) -> bool:
-        """Whether the preemptor is out of the queue only because of its victims, and the last of them, whose
-        deletion would have requeued it, was deleted before the others."""
+    def _missed_last_deletion(self, preemptor: Pod, last_victim: Pod, node_name: str) -> bool:
+        """Whether the preemptor is still gated although its last victim is gone.
+
+        The deletion of the last victim requeues it, but not if that happened before the others were evicted.
+        """
         waiting = self._context.queue.find(preemptor.key)
         is_gated = waiting is not None and waiting.gating_plugin in self._preempting_plugins
         return is_gated and not self._is_on(node_name, last_victim)
 
     def _is_on(self, node_name: str, victim: Pod) -> bool:
-        placed = self._context.cluster.assigned_pod(victim.uid)
-        return placed is not None and placed[1] == node_name
+        assigned = self._context.cluster.assigned_pod(victim.uid)
+        return assigned is not None and assigned[1] == node_name
 
     async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:
-        """Clears the nominations of pods with lower priority to this node. False if one failed."""
+        """Clears the nominations of lower-priority pods to this node. False if a write failed."""
         context, worked = self._context, True
         for pod in self._nominations.pods_on(node_name):
             if pod.priority >= preemptor.priority or not pod.status.nominated_node_name:
@@ -116,12 +118,12 @@ class Evictions:
         if not self._is_on(node_name, victim):
             # Its binding failed meanwhile, or another client deleted it. It may be pending again.
             return _Result.EVICTED
-        result = self._stopped_in_memory(victim, preemption.plugin)
+        result = self._stop_binding(victim, preemption.plugin)
         if result is not _Result.FAILED:
             context.recorder.preempted(victim, preemptor, node_name, profile, in_memory=True)
             return result
         try:
-            await self._mark(victim, profile)
+            await self._set_disruption_target(victim, profile)
             await context.api.delete_pod(victim)
         except NotFoundError:
             return _Result.EVICTED
@@ -131,7 +133,7 @@ class Evictions:
         context.recorder.preempted(victim, preemptor, node_name, profile)
         return _Result.EVICTED
 
-    def _stopped_in_memory(self, victim: Pod, plugin: str) -> _Result:
+    def _stop_binding(self, victim: Pod, plugin: str) -> _Result:
         """A victim that is not bound yet is not deleted: its binding is stopped and it is requeued."""
         waiting = self._context.waiting.get(victim.uid)
         if waiting is not None:
@@ -140,7 +142,7 @@ class Evictions:
         is_stopped = pre_binding is not None and pre_binding.cancel(f"preempted by {plugin}")
         return _Result.IN_MEMORY if is_stopped else _Result.FAILED
 
-    async def _mark(self, victim: Pod, profile: str) -> None:
+    async def _set_disruption_target(self, victim: Pod, profile: str) -> None:
         message = f"{profile}: preempting to accommodate a higher priority pod"
         for known in victim.status.conditions:
             if known.type == "DisruptionTarget" and (known.status, known.reason, known.message) == (

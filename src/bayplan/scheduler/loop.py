@@ -49,7 +49,7 @@ from bayplan.scheduler.deferred import Deferrals, DeferredHandler
 from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
 from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
-from bayplan.scheduler.observing import ExtensionPointMetrics, MeasuredQueue
+from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.taint_rule_handler import TaintRuleHandler
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
@@ -179,7 +179,7 @@ class Scheduler:
                 max_in_unschedulable=max_in_unschedulable,
                 pop_from_backoff="SchedulerPopFromBackoffQ" in config.gates,
             ),
-            observer=MeasuredQueue(metrics, time.perf_counter) if metrics.enabled else None,
+            observer=QueueMetrics(metrics, time.perf_counter) if metrics.enabled else None,
             release=config.release,
         )
         self.context = Context(

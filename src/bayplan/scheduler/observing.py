@@ -1,4 +1,4 @@
-"""Connects queue, framework and bindings with the metrics."""
+"""Connects queue, framework and bindings to the metrics."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PRE_FLIGHT: Final = "PreBindPreFlight"
 UNRESERVE: Final = "Unreserve"
 
 
-class MeasuredQueue(QueueObserver):
-    """Passes on what happens in the queue."""
+class QueueMetrics(QueueObserver):
+    """Reports queue events to the metrics."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float]) -> None:
         self._metrics = metrics
@@ -118,16 +118,16 @@ class ExtensionPointMetrics:
     # Evaluated plugins
 
     def ended(self, result: Found | NotFound) -> None:
-        """Counts each plugin that was evaluated once."""
+        """Increments the counter of the plugins that were evaluated."""
         search = result.search
         if isinstance(result, NotFound) and result.diagnosis.node_statuses is None:
             name = self._profile.scheduler_name
             self._metrics.evaluations(name, self._pre_filtered(search)).value += 1
         else:
-            self._tally(search).value += 1
+            self._counter_of(search).value += 1
 
-    def _tally(self, search: Search) -> EvaluationCounter:
-        """A counter for all plugins that were evaluated; identical pods mostly share it."""
+    def _counter_of(self, search: Search) -> EvaluationCounter:
+        """The counter for this set of evaluated plugins, which identical pods usually share."""
         counters = search.results.evaluation_counters
         key = (
             frozenset(search.skipped_filters),
@@ -135,7 +135,7 @@ class ExtensionPointMetrics:
         )
         found = counters.get(key)
         if found is None:
-            found = self._metrics.evaluations(self._profile.scheduler_name, self._asked(search))
+            found = self._metrics.evaluations(self._profile.scheduler_name, self._evaluated(search))
             counters[key] = found
         return found
 
@@ -150,20 +150,20 @@ class ExtensionPointMetrics:
             ]
         }
 
-    def _asked(self, search: Search) -> dict[Point, list[str]]:
+    def _evaluated(self, search: Search) -> dict[Point, list[str]]:
         results = search.results
-        asked = self._pre_filtered(search)
-        asked[Point.FILTER] = [
+        evaluated = self._pre_filtered(search)
+        evaluated[Point.FILTER] = [
             step.name
             for step in self._profile.filters
             if not (step.name in search.skipped_filters or results.skips_filter(step.name))
         ]
         if search.skipped_scores is not None:
-            kept = {step.name for step in results.scorers()}
-            asked[Point.SCORE] = scoring = [
+            cached = {step.name for step in results.scorers()}
+            evaluated[Point.SCORE] = scoring = [
                 step.name
                 for step in self._profile.scores
-                if (step.name in kept if step.cached else step.name not in search.skipped_scores)
+                if (step.name in cached if step.cached else step.name not in search.skipped_scores)
             ]
-            asked[Point.PRE_SCORE] = [p.name for p in self._profile.pre_scores if p.name in scoring]
-        return asked
+            evaluated[Point.PRE_SCORE] = [p.name for p in self._profile.pre_scores if p.name in scoring]
+        return evaluated

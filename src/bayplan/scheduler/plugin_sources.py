@@ -93,7 +93,7 @@ def installed_plugins() -> dict[str, type[Plugin]]:
     for entry in sorted(entry_points(group=PLUGIN_ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
         plugin = load_entry(entry)
         if found.setdefault(plugin.name, plugin) is not plugin:
-            raise ConfigError(f"plugin {_entry_text(entry)}: {_taken(plugin.name)}")
+            raise ConfigError(f"plugin {_entry_text(entry)}: {_name_taken(plugin.name)}")
     return found
 
 
@@ -112,7 +112,7 @@ def load_entry(entry: EntryPoint) -> type[Plugin]:
         if isinstance(error, AttributeError) and module is not None and not hasattr(module, entry.attr):
             problem = f"{entry.module} has no class {entry.attr}{_others(module)}"
             raise _problem(spec, f"{problem}; correct it or the entry point in pyproject.toml") from None
-        raise _problem(spec, _told(error)) from error
+        raise _problem(spec, _import_problem(error)) from error
     return _checked(spec, loaded)
 
 
@@ -131,7 +131,7 @@ def known_plugins(
     found: dict[str, type[Plugin]] = {}
     for plugin in (*BUILTIN_PLUGINS, *(installed or {}).values(), *given):
         if found.setdefault(plugin.name, plugin) is not plugin:
-            raise ConfigError(_taken(plugin.name))
+            raise ConfigError(_name_taken(plugin.name))
     return tuple(found.values())
 
 
@@ -161,15 +161,17 @@ def enable_everywhere(
     """
     wanted = tuple(dict.fromkeys(plugins))
     catalog = catalog_with(wanted, config.release)
-    profiles = tuple(_with(profile, wanted, catalog, config) for profile in config.profiles)
+    profiles = tuple(_with_plugins(profile, wanted, catalog, config) for profile in config.profiles)
     return replace(config, profiles=profiles)
 
 
 def only_where_named(
     config: KubeSchedulerConfiguration, installed: Mapping[str, type[Plugin]]
 ) -> tuple[KubeSchedulerConfiguration, tuple[type[Plugin], ...]]:
-    """The installed plugins that some profile enables, and the configuration in which the other profiles
-    disable them: plugins that are passed on are enabled everywhere else."""
+    """The installed plugins that some profile enables, and a configuration that disables them in all others.
+
+    Otherwise `enable_everywhere` would enable them in those, too.
+    """
     by_profile = [set(profile.plugins.enabled_names()) for profile in config.profiles]
     used = [name for name in installed if any(name in enabled for enabled in by_profile)]
     profiles = []
@@ -181,7 +183,7 @@ def only_where_named(
     return replace(config, profiles=tuple(profiles)), tuple(installed[name] for name in used)
 
 
-def _with(
+def _with_plugins(
     profile: Profile,
     wanted: tuple[type[Plugin], ...],
     catalog: TableCatalog,
@@ -225,7 +227,7 @@ class _UncachedLoader(SourceFileLoader):
 
 
 def _from_file(spec: str, source: str, fresh: bool) -> ModuleType:
-    """The module in a file; always the same one, unless it is wanted fresh."""
+    """The module of a file. It is loaded once, unless `fresh` is set."""
     path = Path(source).expanduser().resolve()
     if not path.is_file():
         raise _problem(spec, f"there is no file {source}")
@@ -234,7 +236,7 @@ def _from_file(spec: str, source: str, fresh: bool) -> ModuleType:
     if before is not None and not fresh:
         return before
     if path.suffix != ".py":
-        raise _problem(spec, f"{source} is no Python file: its name should end in .py")
+        raise _problem(spec, f"{source} is not a Python file: its name must end in .py")
     loader = _UncachedLoader(name, str(path))
     found = importlib.util.spec_from_loader(name, loader)
     assert found is not None
@@ -248,7 +250,7 @@ def _from_file(spec: str, source: str, fresh: bool) -> ModuleType:
             del sys.modules[name]
         else:
             sys.modules[name] = before
-        raise _problem(spec, _told(error)) from error
+        raise _problem(spec, _import_problem(error)) from error
     return module
 
 
@@ -260,9 +262,9 @@ def _from_import(spec: str, source: str) -> ModuleType:
             raise _problem(
                 spec, f"there is no module {error.name}; for a file of your own, write path/to/file.py:Class"
             ) from None
-        raise _problem(spec, _told(error)) from error
+        raise _problem(spec, _import_problem(error)) from error
     except Exception as error:
-        raise _problem(spec, _told(error)) from error
+        raise _problem(spec, _import_problem(error)) from error
 
 
 # Validation
@@ -274,7 +276,7 @@ def _checked(spec: str, found: object) -> type[Plugin]:
     if not points_of(found):
         raise _problem(spec, f"{found.__name__} implements no extension point")
     if any(found.name in release.registry for release in RELEASES.values()):
-        raise ConfigError(f"plugin {spec}: {_taken(found.name)}")
+        raise ConfigError(f"plugin {spec}: {_name_taken(found.name)}")
     return found
 
 
@@ -288,11 +290,11 @@ def _others(module: ModuleType) -> str:
     return f", but {', '.join(names)}" if names else ""
 
 
-def _taken(name: str) -> str:
+def _name_taken(name: str) -> str:
     return f"a plugin named {name} already exists"
 
 
-def _told(error: Exception) -> str:
+def _import_problem(error: Exception) -> str:
     text = f"it cannot be imported: {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
         return text  # which has file and line

@@ -1,6 +1,6 @@
 """PreBind: work before a pod is bound, such as binding its volumes.
 
-Plugins say beforehand whether they have any (`pre_flight`). Neighbouring plugins that allow it run in
+Plugins report in advance whether they have any (`pre_flight`). Neighbouring plugins that allow it run in
 parallel; the first failure cancels the others. While they run the pod may be preempted: then all of them are
 cancelled (`PreBinding`).
 """
@@ -30,7 +30,7 @@ _SKIP: Final = Code.SKIP
 
 def pre_flight(attempt: Attempt) -> bool:
     """Whether any PreBind plugin has work to do."""
-    works = []
+    with_work = []
     for step in attempt.profile.pre_binds:
         try:
             call = step.plugin.pre_bind_pre_flight
@@ -40,14 +40,14 @@ def pre_flight(attempt: Attempt) -> bool:
         except Exception as error:
             raise plugin_error(step, PRE_FLIGHT, error) from error
         if answer is None:
-            works.append(step)
+            with_work.append(step)
         elif not isinstance(answer, Status):
             wrong = wrong_result("pre_bind_pre_flight", answer, "return None, SKIP or failure(text)")
             raise plugin_error(step, PRE_FLIGHT, wrong)
         elif answer.code is _SKIP:
             continue
         elif answer.is_success:
-            works.append(step)
+            with_work.append(step)
         elif answer.code is Code.ERROR:
             raise plugin_error(step, PRE_FLIGHT, answer.message)
         else:
@@ -57,15 +57,15 @@ def pre_flight(attempt: Attempt) -> bool:
                 step.name,
                 PRE_FLIGHT,
             )
-    attempt.pre_binds = works
-    return bool(works)
+    attempt.pre_binds = with_work
+    return bool(with_work)
 
 
 async def pre_bind(attempt: Attempt, context: Context) -> None:
     """Runs all plugins. Meanwhile the pod is in `context.pre_binding`, where it can be cancelled."""
 
     def stop() -> None:
-        for task in attempt.at_work:
+        for task in attempt.running_tasks:
             task.cancel()
 
     uid = attempt.pod.metadata.uid
@@ -85,10 +85,10 @@ def _groups(attempt: Attempt) -> list[list[PreBindStep]]:
     """Plugins with work to do, in order, grouped if they may run in parallel."""
     groups: list[list[PreBindStep]] = [[]]
     for step in attempt.profile.pre_binds:
-        idle, alone = step not in attempt.pre_binds, not step.declared.pre_binds_in_parallel
+        has_work, alone = step in attempt.pre_binds, not step.declared.pre_binds_in_parallel
         if alone:
             groups.append([])
-        if not idle:
+        if has_work:
             groups[-1].append(step)
         if alone:
             groups.append([])
@@ -97,7 +97,7 @@ def _groups(attempt: Attempt) -> list[list[PreBindStep]]:
 
 async def _run(attempt: Attempt, steps: list[PreBindStep], tasks: Tasks) -> None:
     running: list[asyncio.Task[None]] = []
-    attempt.at_work = running
+    attempt.running_tasks = running
     try:
         for step in steps:
             task = _start(step, attempt, tasks)
@@ -116,12 +116,12 @@ async def _run(attempt: Attempt, steps: list[PreBindStep], tasks: Tasks) -> None
         for task in running:
             task.cancel()
         if not all(task.done() for task in running):
-            # Nothing is undone while a plugin is still running.
+            # Nothing may be reverted while a plugin is still running.
             await asyncio.gather(*running, return_exceptions=True)
 
 
 def _start(step: PreBindStep, attempt: Attempt, tasks: Tasks) -> asyncio.Task[None] | None:
-    """None if the plugin allows to be called without a task, and has finished."""
+    """Starts PreBind of one plugin. None if it ran without a task and has already finished."""
     work = _call(step, attempt)
     return tasks.begin(work) if step.declared.pre_binds_eagerly else asyncio.ensure_future(work)
 

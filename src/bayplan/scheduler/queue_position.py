@@ -1,4 +1,4 @@
-"""Where a pod stands in the scheduler, for those who ask: `GET /queue?pod=NAMESPACE/NAME`."""
+"""The position of a pod in the queue, the response to `GET /queue?pod=NAMESPACE/NAME`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from bayplan.scheduler.context import Context
 
 ABSENT: Final = "Absent"
-"""Not known as a pending pod: it has a node, is being bound, or belongs to another scheduler."""
+"""No pending pod of this scheduler: it has a node, is being bound, or has another schedulerName."""
 WAITING: Final = "WaitingAtPermit"
 IN_FLIGHT: Final = "InFlight"
 

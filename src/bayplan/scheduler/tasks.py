@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 class Tasks:
     """The running coroutines. With `eager` each is run at once as far as it gets without waiting.
 
-    Before Python 3.12 the first stretch then runs without a task of its own, so `asyncio.timeout` must not be
-    entered in it: a cluster over HTTP is started without `eager`.
+    Before Python 3.12, the part before the first wait runs outside a task, where `asyncio.timeout` does not
+    work. So a scheduler of a cluster over HTTP does not use `eager`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, eager: bool) -> None:
@@ -74,7 +74,10 @@ class Tasks:
         return self._loop.create_task(_finish(work, waits_for))
 
     async def together(self, work: list[Coroutine[Any, Any, T]]) -> list[T]:
-        """The results of all of them, side by side. With `eager` those that wait for nothing are no tasks."""
+        """Runs coroutines concurrently and returns their results.
+
+        With `eager`, only those that have to wait become tasks.
+        """
         if not self._eager:
             return list(await asyncio.gather(*work))
         results: list[Any] = [None] * len(work)
@@ -133,7 +136,7 @@ async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def _finish(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
-    """The rest of a coroutine whose first step is done: it waits for what that step yielded."""
+    """Runs the rest of a coroutine whose first step yielded `waits_for`."""
     return await _Rest(work, waits_for)
 
 

@@ -1,16 +1,16 @@
 """Binds a pod's volumes: writes what VolumeBinding decided, and waits until it has happened.
 
-    write volumes, then claims ─► each second: look at them ── all bound ──────────────► None
-          │ rejected (409, too)             │ not yet ── bindTimeoutSeconds are over ──► failure
-          ▼                                 ▼ it will not happen any more
-       failure                           failure: node or pod gone, claim or volume gone, volume taken away,
-                                         out of the node's reach, provisioner gave up
+    write volumes, then claims ─► check every second ── all bound ──────────────────► None
+          │ error (also 409)                │ not yet ── after bindTimeoutSeconds ─► failure
+          ▼                                 ▼ cannot succeed any more
+       failure                           failure: node, pod, claim or volume deleted, claimRef reset,
+                                         volume not accessible from the node, provisioner gave up
 
 The PV controller binds claims to the volumes that name them, provisioners create volumes for claims that name
-a node. A provisioner that cannot removes the node's name from the claim, so that the pod is scheduled again.
+a node. A provisioner that fails removes the node's name from the claim, so that the pod is scheduled again.
 Writes are not reverted (the next attempt uses them); Unreserve reverts assumptions.
 
-Only what the API server has shown is read, never what is assumed.
+Only objects that the API server has sent are read, never assumed ones.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from bayplan.snapshot.volume_offers import reach
 POLL_SECONDS: Final = 1.0
 """Interval between polls, and before the first one."""
 
-LATE: Final = "context deadline exceeded"
+TIMED_OUT: Final = "context deadline exceeded"
 NO_NODE: Final = 'failed to get node "{node}": node "{node}" not found'
 NO_POD: Final = 'pod does not exist any more: pod "{pod}" not found'
 NOT_FOUND: Final = 'failed to check {what}: {kind} "{key}" not found'
-OUT_OF_REACH: Final = (
+AFFINITY_MISMATCH: Final = (
     'pv "{volume}" node affinity doesn\'t match node "{node}": no matching NodeSelectorTerms'
 )
-RESET: Final = 'ClaimRef got reset for pv "{volume}"'
-NOTHING_SELECTED: Final = 'selectedNode annotation reset for PVC "{claim}"'
+CLAIM_REF_RESET: Final = 'ClaimRef got reset for pv "{volume}"'
+SELECTED_NODE_RESET: Final = 'selectedNode annotation reset for PVC "{claim}"'
 NOT_PROVISIONED: Final = 'provisioning failed for PVC "{claim}"'
 
 
@@ -99,7 +99,7 @@ class ClusterVolumeBinder:
                 return
             next_poll = max(next_poll + POLL_SECONDS, loop.time())
         await asyncio.sleep(max(end - loop.time(), 0.0))
-        raise NotBoundError(LATE)
+        raise NotBoundError(TIMED_OUT)
 
     def _are_bound(self, pod: Pod, node_name: str, written: VolumePlan) -> bool:
         """Whether everything is bound. Raises NotBoundError if it cannot happen any more."""
@@ -111,12 +111,12 @@ class ClusterVolumeBinder:
         latest = self._context.pod_lister(pod)
         if latest is None or latest.uid != pod.uid:
             raise NotBoundError(NO_POD.format(pod=pod.name))
-        return all(_is_given(volume, objects, node) for volume in written.volumes) and all(
+        return all(_is_bound(volume, objects, node) for volume in written.volumes) and all(
             _is_provisioned(claim, objects, node) for claim in written.claims
         )
 
 
-def _is_given(written: PersistentVolume, objects: Objects, node: Node) -> bool:
+def _is_bound(written: PersistentVolume, objects: Objects, node: Node) -> bool:
     """Whether a volume that existed before is bound to its claim."""
     volume = objects.of(PersistentVolume).get(written.name)
     if volume is None:
@@ -130,11 +130,11 @@ def _is_given(written: PersistentVolume, objects: Objects, node: Node) -> bool:
     if _is_older(volume, written):
         return False
     try:
-        _check_reach(volume, objects, node)
+        _check_node_affinity(volume, objects, node)
     except TranslationError as error:
         raise NotBoundError(f"failed to translate pv to csi: could not translate pv: {error}") from error
     if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
-        raise NotBoundError(RESET.format(volume=volume.name))
+        raise NotBoundError(CLAIM_REF_RESET.format(volume=volume.name))
     return claim.is_fully_bound
 
 
@@ -146,7 +146,7 @@ def _is_provisioned(written: PersistentVolumeClaim, objects: Objects, node: Node
     if _is_older(claim, written):
         return False
     if not claim.annotations:
-        raise NotBoundError(NOTHING_SELECTED.format(claim=claim.name))
+        raise NotBoundError(SELECTED_NODE_RESET.format(claim=claim.name))
     if claim.annotations.get(SELECTED_NODE_ANNOTATION) != node.name:
         raise NotBoundError(NOT_PROVISIONED.format(claim=claim.name))
     if claim.spec.volume_name:
@@ -154,20 +154,20 @@ def _is_provisioned(written: PersistentVolumeClaim, objects: Objects, node: Node
         if volume is None:
             return False  # the watch has not delivered it yet
         try:
-            _check_reach(volume, objects, node)
+            _check_node_affinity(volume, objects, node)
         except TranslationError as error:
             raise NotBoundError(f"could not translate pv: {error}") from error
     return claim.is_fully_bound
 
 
-def _check_reach(volume: PersistentVolume, objects: Objects, node: Node) -> None:
+def _check_node_affinity(volume: PersistentVolume, objects: Objects, node: Node) -> None:
     """Labels of nodes and node affinity of volumes may have changed since the node was chosen."""
-    required = _demands(volume, objects.of(CSINode).get(node.name))
+    required = _required_affinity(volume, objects.of(CSINode).get(node.name))
     if required is not None and not terms_match(reach(required), node.labels, node.name):
-        raise NotBoundError(OUT_OF_REACH.format(volume=volume.name, node=node.name))
+        raise NotBoundError(AFFINITY_MISMATCH.format(volume=volume.name, node=node.name))
 
 
-def _demands(volume: PersistentVolume, csi_node: CSINode | None) -> NodeSelector | None:
+def _required_affinity(volume: PersistentVolume, csi_node: CSINode | None) -> NodeSelector | None:
     plugin = in_tree_plugin(volume.spec)
     if plugin is not None and csi_node is not None and plugin.name in migrated_plugins(csi_node):
         return migrated_affinity(plugin, volume)

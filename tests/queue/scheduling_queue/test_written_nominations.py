@@ -121,7 +121,7 @@ def test_a_preemptor_is_pinned_until_its_last_victim_is_terminating() -> None:
     assert (pins, nominations.is_preempting(preemptor.uid)) == ({preemptor.uid: "DefaultPreemption"}, True)
     nominations.pod_terminating(victim)
     assert pins, "it is not yet known to be the last"
-    nominations.waits_for(preemption, victim)
+    nominations.waits_for_victim(preemption, victim)
     assert (len(pins), nominations.is_preempting(preemptor.uid)) == (1, True)
     existing.clear()
     nominations.pod_terminating(victim)
