@@ -94,6 +94,41 @@ def test_defaults_are_filled_in() -> None:
     assert content == {"spec": {"size": 1, "mode": "fast"}}
 
 
+def test_defaults_do_not_multiply_without_limit() -> None:
+    """Entries of a list times values of a default: a few megabytes would become as many gigabytes."""
+    entry = {"type": "object", "properties": {"a": {"type": "array", "default": [0] * 1000}}}
+    schema = {"properties": {"spec": {"type": "array", "items": entry}}}
+    content: dict[str, Any] = {"spec": [{} for _ in range(1000)]}
+    with pytest.raises(
+        StatusError, match="more than 100000 values with the defaults of the schema"
+    ) as caught:
+        fill_in(content, schema)
+    assert caught.value.code == 413
+    assert sum(bool(each) for each in content["spec"]) < 100
+
+
+def test_some_of_many_problems_are_found() -> None:
+    """Each of 1,000 entries lacks 1,000 fields; texts of the schema are shortened."""
+    choice = "x" * 100_000
+    names = [f"f{number}" for number in range(1000)]
+    for entry, content in (
+        ({"type": "object", "required": names}, {}),
+        ({"type": "string", "enum": [choice]}, "y"),
+        ({"type": "string", "pattern": choice}, "y"),
+    ):
+        schema = {"properties": {"spec": {"type": "array", "items": entry}}}
+        found = custom_problems({"spec": [content] * 2000}, schema)
+        assert len(found) == 1000
+        assert max(len(str(each)) for each in found) < 1100
+
+
+def test_some_of_many_unknown_fields_are_named() -> None:
+    """As many as kube-apiserver names."""
+    content = {"spec": {f"odd{number}": 1 for number in range(1000)}}
+    cleaned, unknown = clean(content, type_of(GANGS), lenient=True)
+    assert (cleaned, len(unknown)) == ({"spec": {}}, 100)
+
+
 def test_unknown_fields_are_pruned_unless_they_are_welcome() -> None:
     content = {"metadata": {"name": "g"}, "spec": {"size": "x", "odd": 1, "free": {"odd": 1}}}
     cleaned, unknown = clean(content, type_of(GANGS), lenient=True)

@@ -37,7 +37,7 @@ from bayplan.embedded.server.patching.plain import Patch, merge_patch
 from bayplan.embedded.server.preparation import prepare_new, restart_taint_time
 from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.embedded.server.schema.types import type_of
-from bayplan.embedded.server.sizes import MAX_UNCOUNTED_BYTES, check_values
+from bayplan.embedded.server.sizes import MAX_UNCOUNTED_BYTES, check_rules, check_values
 from bayplan.embedded.server.statuses import FieldProblem
 from bayplan.embedded.server.steps import ATTEMPTS, Steps, at_once
 from bayplan.embedded.server.validation import new_problems, update_problems
@@ -466,6 +466,7 @@ def _fill_in(stored: Resource, content: Content, now: str) -> None:
     if stored in (kinds.RESOURCE_SLICES, kinds.DEVICE_TAINT_RULES):
         default_taint_times(content, now)
     check_values(stored, content, status=False)
+    check_rules(stored, content)
 
 
 def _copy_field(field: str, source: Content, target: Content) -> None:

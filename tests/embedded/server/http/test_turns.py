@@ -8,8 +8,9 @@ import threading
 from typing import Any
 
 import pytest
+import yaml
 
-from bayplan.embedded.server.http import turns
+from bayplan.embedded.server.http import answers, turns
 from bayplan.embedded.server.http.answers import pieces
 from bayplan.embedded.server.http.turns import in_steps, in_thread_if, paced
 from tests.embedded.server.http.serving import (
@@ -148,6 +149,94 @@ def test_yaml_in_flow_style_is_not_json() -> None:
 
     reply = serve(scenario)
     assert (reply.status, reply.body["data"]) == (201, {"a": "1"})
+
+
+@pytest.mark.parametrize(("count", "where"), [(1, "loop"), (2000, "thread")])
+def test_large_yaml_is_written_in_a_thread(count: int, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an object that is read, created, changed or deleted, and of a list."""
+    seen: list[str] = []
+    write = answers._yaml
+
+    def observed(content: Any) -> str:
+        seen.append("loop" if threading.current_thread() is threading.main_thread() else "thread")
+        return write(content)
+
+    monkeypatch.setattr(answers, "_yaml", observed)
+
+    async def scenario(call: Caller) -> list[Reply]:
+        data = {f"k{number}": "v" * 20 for number in range(count)}
+        path, accept = f"{CONFIG_MAPS}/settings", "application/yaml"
+        return [
+            await call("POST", CONFIG_MAPS, config_map(**data), Accept=accept),
+            await call("GET", path, Accept=accept),
+            await call("GET", CONFIG_MAPS, Accept=accept),
+            await call("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, MERGE, Accept=accept),
+        ]
+
+    replies = serve(scenario)
+    assert [yaml.safe_load(str(reply.body))["kind"] for reply in replies] == [
+        "ConfigMap", "ConfigMap", "ConfigMapList", "ConfigMap",
+    ]  # fmt: skip
+    assert seen == [where] * 4
+
+
+@pytest.mark.parametrize(
+    ("accept", "field"),
+    [
+        pytest.param("application/json", "items", id="objects"),
+        pytest.param("application/json;as=Table;v=v1;g=meta.k8s.io", "rows", id="table"),
+        pytest.param(
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "items", id="metadata"
+        ),
+    ],
+)
+def test_long_lists_are_written_piece_by_piece(
+    accept: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every form, and when they are deleted. No entry is encoded together with all others."""
+    monkeypatch.setattr(answers, "_STREAMED", 1000)
+
+    async def scenario(call: Caller) -> tuple[Reply, Reply]:
+        for number in range(30):
+            await call("POST", CONFIG_MAPS, config_map(f"c{number}"))
+        return await call("GET", CONFIG_MAPS, Accept=accept), await call("DELETE", CONFIG_MAPS)
+
+    listed, deleted = serve(scenario)
+    assert (len(listed.body[field]), len(deleted.body["items"])) == (30, 30)
+    for reply in (listed, deleted):
+        assert reply.headers["Transfer-Encoding"] == "chunked"
+        assert reply.body["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize(
+    ("method", "content_type", "body"),
+    [
+        pytest.param(
+            "POST", "application/json", {"metadata": {"name": "c"}, "data": {"x" * 20_000: "v"}}, id="JSON"
+        ),
+        pytest.param("POST", "application/yaml", f"data:\n  ? {'x' * 20_000}\n  : v".encode(), id="YAML"),
+        pytest.param("PATCH", MERGE, {"data": {"x" * 20_000: "v"}}, id="merge patch"),
+    ],
+)
+def test_names_are_not_endless(method: str, content_type: str, body: Any) -> None:
+    """Every message about a value has the names that lead to it."""
+
+    async def scenario(call: Caller) -> Reply:
+        await call("POST", CONFIG_MAPS, config_map())
+        path = CONFIG_MAPS if method == "POST" else f"{CONFIG_MAPS}/settings"
+        return await call(method, path, body, content_type)
+
+    reply = serve(scenario)
+    assert (reply.status, "a name of more than 1024 characters" in reply.message) == (413, True)
+
+
+def test_pointers_of_patches_have_no_endless_names() -> None:
+    async def scenario(call: Caller) -> Reply:
+        await call("POST", CONFIG_MAPS, config_map())
+        patch = [{"op": "add", "path": f"/data/{'x' * 1025}", "value": "v"}]
+        return await call("PATCH", f"{CONFIG_MAPS}/settings", patch, JSON_PATCH)
+
+    assert serve(scenario).status == 422
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])

@@ -1,45 +1,101 @@
-"""How responses are written: JSON or YAML, indented for people who use curl."""
+"""How responses are written: JSON or YAML, indented for people who use curl.
+
+What is large is made in steps or in a thread, so that nobody else has to wait for it (`turns.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import yaml
 from aiohttp import web
 
-from bayplan.embedded.server.http.requests import JSON, YAML, flag
+from bayplan.embedded.server.http.requests import JSON, YAML, Form, flag
+from bayplan.embedded.server.http.turns import MAX_YAML_BYTES, in_thread_if, paced
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import APIError
 
 _LOOKERS: Final = ("curl", "Wget", "Mozilla/5.0")
 _REASONS: Final = {404: "NotFound", 409: "Conflict", 410: "Expired", 500: "InternalError"}
+_STREAMED: Final = 1024 * 1024
+"""Lists larger than this are written piece by piece, and never indented."""
 _PIECE: Final = 64 * 1024
 """Bytes that are written at once; then others get their turn."""
 
 _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 
 
 def answer(
-    request: web.BaseRequest,
-    content: Any,
-    status: int = 200,
-    *,
-    as_yaml: bool = False,
-    headers: Mapping[str, str] | None = None,
+    request: web.BaseRequest, content: Any, status: int = 200, *, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """An answer with a value, or with JSON that is encoded already (bytes)."""
-    if as_yaml:
-        plain = msgspec.json.decode(content) if isinstance(content, bytes) else content
-        text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-        return web.Response(text=text, status=status, content_type=YAML, headers=headers)
+    """An answer in JSON with a value, or with JSON that is encoded already (bytes)."""
     body = content if isinstance(content, bytes) else _encode(content)
     if is_for_people(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
     return web.Response(body=body, status=status, content_type=JSON, headers=headers)
+
+
+async def answer_as(
+    request: web.BaseRequest,
+    form: Form,
+    content: Any,
+    status: int = 200,
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> web.Response:
+    """An answer in JSON, or in YAML where the client wants that."""
+    body = content if isinstance(content, bytes) else _encode(content)
+    if not form.yaml:
+        return answer(request, body, status, headers=headers)
+    text = await in_thread_if(len(body) > MAX_YAML_BYTES, lambda: _yaml(msgspec.json.decode(body)))
+    return web.Response(text=text, status=status, content_type=YAML, headers=headers)
+
+
+async def answer_list(
+    request: web.BaseRequest,
+    form: Form,
+    head: dict[str, Any],
+    bodies: Sequence[bytes],
+    durable: Callable[[], Awaitable[None]],
+    *,
+    field: str = "items",
+) -> web.StreamResponse:
+    """An answer with a list whose entries are JSON. `durable` waits until all of it would survive a crash."""
+    size = sum(map(len, bodies))
+    if form.yaml:
+        is_slow = size > MAX_YAML_BYTES
+        text = await in_thread_if(is_slow, lambda: _yaml({**head, field: list(map(_decode, bodies))}))
+        return web.Response(text=text, content_type=YAML)
+    parts = _list_parts(_encode(head), field, bodies)
+    if size < _STREAMED:
+        return answer(request, b"".join(parts))
+    await durable()
+    response = web.StreamResponse()
+    response.content_type = JSON
+    await response.prepare(request)
+    async for piece in paced(pieces(parts)):
+        await response.write(piece)
+    await response.write_eof()
+    return response
+
+
+def _yaml(content: Any) -> str:
+    text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _list_parts(head: bytes, field: str, bodies: Iterable[bytes]) -> Iterator[bytes]:
+    yield head[:-1] + f',"{field}":['.encode()
+    separator = b""
+    for body in bodies:
+        yield separator + body
+        separator = b","
+    yield b"]}"
 
 
 def is_for_people(request: web.BaseRequest) -> bool:

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bayplan.embedded.server import scale
 from bayplan.embedded.server.http import discovery, openapi
-from bayplan.embedded.server.http.answers import answer, error_response
+from bayplan.embedded.server.http.answers import answer, answer_as, error_response
 from bayplan.embedded.server.http.reading import Reader
 from bayplan.embedded.server.http.requests import (
     MAX_BODY_BYTES,
@@ -116,7 +116,7 @@ class Application:
             case ["apis", _, _, _, *_]:
                 return await self._answer_about(request, steps[1:])
             case ["api" | "apis", *_]:
-                return self._discover(request, steps)
+                return await self._discover(request, steps)
             case ["openapi", *rest]:
                 return self._describe(request, rest)
             case ["version"]:
@@ -162,7 +162,7 @@ class Application:
             return web.Response(body=openapi.EMPTY_V2_PROTOBUF, content_type=openapi.V2_PROTOBUF)
         return answer(request, openapi.empty_v2(self._api.catalog.release))
 
-    def _discover(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
+    async def _discover(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
         catalog = self._api.catalog
         if request.method != "GET":
             raise method_not_allowed()
@@ -175,11 +175,11 @@ class Application:
                 response.headers["Content-Type"] = kind
                 return response
             case ["api"]:
-                return answer(request, discovery.api_versions(), as_yaml=form.yaml)
+                return await answer_as(request, form, discovery.api_versions())
             case ["apis"]:
-                return answer(request, discovery.group_list(catalog), as_yaml=form.yaml)
+                return await answer_as(request, form, discovery.group_list(catalog))
             case ["apis", name] if name in discovery.group_names(catalog):
-                return answer(request, discovery.group(catalog, name), as_yaml=form.yaml)
+                return await answer_as(request, form, discovery.group(catalog, name))
             case ["api", version]:
                 resources = discovery.resource_list(catalog, "", version)
             case ["apis", name, version]:
@@ -188,7 +188,7 @@ class Application:
                 resources = None
         if resources is None:
             raise no_such_path()
-        return answer(request, resources, as_yaml=form.yaml)
+        return await answer_as(request, form, resources)
 
     async def _answer_about(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
         """Requests for objects. `steps` is [group, version, …]."""
@@ -233,8 +233,8 @@ class Application:
         if verb == "get":
             if target.subresource_name == "scale":
                 found = scale.get(self._api, target.resource, target.name, target.namespace)
-                return answer(request, found, as_yaml=form.yaml)
-            return self._reader.get(request, target, form)
+                return await answer_as(request, form, found)
+            return await self._reader.get(request, target, form)
         if verb == "create":
             if not target.namespace and target.resource.namespaced:
                 raise method_not_allowed()

@@ -7,7 +7,7 @@ import itertools
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, compress
 from typing import Any, Final, NamedTuple
 
@@ -16,9 +16,9 @@ from aiohttp import web
 
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.http.answers import answer, is_for_people, pieces
-from bayplan.embedded.server.http.requests import JSON, Form, Target, integer
-from bayplan.embedded.server.http.turns import MAX_YAML_BYTES, in_steps, in_thread_if, paced
+from bayplan.embedded.server.http.answers import answer, answer_as, answer_list
+from bayplan.embedded.server.http.requests import Form, Target, integer
+from bayplan.embedded.server.http.turns import in_steps
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.selecting import Selection, parse_selection
@@ -30,9 +30,6 @@ MAX_OPEN_LISTS: Final = 1000
 """Pages that can be asked for at the same time; the oldest token expires."""
 MAX_LIST_SECONDS: Final = 300.0
 """How long a token is good, from the first page on: as long as etcd keeps old versions by default."""
-_STREAMED: Final = 1024 * 1024
-"""Lists larger than this are written piece by piece."""
-
 _ROWS: Final = 10
 """Of a table that are made at once."""
 _TOKEN_NAME: Final = "bayplan"
@@ -63,7 +60,7 @@ class Reader:
         """Tokens of an earlier process are recognised by it, and expired."""
         self._tokens = itertools.count()
 
-    def get(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
+    async def get(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
         resource = target.resource
         document = self._api.document(resource, target.name, target.namespace)
         if form.kind == "Table":
@@ -71,7 +68,7 @@ class Reader:
             return answer(request, table)
         if form.kind == "PartialObjectMetadata":
             return answer(request, metadata_only(document.parse()))
-        return answer(request, body_of(resource, document), as_yaml=form.yaml)
+        return await answer_as(request, form, body_of(resource, document))
 
     async def list(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
         resource = target.resource
@@ -82,38 +79,28 @@ class Reader:
             meta["continue"] = continue_
             if remaining is not None:
                 meta["remainingItemCount"] = remaining
+        durable = self._api.store.durable
         if form.kind == "Table":
-            table = await self._table(resource, documents, request.query.get("includeObject", "Metadata"))
-            return answer(request, {**table, "metadata": meta})
+            include = request.query.get("includeObject", "Metadata")
+            head = {**self._printer.table(resource, documents[:1], include), "metadata": meta}
+            del head["rows"]
+            rows = await self._rows(resource, documents, include)
+            return await answer_list(request, Form(), head, rows, durable, field="rows")
         if form.kind == "PartialObjectMetadataList":
-            items = await in_steps(lambda document: metadata_only(document.parse()), documents)
-            kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-            return answer(request, {**kind, "metadata": meta, "items": items})
+            items = await in_steps(lambda document: _encode(metadata_only(document.parse())), documents)
+            head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+            return await answer_list(request, Form(), head, items, durable)
         head = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": meta}
-        parts = _list_parts(_encode(head), (body_of(resource, document) for document in documents))
-        size = sum(len(document.body) for document in documents)
-        if size < _STREAMED or form.yaml or is_for_people(request):
-            whole = b"".join(parts)
-            is_slow = form.yaml and size > MAX_YAML_BYTES
-            return await in_thread_if(is_slow, lambda: answer(request, whole, as_yaml=form.yaml))
-        await self._api.store.durable()
-        response = web.StreamResponse()
-        response.content_type = JSON
-        await response.prepare(request)
-        async for piece in paced(pieces(parts)):
-            await response.write(piece)
-        await response.write_eof()
-        return response
+        bodies = await in_steps(lambda document: body_of(resource, document), documents)
+        return await answer_list(request, form, head, bodies, durable)
 
-    async def _table(self, resource: Resource, documents: Sequence[Document], include: str) -> dict[str, Any]:
-        """The table of many objects, made a few rows at a time."""
-        table = self._printer.table(resource, documents[:_ROWS], include)
-        starts = range(_ROWS, len(documents), _ROWS)
+    async def _rows(self, resource: Resource, documents: Sequence[Document], include: str) -> Sequence[bytes]:
+        """The rows of a table, a few at a time."""
         rows = await in_steps(
             lambda start: self._printer.table(resource, documents[start : start + _ROWS], include)["rows"],
-            starts,
+            range(0, len(documents), _ROWS),
         )
-        return {**table, "rows": [*table["rows"], *chain.from_iterable(rows)]}
+        return await in_steps(_encode, chain.from_iterable(rows))
 
     def _check(self, request: web.BaseRequest) -> None:
         query = request.query
@@ -206,15 +193,6 @@ def metadata_only(content: dict[str, Any]) -> dict[str, Any]:
         "apiVersion": "meta.k8s.io/v1",
         "metadata": content["metadata"],
     }
-
-
-def _list_parts(head: bytes, bodies: Iterator[bytes]) -> Iterator[bytes]:
-    yield head[:-1] + b',"items":['
-    separator = b""
-    for body in bodies:
-        yield separator + body
-        separator = b","
-    yield b"]}"
 
 
 def _make_token(lifetime: str, key: str) -> str:

@@ -16,7 +16,7 @@ from bayplan.embedded.server import statuses
 from bayplan.embedded.server.http.turns import MAX_BYTES, MAX_YAML_BYTES, in_thread_if
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
 from bayplan.embedded.server.schema.protobuf import ProtobufError, decode_protobuf
-from bayplan.embedded.server.sizes import check_json
+from bayplan.embedded.server.sizes import check_json, check_names
 from bayplan.embedded.server.statuses import StatusError, bad_request, too_large
 from bayplan.errors import DecodeError
 
@@ -170,15 +170,18 @@ def is_large_body(body: bytes, content_type: str) -> bool:
 
 
 def decode_bounded(body: bytes) -> Any:
-    """The value of JSON that is neither nested too deeply nor has more values than any object.
+    """The value of JSON that is not nested too deeply, and has not too many values nor too long names.
 
     Raises:
-        StatusError: there are too many values; 413.
+        StatusError: there are too many values, or a name is too long; 413.
         DecodeError: it is nested too deeply.
         msgspec.DecodeError: it is not JSON.
     """
     check_json(body)
-    return decode_json(body)
+    content = decode_json(body)
+    if len(body) > MAX_BYTES:
+        check_names(content)
+    return content
 
 
 def _decoded(body: bytes, content_type: str, what: str) -> Any:
@@ -200,10 +203,13 @@ def _decoded(body: bytes, content_type: str, what: str) -> Any:
             raise bad_request(f"{what}yaml: {error}") from error
         if len(documents) != 1:
             raise bad_request(f"{what}yaml: expected one document, got {len(documents)}")
+        check_names(documents[0].content)
         return documents[0].content
     if content_type == PROTOBUF:
         try:
-            return decode_protobuf(body)
+            content = decode_protobuf(body)
+            check_names(content)
+            return content
         except ProtobufError as error:
             raise bad_request(f"{what}{error}") from error
     message = f"the body of the request was in an unknown format - {_ACCEPTED}"

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 
 from bayplan.embedded.server import kinds, pods, scale, statuses
-from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.http.answers import answer
+from bayplan.embedded.server.documents import Document, encode
+from bayplan.embedded.server.http.answers import answer, answer_as, answer_list
 from bayplan.embedded.server.http.bodies import (
     checked_patch,
     options_from,
@@ -31,6 +31,8 @@ from bayplan.embedded.server.validation.device_slices import driver_warnings
 
 R = TypeVar("R")
 
+_LARGE_SCHEMA: Final = 4 * MAX_BYTES
+"""A definition whose defaults may take long to fill in."""
 _APPLY: Final = ("application/apply-patch+yaml", "application/apply-patch+json")
 _CREATED_BY_UPDATE: Final = frozenset({kinds.EVENTS, kinds.LEASES})
 _RETURNS_DELETED: Final = frozenset(
@@ -67,8 +69,8 @@ class Writer:
             return self._evict(request, target, content)
         content.get("metadata", {}).pop("managedFields", None)
         creating = self._api.creating(target.resource, content, target.namespace, dry_run=dry_run)
-        created = await self._run(creating, is_large)
-        return self._created(request, target, created, form, warnings)
+        created = await self._run(creating, is_large or self._is_large(target))
+        return await self._created(request, target, created, form, warnings)
 
     async def update(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
         kind = "" if target.subresource is None else target.subresource.kind
@@ -86,8 +88,8 @@ class Writer:
             )
         elif self._is_to_be_created(target, content):
             creating = self._api.creating(resource, content, target.namespace, dry_run=dry_run)
-            created = await self._run(creating, is_large)
-            return self._created(request, target, created, form, warnings)
+            created = await self._run(creating, is_large or self._is_large(target))
+            return await self._created(request, target, created, form, warnings)
         else:
             updating = self._api.updating(
                 resource,
@@ -98,17 +100,17 @@ class Writer:
                 manager=_manager(request),
             )
             updated = await self._run(updating, is_large or self._is_large(target))
-        return self._written(request, target, updated, form, warnings)
+        return await self._written(request, target, updated, form, warnings)
 
-    def _created(
+    async def _created(
         self, request: web.BaseRequest, target: Target, created: Content, form: Form, warnings: list[str]
     ) -> web.Response:
         """The answer with a new object, and with what its kind does not do here."""
         if target.resource.caution:
             warnings.append(target.resource.caution)
-        return self._written(request, target, created, form, warnings, 201)
+        return await self._written(request, target, created, form, warnings, 201)
 
-    def _written(
+    async def _written(
         self,
         request: web.BaseRequest,
         target: Target,
@@ -120,12 +122,16 @@ class Writer:
         """The answer with the object as it is stored now."""
         if target.resource.storage == kinds.RESOURCE_SLICES:
             warnings += driver_warnings(content)
-        return answer(request, content, status, as_yaml=form.yaml, headers=warning_headers(warnings))
+        return await answer_as(request, form, content, status, headers=warning_headers(warnings))
 
     def _is_large(self, target: Target) -> bool:
-        """Whether it takes long to work with the object that is there."""
-        stored = target.resource.storage
-        known = self._api.store.find(stored, stored.key(target.name, target.namespace))
+        """Whether it takes long to work with the object that is there, or with what its schema adds to it."""
+        store, stored = self._api.store, target.resource.storage
+        if stored.schema is not None:
+            definition = store.find(kinds.CUSTOM_RESOURCE_DEFINITIONS, f"{stored.plural}.{stored.group}")
+            if definition is not None and len(definition.body) > _LARGE_SCHEMA:
+                return True
+        known = store.find(stored, stored.key(target.name, target.namespace)) if target.name else None
         return known is not None and len(known.body) > MAX_BYTES
 
     def _is_to_be_created(self, target: Target, content: Content) -> bool:
@@ -149,7 +155,7 @@ class Writer:
             updated = scale.update(
                 self._api, resource, wanted, target.namespace, dry_run=dry_run, manager=_manager(request)
             )
-            return answer(request, updated, as_yaml=form.yaml)
+            return await answer_as(request, form, updated)
         warnings: list[str] = []
         patching = self._api.patching(
             resource,
@@ -161,7 +167,7 @@ class Writer:
             manager=_manager(request),
         )
         patched = await self._run(patching, len(body) > MAX_BYTES or self._is_large(target))
-        return self._written(request, target, patched, form, warnings)
+        return await self._written(request, target, patched, form, warnings)
 
     async def delete(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
         options = await read_delete_options(request)
@@ -170,7 +176,7 @@ class Writer:
         document = self._api.store.find(stored, stored.key(target.name, target.namespace))
         is_gone = document is None or options.dry_run
         if target.resource in _RETURNS_DELETED or not is_gone or deleted["metadata"].get("finalizers"):
-            return answer(request, deleted, as_yaml=form.yaml)
+            return await answer_as(request, form, deleted)
         details: dict[str, Any] = {"name": target.name}
         if target.resource.group:
             details["group"] = target.resource.group
@@ -184,22 +190,23 @@ class Writer:
         }
         return answer(request, status)
 
-    async def delete_all(self, request: web.BaseRequest, target: Target, form: Form) -> web.Response:
+    async def delete_all(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
         options = await read_delete_options(request)
         resource = target.resource
 
-        def delete(document: Document) -> Content | None:
+        def delete(document: Document) -> bytes:
             meta = document.parse()["metadata"]
             try:
-                return self._api.delete(resource, meta["name"], meta.get("namespace", ""), options)
+                return encode(self._api.delete(resource, meta["name"], meta.get("namespace", ""), options))
             except AbsentError:
-                return None  # another request was faster
+                return b""  # another request was faster
 
         found = await select(self._api, resource, selection_of(request, target))
-        deleted = [item for item in await in_steps(delete, found) if item is not None]
+        deleted = [body for body in await in_steps(delete, found) if body]
         version = str(self._api.store.version)
         head = {"kind": resource.list_kind, "apiVersion": resource.api_version}
-        return answer(request, {**head, "metadata": {"resourceVersion": version}, "items": deleted})
+        head_of_all = {**head, "metadata": {"resourceVersion": version}}
+        return await answer_list(request, Form(), head_of_all, deleted, self._api.store.durable)
 
     def _bind(
         self, request: web.BaseRequest, target: Target, content: Content, dry_run: bool
@@ -255,8 +262,8 @@ class Writer:
         )
         updated, created = await self._run(applying, is_large or self._is_large(target))
         if created:
-            return self._created(request, target, updated, form, warnings)
-        return self._written(request, target, updated, form, warnings)
+            return await self._created(request, target, updated, form, warnings)
+        return await self._written(request, target, updated, form, warnings)
 
 
 _DONE: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

@@ -18,6 +18,7 @@ import msgspec
 from bayplan.api.merge_patch import merged
 from bayplan.api.nesting import check_depth, copied
 from bayplan.embedded.server.patching.identity import identity
+from bayplan.embedded.server.sizes import MAX_NAME_CHARACTERS
 from bayplan.embedded.server.statuses import StatusError, bad_request, too_large
 from bayplan.errors import DecodeError
 
@@ -126,7 +127,10 @@ def _steps(pointer: Any) -> list[str]:
         return []
     if not isinstance(pointer, str) or not pointer.startswith("/"):
         raise ValueError("a pointer begins with /")
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")]
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")]
+    if max(map(len, steps)) > MAX_NAME_CHARACTERS:
+        raise ValueError("a name is too long")
+    return steps
 
 
 def _at(content: Any, path: list[str]) -> Any:

@@ -30,6 +30,8 @@ _SCALARS: Final = frozenset(
     }
 )  # fmt: skip
 _METADATA: Final = "ObjectMeta"
+MAX_UNKNOWN: Final = 100
+"""Unknown fields that are named, as in kube-apiserver."""
 OLDEST, *_, NEWEST = RELEASES
 
 
@@ -203,9 +205,13 @@ class Cleaning:
     """What `clean` came across."""
 
     unknown: list[str] = field(default_factory=list)
-    """Paths of fields that the type does not have."""
+    """Paths of fields that the type does not have, up to MAX_UNKNOWN."""
     lenient: bool = False
     """Whether wrong types are left to somebody else: those of custom resources are told by their schema."""
+
+    def add_unknown(self, path: str) -> None:
+        if len(self.unknown) < MAX_UNKNOWN:
+            self.unknown.append(path)
 
 
 def clean(content: Any, of: Type, *, lenient: bool = False) -> tuple[Any, list[str]]:
@@ -291,7 +297,7 @@ def _clean_struct(content: dict[str, Any], of: Type, path: str, dotted: str, fou
             if of.open:
                 kept[key] = part
             else:
-                found.unknown.append(f"{path}.{key}" if path else key)
+                found.add_unknown(f"{path}.{key}" if path else key)
         elif part is not None:
             cleaned = _clean(
                 part,

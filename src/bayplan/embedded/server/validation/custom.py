@@ -5,14 +5,16 @@ Rules in CEL, and those that combine schemas (oneOf, anyOf, not), are not evalua
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import islice
 from operator import ge, le
 from typing import Any, Final
 
 from bayplan.api.patterns import PatternError, compile_pattern
 from bayplan.embedded.server.documents import copied
 from bayplan.embedded.server.patching.identity import identity
-from bayplan.embedded.server.statuses import FieldProblem, invalid_field, required, unsupported
+from bayplan.embedded.server.sizes import MAX_CUSTOM_VALUES, count_values
+from bayplan.embedded.server.statuses import FieldProblem, invalid_field, required, too_large, unsupported
 
 Content = dict[str, Any]
 Schema = Mapping[str, Any]
@@ -43,6 +45,10 @@ _KEYWORDS: Final[dict[str, type]] = {
 _Enums = dict[int, frozenset[Hashable]]
 """Choices by the identity of their list in the schema: each list is hashed once for each object."""
 _MAX_NAMED_CHOICES: Final = 100
+_MAX_FOUND: Final = 1000
+"""Errors that are looked for. 30,000 entries of a list without 1,000 required fields each have 30 million."""
+_MAX_TEXT: Final = 1000
+"""Characters of a pattern or a choice in a message: they may have megabytes, and be named for every entry."""
 
 _BOUNDS: Final = (
     ("minimum", "exclusiveMinimum", "greater than", ge),
@@ -51,21 +57,53 @@ _BOUNDS: Final = (
 
 
 def fill_in(content: Any, schema: Schema) -> None:
-    """Sets what is missing to the schema's defaults, in place."""
-    if isinstance(content, dict):
-        for name, part in (schema.get("properties") or {}).items():
-            if name not in content and part.get("default") is not None:
-                content[name] = copied(part["default"])
-            if name in content:
-                fill_in(content[name], part)
-        extra = schema.get("additionalProperties")
-        if isinstance(extra, dict):
+    """Sets what is missing to the schema's defaults, in place.
+
+    Raises:
+        StatusError: the defaults would make an object that is too large; 413.
+    """
+    _Defaults().fill_in(content, schema)
+
+
+class _Defaults:
+    """The defaults of a schema, found once for each part of it: a list may have thousands of entries."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, list[tuple[str, Any, int]]] = {}
+        """By the identity of a part of the schema: names, defaults, and how many values each has."""
+        self._added = 0
+
+    def fill_in(self, content: Any, schema: Schema) -> None:
+        if isinstance(content, dict):
+            self._set(content, schema)
+            properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
             for name, part in content.items():
-                if name not in (schema.get("properties") or {}):
-                    fill_in(part, extra)
-    elif isinstance(content, list):
-        for part in content:
-            fill_in(part, schema.get("items") or {})
+                if (known := properties.get(name)) is not None:
+                    self.fill_in(part, known)
+                elif isinstance(extra, dict):
+                    self.fill_in(part, extra)
+        elif isinstance(content, list):
+            items = schema.get("items") or {}
+            for part in content:
+                self.fill_in(part, items)
+
+    def _set(self, content: Content, schema: Schema) -> None:
+        for name, default, size in self._of(schema):
+            if name not in content:
+                self._added += size
+                if self._added > MAX_CUSTOM_VALUES:
+                    raise too_large(f"more than {MAX_CUSTOM_VALUES} values with the defaults of the schema")
+                content[name] = copied(default)
+
+    def _of(self, schema: Schema) -> list[tuple[str, Any, int]]:
+        found = self._known.get(id(schema))
+        if found is None:
+            found = self._known[id(schema)] = [
+                (name, default, count_values(default))
+                for name, part in (schema.get("properties") or {}).items()
+                if (default := part.get("default")) is not None
+            ]
+        return found
 
 
 def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
@@ -76,7 +114,8 @@ def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
         for name, part in (schema.get("properties") or {}).items()
         if name not in ("apiVersion", "kind", "metadata")
     }
-    return _problems(body, {**schema, "type": "object", "properties": properties}, "", {})
+    found = _problems(body, {**schema, "type": "object", "properties": properties}, "", {})
+    return list(islice(found, _MAX_FOUND))
 
 
 def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
@@ -107,27 +146,27 @@ def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
     return problems
 
 
-def _problems(content: Any, schema: Schema, path: str, enums: _Enums) -> list[FieldProblem]:
+def _problems(content: Any, schema: Schema, path: str, enums: _Enums) -> Iterator[FieldProblem]:
     if wrong := _type_problem(content, schema, path):
-        return [wrong]
-    problems = []
+        yield wrong
+        return
     if (choices := schema.get("enum")) and not _is_choice(content, choices, enums):
-        problems.append(unsupported(path, content, [str(choice) for choice in choices[:_MAX_NAMED_CHOICES]]))
+        named = [str(choice)[:_MAX_TEXT] for choice in choices[:_MAX_NAMED_CHOICES]]
+        yield unsupported(path, content, named)
     if isinstance(content, dict):
-        problems += _object_problems(content, schema, path, enums)
+        yield from _object_problems(content, schema, path, enums)
     elif isinstance(content, list):
-        problems += _length_problems(len(content), schema, path, "Items", "items")
+        yield from _length_problems(len(content), schema, path, "Items", "items")
         items = schema.get("items") or {}
         for i, part in enumerate(content):
-            problems += _problems(part, items, f"{path}[{i}]", enums)
+            yield from _problems(part, items, f"{path}[{i}]", enums)
     elif isinstance(content, str):
-        problems += _length_problems(len(content), schema, path, "Length", "chars long")
+        yield from _length_problems(len(content), schema, path, "Length", "chars long")
         pattern = schema.get("pattern")
         if pattern and compile_pattern(pattern).search(content) is None:
-            problems.append(invalid_field(path, content, f"{path} in body should match '{pattern}'"))
+            yield invalid_field(path, content, f"{path} in body should match '{pattern[:_MAX_TEXT]}'")
     elif isinstance(content, int | float) and not isinstance(content, bool):
-        problems += _bound_problems(content, schema, path)
-    return problems
+        yield from _bound_problems(content, schema, path)
 
 
 def _is_choice(content: Any, choices: list[Any], enums: _Enums) -> bool:
@@ -147,16 +186,17 @@ def _type_problem(content: Any, schema: Schema, path: str) -> FieldProblem | Non
     return invalid_field(path, actual, f'{path} in body must be of type {wanted}: "{actual}"')
 
 
-def _object_problems(content: Content, schema: Schema, path: str, enums: _Enums) -> list[FieldProblem]:
+def _object_problems(content: Content, schema: Schema, path: str, enums: _Enums) -> Iterator[FieldProblem]:
     prefix = f"{path}." if path else ""
-    problems = [required(f"{prefix}{name}") for name in schema.get("required") or () if name not in content]
+    for name in schema.get("required") or ():
+        if name not in content:
+            yield required(f"{prefix}{name}")
     properties = schema.get("properties") or {}
     extra = schema.get("additionalProperties")
     for name, part in content.items():
         inner = properties.get(name) or (extra if isinstance(extra, dict) else None)
         if inner is not None:
-            problems += _problems(part, inner, f"{prefix}{name}", enums)
-    return problems
+            yield from _problems(part, inner, f"{prefix}{name}", enums)
 
 
 def _length_problems(length: int, schema: Schema, path: str, suffix: str, unit: str) -> list[FieldProblem]:
