@@ -41,6 +41,8 @@ SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
 MIGRATED_PLUGINS_ANNOTATION: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 """On a CSINode: the migrated in-tree plugins of that node."""
 
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+"""The provisioner of a class whose volumes are created by hand."""
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 

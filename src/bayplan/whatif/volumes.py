@@ -22,6 +22,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import (
     BIND_COMPLETED_ANNOTATION,
+    NO_PROVISIONER,
     SELECTED_NODE_ANNOTATION,
     STORAGE,
     WAIT_FOR_FIRST_CONSUMER,
@@ -33,7 +34,6 @@ from bayplan.api.storage import (
     StorageClass,
     VolumeNodeAffinity,
 )
-from bayplan.embedded.controllers.provisioner import NO_PROVISIONER
 from bayplan.whatif.pod_claims import UNKNOWN_UID, unbound
 from bayplan.whatif.state import BranchStore
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from bayplan.api.storage import WAIT_FOR_FIRST_CONSUMER
+from bayplan.api.storage import NO_PROVISIONER, WAIT_FOR_FIRST_CONSUMER
 from bayplan.embedded.server.documents import Content
 
 TOPOLOGY_PARAMETER: Final = "bayplan/topology"
-NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _ZONE: Final = "topology.kubernetes.io/zone"
 
