@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.api.meta import Object
+from bayplan.api.meta import Object, OwnerReference
 from bayplan.cli.main import main
 from bayplan.config import default_config, parse_config
 from bayplan.errors import InputError
@@ -102,6 +102,16 @@ def test_only_pods_of_these_schedulers_count_as_not_scheduled() -> None:
         [0],
         [1],
     )
+    assert (found.pods, mean(found, "skipped")) == (2, [1])
+
+
+def test_the_pods_of_a_workload_add_up() -> None:
+    """Victims are created again, and are no pods of the workload."""
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="low", uid="u", controller=True)
+    low = make_pod("low", cpu="4", node="n0", priority=0, owner=owner)
+    pods = (low, make_pod("high", cpu="2", priority=10), make_pod("big", cpu="9"))
+    found = compare(Workload((make_node("n0", cpu="4"), *pods)), variants()[:1], jobs=1)
+    assert (found.pods, mean(found, "scheduled"), mean(found, "not scheduled")) == (2, [1], [1])
 
 
 def test_trials_are_sent_to_dask(monkeypatch: pytest.MonkeyPatch) -> None:

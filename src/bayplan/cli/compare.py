@@ -30,6 +30,7 @@ from bayplan.sources.settings import load_settings
 from bayplan.sources.warnings import Warning
 from bayplan.whatif import Cluster
 from bayplan.whatif.comparison import Comparison, Estimate, Variant, Workload, compare, from_scratch
+from bayplan.whatif.figures import SKIPPED
 
 DEFAULT: Final = "default"
 _NOTHING: Final = "what is to be compared? Name a CONFIG, or two versions with --emulated-version"
@@ -147,7 +148,9 @@ def _print(
     console.print(heading)
     console.print()
     rows = [
-        (figure, *(_shown(figure, one) for one in estimates)) for figure, estimates in found.figures.items()
+        (figure, *(_shown(figure, one) for one in estimates))
+        for figure, estimates in found.figures.items()
+        if figure != SKIPPED or any(one.mean for one in estimates)
     ]
     print_table(console, ("", *found.names), rows, right=found.names)
     if found.seeds > 1:

@@ -2,7 +2,9 @@
 
 | figure | meaning |
 |---|---|
-| scheduled, not scheduled, preempted | pods of the workload |
+| scheduled, not scheduled | pods of the workload |
+| skipped | pods of the workload that no profile is responsible for, or that are being deleted |
+| preempted | pods that had to leave their node |
 | nodes used | nodes with a pod of the workload |
 | utilisation | requested share of what is allocatable, over all nodes |
 | imbalance | standard deviation of the nodes' utilisation: 0 if all are equally full |
@@ -26,9 +28,11 @@ from bayplan.whatif.outcomes import Outcome, Placements
 from bayplan.whatif.volumes import ZONE
 
 RESOURCES: Final = ("cpu", "memory")
+SKIPPED: Final = "skipped"
 FIGURES: Final = (
     "scheduled",
     "not scheduled",
+    SKIPPED,
     "preempted",
     "nodes used",
     *(
@@ -41,16 +45,17 @@ FIGURES: Final = (
 )
 
 
-_NOT_COUNTED: Final = (Outcome.SKIPPED, Outcome.NOT_RECREATED)
-"""Pods of other schedulers, and victims of preemption, which have their own figure."""
-
-
 def measure(columns: Columns, pods: Sequence[Pod], placed: Placements) -> dict[str, float]:
     """The figures after these pods were scheduled."""
     rows = columns.order
+    keys = {pod.key for pod in pods}
+    # Victims are created again, and are no pods of the workload: they have their own figure.
+    outcomes = Counter(one.outcome for one in placed if one.pod in keys)
+    skipped = outcomes[Outcome.SKIPPED]
     found: dict[str, float] = {
-        "scheduled": len(placed.scheduled),
-        "not scheduled": sum(one.outcome not in _NOT_COUNTED for one in placed.not_scheduled),
+        "scheduled": outcomes[Outcome.SCHEDULED],
+        "not scheduled": len(pods) - outcomes[Outcome.SCHEDULED] - skipped,
+        SKIPPED: skipped,
         "preempted": len(placed.evicted),
         "nodes used": len(set(placed.nodes.values())),
         "zone skew": _zone_skew(columns, pods, placed.nodes),
