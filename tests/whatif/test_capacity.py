@@ -14,7 +14,9 @@ from bayplan.testing.builders import (
     make_pod,
     make_pod_affinity,
     make_pod_term,
+    make_pvc,
     make_selector,
+    make_storage_class,
 )
 from bayplan.whatif import Cluster, machine
 
@@ -119,3 +121,17 @@ def test_a_mix_needs_pods() -> None:
 def test_no_node_fits_nothing() -> None:
     counted = Cluster.from_objects([]).capacity(make_pod("p"))
     assert (counted.count, counted.reason) == (0, "no nodes available to schedule pods")
+
+
+def test_gates_are_ignored_with_a_warning() -> None:
+    cluster = Cluster.from_objects([make_node("n0", cpu="2")])
+    found = cluster.capacity(make_pod("p", cpu="1", gates=["wait"]))
+    assert (found.count, [one.message for one in found.warnings]) == (2, ["its scheduling gates are ignored"])
+
+
+def test_the_reason_does_not_mention_that_copies_may_not_preempt() -> None:
+    """Also for pods that are bound one by one, because they have claims."""
+    cluster = Cluster.from_objects([make_node("n0", cpu="2"), make_storage_class("c"), make_pvc("data")])
+    found = cluster.capacity(make_pod("p", cpu="3", claims=["data"]))
+    assert found.count == 0
+    assert "preemption" not in found.reason

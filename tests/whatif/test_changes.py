@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.config import parse_config
 from bayplan.errors import InputError
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.builders import make_node, make_pdb, make_pod
 from bayplan.whatif import Cluster
 
 PACK = """
@@ -104,3 +105,42 @@ def test_pods_that_are_terminating_are_not_replaced_again() -> None:
         assert b.remove_node("n0") == []
         assert [one.pod for one in b.not_recreated] == ["default/p"]
         assert names(b) == []
+
+
+JOB_FINALIZER = "batch.kubernetes.io/job-tracking"
+
+
+@pytest.mark.parametrize("change", ["drain", "remove_node"])
+def test_pods_of_jobs_move(change: str) -> None:
+    """They have a finalizer, which the Job controller would remove."""
+    pod = member("train-1", "Job", "train", node="n0")
+    pod = replace(pod, metadata=replace(pod.metadata, finalizers=(JOB_FINALIZER,)))
+    cluster = Cluster.from_objects([make_node("n0"), make_node("n1"), pod])
+    getattr(cluster, change)("n0")
+    assert cluster.schedule()["train-1"].node == "n1"
+
+
+def test_a_victim_with_a_finalizer_leaves() -> None:
+    low = member("low", "Job", "train", node="n0")
+    low = replace(low, metadata=replace(low.metadata, finalizers=(JOB_FINALIZER,)))
+    high = make_pod("high", cpu="4", priority=10)
+    cluster = Cluster.from_objects([make_node("n0", cpu="4"), low, high])
+    assert cluster.schedule()["high"].node == "n0"
+
+
+def test_new_pods_do_not_have_the_zone_that_binding_has_set() -> None:
+    """A server copies zone and region of the node to the labels of the pod."""
+    zone = {"topology.kubernetes.io/zone": "a"}
+    pods = [member(name, "ReplicaSet", "web", node="n0", labels={"app": "web", **zone}) for name in "ab"]
+    cluster = Cluster.from_objects([make_node("n0", labels=zone), *pods])
+    assert [pod.labels for pod in cluster.scale("web", 3)] == [{"app": "web"}]
+    assert [pod.labels for pod in cluster.drain("n0")] == [{"app": "web"}] * 2
+
+
+def test_kubectl_drain_does_not_delete_pods_without_a_controller() -> None:
+    cluster = Cluster.from_objects([make_node("n0"), make_pod("alone", node="n0"), make_pdb("b")])
+    cluster.drain("n0")
+    [warning] = cluster.drain_warnings()
+    assert (
+        "default/alone, which has no controller: kubectl drain does so only with --force" in warning.message
+    )

@@ -116,7 +116,7 @@ def whatif(
     before = {pod.uid for pod in cluster.pending} if ignore_pending else set()
     change = Changes(cluster, source)
     done = [change.make(option, value) for option, value in in_order(ctx, changes)]
-    budgets = cluster.budget_warnings()
+    budgets = cluster.drain_warnings()
     placed = cluster.schedule(pod for pod in cluster.pending if pod.uid not in before)
     placed = replace(placed, pods=(*placed.pods, *cluster.not_recreated))
     placed = replace(placed, warnings=(*placed.warnings, *budgets, *change.warnings))

@@ -17,10 +17,13 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
+from bayplan.preemption import evaluation as preemption
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.runtime.search import NotFound
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message
-from bayplan.whatif.outcomes import Capacity
+from bayplan.sources.warnings import Reason, Warning
+from bayplan.whatif.controllers import template_labels
+from bayplan.whatif.outcomes import Capacity, Outcome
 from bayplan.whatif.pod_claims import for_copy
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ PodMix = Sequence[tuple[Pod, int]]
 """Pods with their shares: after three of one comes one of the other."""
 
 NEVER: Final = "Never"
+_NOT_ELIGIBLE: Final = f" preemption: {preemption.NEVER}"
+_GATES: Final = "its scheduling gates are ignored"
+_ONE_BY_ONE: Final = "; copies are scheduled one at a time: for pods of a group use bayplan whatif --add"
 
 
 def count_capacity(branch: Branch, mix: PodMix, at_most: int) -> Capacity:
@@ -37,7 +43,10 @@ def count_capacity(branch: Branch, mix: PodMix, at_most: int) -> Capacity:
     if not mix or any(share < 1 for _, share in mix):
         raise InputError("a mix needs at least one pod, each with a share of at least 1")
     copied = [(_Copied(branch, pod), share) for pod, share in mix]
-    warnings = branch._scheduling.warnings_for([one.pod for one, _ in copied])
+    warnings = (
+        *(Warning(_GATES, pod.key, Reason.NOT_RUN) for pod, _ in mix if pod.spec.scheduling_gates),
+        *branch._scheduling.warnings_for([one.pod for one, _ in copied]),
+    )
     by_node: Counter[str] = Counter()
     with no_garbage_collection():
         for count, one in enumerate(_in_turn(copied)):
@@ -53,10 +62,11 @@ def count_capacity(branch: Branch, mix: PodMix, at_most: int) -> Capacity:
 
 def _prepared(branch: Branch, pod: Pod) -> Pod:
     """The pod as an API server would store it; it evicts no other."""
-    spec = replace(pod.spec, preemption_policy=NEVER, node_name="")
+    spec = replace(pod.spec, preemption_policy=NEVER, node_name="", scheduling_gates=())
     with branch.branch() as trial:
         name = f"{pod.name or 'pod'}-capacity"
-        made = trial.add(replace(pod, spec=spec, metadata=replace(pod.metadata, name=name)))[0]
+        meta = replace(pod.metadata, name=name, labels=template_labels(pod, branch._store))
+        made = trial.add(replace(pod, spec=spec, metadata=meta))[0]
     return replace(made, metadata=replace(made.metadata, name=pod.name or "pod"))
 
 
@@ -97,7 +107,12 @@ class _Copied:
             branch, meta = self._branch, replace(pod.metadata, name=name, uid="", resource_version="")
             spec, claims = for_copy(pod, name, branch._store.find_claim)
             result = branch.schedule(branch.add(*claims, replace(pod, metadata=meta, spec=spec)))
-            return _Placed(result.pods[0].node, result.pods[0].reason, result.failures)
+            outcome = result.pods[0]
+            # That copies may not preempt is a rule of this count, not a property of the pod.
+            reason = outcome.reason.partition(_NOT_ELIGIBLE)[0]
+            if outcome.outcome is Outcome.WAITING:
+                reason += _ONE_BY_ONE
+            return _Placed(outcome.node, reason, result.failures)
         if not len(self._columns.order):
             return _Placed(reason=NO_NODES)
         copy = replace(pod, metadata=replace(pod.metadata, name=name, uid=f"{pod.uid}-{number}"))

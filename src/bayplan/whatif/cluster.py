@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from bayplan.explain.explanation import Explanation
 
 _EXISTS: Final = "there is already a {kind} {key}"
+_NO_CONTROLLER: Final = (
+    "draining {node} deletes {key}, which has no controller: kubectl drain does so only with --force"
+)
 _BUDGET: Final = (
     "draining {node} evicts {count} pods of PodDisruptionBudget {key}, which allows {allowed}: "
     "kubectl drain waits until it allows more"
@@ -254,6 +257,10 @@ class Cluster(ClusterView):
         evicted = [pod for pod in self.pods_of(name) if not (pod.is_terminating or belongs_to_node(pod))]
         for warning in self._scheduling.missing_kind("PodDisruptionBudget", _NO_BUDGETS) if evicted else ():
             self._blocked["", ""] = warning
+        for pod in evicted:
+            if pod.metadata.controller() is None:
+                text = _NO_CONTROLLER.format(node=name, key=pod.key)
+                self._blocked[name, pod.key] = Warning(text, reason=Reason.NOT_RUN, object=f"Pod {pod.key}")
         for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
             text = _BUDGET.format(
                 key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
@@ -303,7 +310,7 @@ class Cluster(ClusterView):
             if pod.is_terminating:
                 continue  # See `drain`.
             if is_recreated(pod):
-                again.append(self._store.create(without_node(pod)))
+                again.append(self._store.create(without_node(pod, self._store)))
                 self._lost[pod.key] = node
             elif not belongs_to_node(pod):
                 reason = "it has no controller that would create it again"
@@ -325,7 +332,7 @@ class Cluster(ClusterView):
         sets = self._store.all(ReplicaSet)
         there = pods_of_workload(namespace or "default", name, self.pods, sets)
         if not there or replicas > len(there):
-            return self.add(*new_pods(key, there, replicas - len(there), self._store.find_claim))
+            return self.add(*new_pods(key, there, replicas - len(there), self._store))
         for pod in to_delete(there, len(there) - replicas):
             self.delete(pod)
         return []
@@ -427,7 +434,12 @@ def _copies(item: Object, replicas: int) -> list[Object]:
     if not isinstance(item, Pod):
         return [item]
     meta = replace(
-        item.metadata, uid="", resource_version="", creation_timestamp=None, deletion_timestamp=None
+        item.metadata,
+        uid="",
+        resource_version="",
+        creation_timestamp=None,
+        deletion_timestamp=None,
+        finalizers=(),
     )
     status = PodStatus(nominated_node_name="")
     fresh = replace(item, metadata=meta, status=status)

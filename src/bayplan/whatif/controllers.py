@@ -19,7 +19,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bayplan.api.in_tree_volumes import REGION, ZONE
 from bayplan.api.meta import Condition, Object, ObjectMeta, OwnerReference
+from bayplan.api.node import Node
 from bayplan.api.pod import Pod, PodResourceClaimStatus
 from bayplan.api.resource_claims import AllocatedDeviceStatus, ResourceClaim, ResourceClaimTemplate
 from bayplan.api.selectors import compile_selector
@@ -33,6 +35,7 @@ _PREPARED: Final = (
     "driver {driver} has to prepare device {device} of ResourceClaim {claim} before the pod is bound: "
     "evaluated as if it succeeds at once"
 )
+_COPIED_LABELS: Final = (ZONE, REGION)
 _PER_NODE: Final = frozenset(("DaemonSet", "Node"))
 """Kinds of owners that have one pod on each node: DaemonSets, and kubelets with static pods."""
 
@@ -48,10 +51,24 @@ def is_recreated(pod: Pod) -> bool:
     return pod.metadata.controller() is not None and not belongs_to_node(pod)
 
 
-def without_node(pod: Pod) -> Pod:
+def template_labels(pod: Pod, store: BranchStore) -> dict[str, str]:
+    """The labels that a pod had before it got its node: binding copies zone and region of the node."""
+    node = store.find(Node, pod.spec.node_name)
+    if node is None or not any(key in pod.labels for key in _COPIED_LABELS):
+        return pod.labels
+    copied = {key for key in _COPIED_LABELS if pod.labels.get(key) == node.labels.get(key)}
+    return {key: value for key, value in pod.labels.items() if key not in copied}
+
+
+def without_node(pod: Pod, store: BranchStore) -> Pod:
     """The pod as its controller creates it again: pending, without status and what the server has set."""
     meta = replace(
-        pod.metadata, uid="", resource_version="", deletion_timestamp=None, creation_timestamp=None
+        pod.metadata,
+        uid="",
+        resource_version="",
+        deletion_timestamp=None,
+        creation_timestamp=None,
+        labels=template_labels(pod, store),
     )
     return Pod(metadata=meta, spec=replace(pod.spec, node_name=""))
 

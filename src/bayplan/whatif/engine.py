@@ -243,7 +243,7 @@ class Run:
         owner = old.metadata.controller()
         keeps_name = owner is not None and owner.kind == "StatefulSet"
         if is_recreated(old) and old.uid not in self._replacements and (is_gone or not keeps_name):
-            again = without_node(old)
+            again = without_node(old, self._store)
             if not keeps_name:
                 assert owner is not None
                 meta = replace(again.metadata, name="", generate_name=f"{owner.name}-")

@@ -12,7 +12,9 @@ from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import ReplicaSet
 from bayplan.errors import InputError
-from bayplan.whatif.pod_claims import FindClaim, for_copy
+from bayplan.whatif.controllers import template_labels
+from bayplan.whatif.pod_claims import for_copy
+from bayplan.whatif.state import BranchStore
 
 TEMPLATE_HASH: Final = "pod-template-hash"
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
@@ -69,7 +71,7 @@ def to_delete(pods: list[Pod], count: int) -> list[Pod]:
     return sorted(pods, key=rank)[:count]
 
 
-def new_pods(key: str, pods: list[Pod], count: int, find: FindClaim) -> list[Object]:
+def new_pods(key: str, pods: list[Pod], count: int, store: BranchStore) -> list[Object]:
     """Further pods like those that are there, and their claims.
 
     Raises:
@@ -85,14 +87,15 @@ def new_pods(key: str, pods: list[Pod], count: int, find: FindClaim) -> list[Obj
     names = (
         f"{owner.name}-{number}" if has_ordinals else f"{owner.name}-new-{number}" for number in count_up()
     )
-    taken = {pod.name for pod in pods}
+    taken, find = {pod.name for pod in pods}, store.find_claim
+    labels = template_labels(model, store)
     made: list[Object] = []
     for name in islice((name for name in names if name not in taken), count):
         own = {POD_NAME: name, POD_INDEX: name.rpartition("-")[2]} if has_ordinals else {}
         meta = ObjectMeta(
             name=name,
             namespace=model.namespace,
-            labels={key: own.get(key, value) for key, value in model.labels.items()},
+            labels={key: own.get(key, value) for key, value in labels.items()},
             annotations=model.annotations,
             owner_references=model.metadata.owner_references,
         )

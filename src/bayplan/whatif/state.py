@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol, cast
 
+from msgspec.structs import replace
+
 from bayplan.api.meta import Object, version_number
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
@@ -46,10 +48,17 @@ class BranchStore(MemoryStore):
         self.wake: Callable[[], None] = lambda: None
         """Called after every write."""
 
-    def adopt(self, item: Object) -> None:
-        """Adds an object as it is, with its uid, version and times. Nobody is notified."""
+    def adopt(self, item: ObjectT) -> ObjectT:
+        """Adds an object as it is, with its uid, version and times, and returns it. Nobody is notified.
+
+        Pods and nodes lose their finalizers (a pod of a Job has one): who would remove them is not here, so
+        they would stay forever when they are deleted.
+        """
+        if item.metadata.finalizers and isinstance(item, (Pod, Node)):
+            item = cast(ObjectT, replace(item, metadata=replace(item.metadata, finalizers=())))
         self._put(type(item), None, item)
         self._version = max(self._version, version_number(item.metadata.resource_version) or 0)
+        return item
 
     def find(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT | None:
         return self._table(kind).objects.get((namespace, name))
@@ -205,7 +214,7 @@ class State:
         """Adds the objects of a source: nodes first, so that pods are counted where they are."""
         pods: list[Pod] = []
         for item in objects:
-            self.store.adopt(item)
+            item = self.store.adopt(item)
             if type(item) is Pod:
                 pods.append(item)
             else:

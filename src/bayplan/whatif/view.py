@@ -103,8 +103,9 @@ class ClusterView:
         """Pods that lost their node by `drain` or `remove_node`, and have no controller."""
         return tuple(self._dropped.values())
 
-    def budget_warnings(self) -> tuple[Warning, ...]:
-        """Budgets that `drain` would violate: kubectl drain waits until they allow the evictions.
+    def drain_warnings(self) -> tuple[Warning, ...]:
+        """Budgets that `drain` would violate: kubectl drain waits until they allow the evictions; and pods
+        without a controller, which it deletes only with --force.
 
         Also that budgets are missing, if the cluster was loaded without them.
         """
