@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bayplan.cli.output import JSON, YAML, print_document
+from bayplan.cli.output import JSON, YAML, make_console, print_document, print_table, print_warnings
+from bayplan.sources.warnings import Warning
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ROOT / "src" / "bayplan" / "cli"
@@ -35,3 +36,14 @@ def test_documented_kinds() -> None:
         r'print_document\(\s*"(\w+)"', "\n".join(file.read_text() for file in COMMANDS.glob("*.py"))
     )
     assert {*found, "BayplanConfiguration", "Scenario", "SimulationResult"} == listed
+
+
+def test_equal_warnings_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    console = make_console()
+    print_warnings(console, [Warning("gone", "a/b"), Warning("gone", "a/c"), Warning("other")])
+    assert capsys.readouterr().out == "warning: a/b and 1 more: gone\nwarning: other\n"
+
+
+def test_tables_have_no_spaces_at_the_end_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(make_console(), ("pod", "node"), [("a", "n1"), ("longer", "n")])
+    assert capsys.readouterr().out == "  pod     node\n  a       n1\n  longer  n\n"

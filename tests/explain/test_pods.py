@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.api.meta import LabelSelector, Object
+from bayplan.api.meta import Condition, LabelSelector, Object
 from bayplan.api.pod import Pod, PodAffinityTerm, PodResourceClaim
 from bayplan.api.pod_group import PodGroup, PodGroupSpec
 from bayplan.errors import InputError
@@ -17,6 +17,7 @@ from bayplan.explain.report import node_report, pod_report
 from bayplan.plugins.coscheduling import Coscheduling
 from bayplan.sources.loaded import LoadedCluster
 from bayplan.sources.scenario import read_scenario
+from bayplan.sources.warnings import Reason
 from bayplan.testing.builders import (
     make_device_class,
     make_device_request,
@@ -284,3 +285,22 @@ def test_identical_pods_and_events() -> None:
     assert answer.identical == ("default/b", "default/c")
     assert answer.events is not None
     assert "Node: Add, UpdateNodeAllocatable" in answer.events["NodeResourcesFit"]
+
+
+def test_a_result_that_contradicts_the_pods_scheduler_is_no_fact() -> None:
+    """The scheduler may have plugins that are not known here."""
+    said = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="not today")
+    [warning] = ask("p", make_node("n"), make_pod("p", conditions=[said])).warnings
+    assert warning.reason is Reason.REPORTED_UNSCHEDULABLE
+    assert 'its scheduler reported "not today"' in warning.message
+    assert ask("p", make_node("n"), make_pod("p", cpu="99", conditions=[said])).warnings == ()
+
+
+def test_a_claim_that_can_never_be_created() -> None:
+    """A gated pod in a cluster that is known to have no such template."""
+    reference = PodResourceClaim(name="gpu", resource_claim_template_name="t")
+    listed = frozenset(("ResourceClaimTemplate", "ResourceSlice"))
+    pod = make_pod("p", resource_claims=(reference,))
+    answer = ask("p", make_node("n"), pod, listed=listed)
+    assert answer.reason.endswith("there is no ResourceClaimTemplate default/t")
+    assert answer.warnings == ()

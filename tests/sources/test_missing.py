@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import LabelSelector, Object, OwnerReference
-from bayplan.api.pod import Pod, PodAffinityTerm
+from bayplan.api.pod import Pod, PodAffinityTerm, PodResourceClaim
 from bayplan.explain.explanation import explain
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
@@ -26,6 +26,7 @@ from bayplan.testing.builders import (
     make_pv,
     make_pvc,
     make_replica_set,
+    make_resource_slice,
     make_spread,
     make_storage_class,
 )
@@ -52,6 +53,7 @@ def messages(pod: Pod, *objects: Object, plugins: tuple[type[Plugin], ...] = ())
     return [warning.message for warning in found]
 
 
+FROM_TEMPLATE = PodResourceClaim(name="gpu", resource_claim_template_name="t")
 OWNED = OwnerReference(kind="ReplicaSet", name="web", uid="u", controller=True)
 OF_TEAM = PodAffinityTerm(
     label_selector=LabelSelector(match_labels={"app": "web"}),
@@ -136,6 +138,25 @@ OF_TEAM = PodAffinityTerm(
             [make_pod("old", cpu="4", node="n"), make_pdb("b")],
             [],
             id="budgets that are there",
+        ),
+        pytest.param(
+            make_pod(resource_claims=(FROM_TEMPLATE,)),
+            [make_resource_slice("n")],
+            [
+                "ResourceClaimTemplate default/t is not in the dump: "
+                "evaluated as if no ResourceClaim could be created from it"
+            ],
+            id="the template of a claim that is still to be created",
+        ),
+        pytest.param(
+            make_pod(labels={"scheduling.x-k8s.io/pod-group": "gang"}),
+            [],
+            [
+                "the label scheduling.x-k8s.io/pod-group: gang asks to be scheduled with its group, "
+                "and Coscheduling is not run: pass --plugin Coscheduling, or --config, "
+                "if the cluster's scheduler has it"
+            ],
+            id="the plugin that keeps a group together",
         ),
         pytest.param(make_pod(cpu="64"), [], [], id="budgets do not matter where nobody can be evicted"),
     ],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import click
 
+from bayplan.api.pod import Pod
 from bayplan.cli.errors import did_you_mean
 from bayplan.cli.output import TABLE, make_console, number, output_option, print_document
 from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
@@ -16,15 +19,21 @@ from bayplan.explain.nodes import explain_node
 from bayplan.explain.pods import PodQuestions, PodState
 from bayplan.explain.report import node_report, pod_report
 from bayplan.garbage import no_garbage_collection
+from bayplan.scheduler.core import SchedulingCore
 from bayplan.sources.loaded import LoadedCluster, Origin
 from bayplan.sources.loading import default_namespace, load_cluster
 from bayplan.sources.options import SourceOptions
+from bayplan.sources.warnings import Reason, Warning
 
 _STATES: Final = {
     "Absent": "the scheduler has no such pending pod",
     "InFlight": "being scheduled now",
     "WaitingAtPermit": "waiting at Permit",
 }
+_NOT_RUN: Final = (
+    "plugin {plugin} of the pod's scheduler rejected or holds the pod, and is not run here: pass --config or "
+    "--plugin {plugin}"
+)
 UNKNOWN_QUEUE: Final = "the position in the scheduler's queue cannot be seen from outside"
 
 
@@ -85,6 +94,7 @@ def explain_pod(
     queue = {"visible": False, "reason": UNKNOWN_QUEUE}
     if answer.state is not PodState.ASSIGNED:
         queue |= _queue(source, loaded, key, scheduler_url, scheduler_ca)
+        answer = replace(answer, warnings=(*_not_run(questions.core, pod, queue), *answer.warnings))
     if output == TABLE:
         shown = answer.state is PodState.PENDING or queue["visible"]
         print_pod(make_console(), loaded, answer, _queue_text(queue) if shown else "")
@@ -94,6 +104,17 @@ def explain_pod(
     if answer.explanation is not None:
         failed.add(answer.explanation)
     failed.raise_any()
+
+
+def _not_run(core: SchedulingCore, pod: Pod, queue: dict[str, Any]) -> Iterator[Warning]:
+    """The plugins that rejected or hold the pod in its scheduler, and that are not run here."""
+    framework = core.framework_for(pod)
+    if framework is None:
+        return
+    here = {plugin.name for plugin in framework.profile.all_plugins()}
+    for name in queue.get("plugins", ()):
+        if name not in here:
+            yield Warning(_NOT_RUN.format(plugin=name), pod.key, Reason.ABSENT_PLUGIN, name)
 
 
 def _queue(
@@ -116,6 +137,8 @@ def _queue_text(queue: dict[str, Any]) -> str:
     if not queue["visible"]:
         return str(queue["reason"])
     state = str(queue.get("state", "unknown"))
+    if state == "unschedulable" and not queue.get("attempts"):
+        state = "gated"  # only PreEnqueue puts a pod there that was never tried
     parts = [_STATES.get(state, state)]
     if "position" in queue:
         parts.append(f"position {queue['position']} of {queue['length']}")

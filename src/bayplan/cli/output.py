@@ -15,6 +15,7 @@ from rich.table import Table
 from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.cli.encoding import echo_utf8
 from bayplan.explain.tables import number as number
+from bayplan.explain.tables import print_part
 from bayplan.sources.warnings import Warning
 
 PLAIN_WIDTH: Final = 120
@@ -57,12 +58,17 @@ def print_table(
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    print_part(console, Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def print_warnings(console: Console, warnings: Sequence[Warning]) -> None:
     """What the result rests on."""
-    for one in warnings[:MAX_WARNINGS]:
-        console.print(f"warning: {f'{one.pod}: ' if one.pod else ''}{one.message}", soft_wrap=True)
-    if len(warnings) > MAX_WARNINGS:
-        console.print(f"… and {len(warnings) - MAX_WARNINGS:,} more warnings; -o json has all of them")
+    pods_by_message: dict[str, list[str]] = {}
+    for one in warnings:
+        pods_by_message.setdefault(one.message, []).extend([one.pod] if one.pod else [])
+    for message, pods in list(pods_by_message.items())[:MAX_WARNINGS]:
+        more = f" and {len(pods) - 1:,} more" if len(pods) > 1 else ""
+        console.print(f"warning: {f'{pods[0]}{more}: ' if pods else ''}{message}", soft_wrap=True)
+    left = len(pods_by_message) - MAX_WARNINGS
+    if left > 0:
+        console.print(f"… and {number(left, 'more warning')}; -o json has all of them")

@@ -44,7 +44,7 @@ def print_pod(console: Console, loaded: LoadedCluster, answer: PodAnswer, queue:
 
 
 def _heading(loaded: LoadedCluster) -> Text:
-    version = f" of {loaded.server_version}" if loaded.server_version else ""
+    version = f", Kubernetes {loaded.server_version}" if loaded.server_version else ""
     text = (
         f"{loaded.name} ({loaded.origin.value}{version}): {number(loaded.node_count, 'node')}, "
         f"{number(loaded.assigned_count, 'assigned pod')}; decided as Kubernetes {loaded.release}"
@@ -89,6 +89,8 @@ def _assigned(answer: PodAnswer) -> Text:
         return text.append(f"; evaluating it now fails: {explanation.error}")
     if node in explanation.best:
         tied = len(explanation.best) - 1
+        if len(explanation.feasible) == 1:
+            return text.append(", the only feasible node")
         text.append(f", the best of {number(len(explanation.feasible), 'feasible node')}")
         return text.append(f", tied with {number(tied, 'other')}" if tied else "")
     if node in explanation.total:

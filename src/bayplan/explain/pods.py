@@ -6,7 +6,7 @@ it: the result shows why its node is good or bad *now*, not what the scheduler s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaimTemplate
 from bayplan.errors import InputError
 from bayplan.explain.explanation import Explanation, explain
 from bayplan.explain.tables import EvaluatedPod
@@ -27,6 +28,11 @@ from bayplan.sources.missing import MissingObjects
 from bayplan.sources.warnings import Reason, Warning
 
 NO_SUCH_POD: Final = "there is no such pod in {source}"
+REPORTED: Final = (
+    'its scheduler reported "{message}": the cluster has changed since, or the scheduler has plugins or '
+    "settings that are not given here (--config, --plugin)"
+)
+NO_TEMPLATE: Final = "{reason}; there is no ResourceClaimTemplate {name}"
 CHANGED: Final = "the cluster has changed since the pod was scheduled: this is how it would be decided now"
 
 
@@ -101,13 +107,25 @@ class PodQuestions:
             # A pod may be gated only because an object is not in the dump.
             may_be_gated = not pod.is_finished and not pod.is_terminating
             warnings = self.warnings(pod) if may_be_gated else ()
-            return PodAnswer(pod, PodState.SKIPPED, reason, warnings=warnings)
+            return PodAnswer(pod, PodState.SKIPPED, self._with_absent(pod, reason), warnings=warnings)
         explanation = explain(framework, pod)
-        warnings = self.warnings(pod, preempts=explanation.has_candidates)
+        warnings = (*_reported(pod, explanation), *self.warnings(pod, preempts=explanation.has_candidates))
         identical = self._identical(pod)
         events = _events(framework, explanation)
         evaluated = EvaluatedPod(pod, framework, explanation)
         return PodAnswer(pod, PodState.PENDING, "", evaluated, warnings, events, identical)
+
+    def _with_absent(self, pod: Pod, reason: str) -> str:
+        """Adds to the reason why a pod is gated that its claims can never be created."""
+        if "ResourceClaimTemplate" not in self.loaded.listed or pod.spec.node_name or pod.is_finished:
+            return reason
+        templates = self.core.cluster.objects.of(ResourceClaimTemplate)
+        made = {status.name for status in pod.status.resource_claim_statuses}
+        for reference in pod.spec.resource_claims:
+            name = reference.resource_claim_template_name
+            if name and reference.name not in made and templates.get(name, pod.namespace) is None:
+                reason = NO_TEMPLATE.format(reason=reason, name=f"{pod.namespace}/{name}")
+        return reason
 
     def _assigned(self, pod: Pod, framework: Framework) -> PodAnswer:
         cluster = self.core.cluster
@@ -144,6 +162,16 @@ class PodQuestions:
             for other in self.pending()
             if other is not pod and other.namespace == pod.namespace and pod_signature(other) == signature
         )
+
+
+def _reported(pod: Pod, explanation: Explanation) -> Iterator[Warning]:
+    """What the pod's own scheduler has reported, if this answer contradicts it."""
+    if explanation.error or explanation.permit is not None or not explanation.chosen:
+        return
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.reason == "Unschedulable" and condition.message:
+            text = REPORTED.format(message=condition.message)
+            yield Warning(text, pod.key, Reason.REPORTED_UNSCHEDULABLE)
 
 
 def _events(framework: Framework, explanation: Explanation) -> dict[str, tuple[str, ...]]:

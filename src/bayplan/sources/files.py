@@ -73,7 +73,8 @@ def read_cluster(files: Sequence[str]) -> LoadedCluster:
     for document in found.documents:
         if is_scenario(document.content):
             raise DecodeError(_SCENARIO, source=document.source, line=document.line)
-    return found.cluster(files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more")
+    first = "standard input" if files[0] == STDIN else files[0]
+    return found.cluster(first if len(files) == 1 else f"{first} and {len(files) - 1} more")
 
 
 class _Files:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodAffinityTerm
+from bayplan.api.pod_group import POD_GROUP_LABEL
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.framework.points import Point
@@ -29,7 +30,15 @@ _NAMESPACES: Final = "the namespaceSelector of an affinity term matches pods of 
 _BUDGETS: Final = "preemption victims are chosen as if none were protected"
 _CSI_NODES: Final = "limits of volumes per node are not checked"
 _SLICES: Final = "no node has devices"
+_NO_TEMPLATE: Final = (
+    "{kind} {name} is not in the dump: evaluated as if no ResourceClaim could be created from it"
+)
 _NO_OWNER: Final = "{kind} {name} is not in the dump: default topology spreading does not count for the score"
+COSCHEDULING: Final = "Coscheduling"
+_NO_GROUPS: Final = (
+    "the label {label} asks to be scheduled with its group, and {plugin} is not run: "
+    "pass --plugin {plugin}, or --config, if the cluster's scheduler has it"
+)
 _PERMIT: Final = "Permit plugins are not run: {plugins} may delay or reject the pod after a node was found"
 
 
@@ -71,6 +80,7 @@ class MissingObjects:
             *self._volumes(pod),
             *self._resource_claims(pod),
             *self._namespaces(pod),
+            *_group(pod, profile),
             *self._owner(pod, profile),
             *(self._kind("PodDisruptionBudget", _BUDGETS) if preempts else ()),
             *(() if runs_permit else _permit(profile)),
@@ -105,6 +115,9 @@ class MissingObjects:
         for reference in pod.spec.resource_claims:
             name = reference.resource_claim_name or made.get(reference.name)
             if not name:
+                template = reference.resource_claim_template_name
+                if template and reference.name not in made:
+                    yield from self._object("ResourceClaimTemplate", template, pod.namespace, _NO_TEMPLATE)
                 continue
             yield from self._object("ResourceClaim", name, pod.namespace)
             claim: ResourceClaim | None = self.find("ResourceClaim", name, pod.namespace)
@@ -139,6 +152,14 @@ class MissingObjects:
             plural = KINDS[kind].plural
             text = _NO_KIND.format(plural=plural, effect=effect)
             yield Warning(text, reason=Reason.MISSING_KIND, object=plural)
+
+
+def _group(pod: Pod, profile: Profile) -> Iterator[Warning]:
+    """Pods of a group that nothing here keeps together."""
+    group = pod.labels.get(POD_GROUP_LABEL)
+    if group and COSCHEDULING not in {plugin.name for plugin in profile.all_plugins()}:
+        text = _NO_GROUPS.format(label=f"{POD_GROUP_LABEL}: {group}", plugin=COSCHEDULING)
+        yield Warning(text, reason=Reason.ABSENT_PLUGIN, object=COSCHEDULING)
 
 
 def _permit(profile: Profile) -> Iterator[Warning]:

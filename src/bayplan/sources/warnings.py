@@ -21,6 +21,8 @@ class Reason(StrEnum):
     """The configuration names a plugin that is not there."""
     OTHER_VERSION = "OtherVersion"
     """The API server has a version that bayplan does not implement."""
+    REPORTED_UNSCHEDULABLE = "ReportedUnschedulable"
+    """The pod's own scheduler has reported that it does not fit, and this result is that it does."""
     CLUSTER_CHANGED = "ClusterChanged"
     """The pod was scheduled on an earlier state of the cluster."""
 

@@ -55,7 +55,8 @@ def _unbound(subject: Subject) -> Iterator[str]:
         found = classes.get(claim.class_name)
         waits = found is not None and found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
         if not claim.is_fully_bound and (claim.spec.volume_name or not waits):
-            yield f"claim {claim.key}: class {claim.class_name or 'none'}"
+            absent = ", which does not exist" if claim.class_name and found is None else ""
+            yield f"claim {claim.key}: class {claim.class_name or 'none'}{absent}"
 
 
 def _where(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Iterator[str]:
