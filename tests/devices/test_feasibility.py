@@ -36,6 +36,15 @@ def test_needs_can_be_met_if_devices_can_be_shared_out(seed: int) -> None:
     assert can_be_met(needs) is possible
 
 
+def test_needs_are_met_by_giving_others_different_devices() -> None:
+    """`a` takes what only `b` can use as well, until `b` asks: three needs, moved along a chain."""
+    first, second, third = ([("d", "p", f"{kind}{i}") for i in range(5)] for kind in "xyz")
+    needs = [Need(5, first + second, 0), Need(5, second + third, 0), Need(5, first, 0)]
+    assert can_be_met(needs)
+    assert not can_be_met([*needs, Need(1, third[:1] + first, 0)])
+    assert can_be_met([*needs, Need(1, [("d", "p", "other"), *first], 0)])
+
+
 def gpus(count: int) -> DeviceState:
     state = DeviceState()
     state.put_slice(

@@ -7,7 +7,9 @@ solution, and what is left of the search can be spared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from bayplan.devices.pools import DeviceKey
 
@@ -24,22 +26,73 @@ class Need:
 
 
 def can_be_met(needs: Sequence[Need]) -> bool:
-    """Whether all needs can be met together, each device being given once."""
-    holder: dict[DeviceKey, int] = {}
+    """Whether all needs can be met together, each device being given once.
+
+    Devices that serve the same needs are interchangeable, and are given out many at a time: the work depends
+    on the number of different devices, of which a node has few.
+    """
+    users: dict[DeviceKey, int] = {}
     for index, need in enumerate(needs):
-        for _ in range(need.count - need.shared):
-            if not _assign(index, needs, holder, set()):
+        for key in need.exclusive:
+            users[key] = users.get(key, 0) | 1 << index
+    groups = _Groups(Counter(users.values()), len(needs))
+    for index, need in enumerate(needs):
+        missing = need.count - need.shared
+        while missing > 0:
+            given = groups.give(index, missing)
+            if not given:
                 return False
+            missing -= given
     return True
 
 
-def _assign(index: int, needs: Sequence[Need], holder: dict[DeviceKey, int], tried: set[DeviceKey]) -> bool:
-    """Finds one more device for a need, if necessary by giving others different ones."""
-    for key in needs[index].exclusive:
-        if key in tried or holder.get(key) == index:
-            continue
-        tried.add(key)
-        if key not in holder or _assign(holder[key], needs, holder, tried):
-            holder[key] = index
-            return True
-    return False
+class _Groups:
+    """Devices by the needs that they serve, and how many each need has been given."""
+
+    def __init__(self, sizes: Mapping[int, int], needs: int) -> None:
+        self._free = list(sizes.values())
+        self._of_need = [
+            [at for at, users in enumerate(sizes) if users >> index & 1] for index in range(needs)
+        ]
+        """The groups that serve each need."""
+        self._given: list[dict[int, int]] = [{} for _ in sizes]
+        """By group and need."""
+
+    def give(self, index: int, wanted: int) -> int:
+        """Gives a need up to so many devices, if necessary by giving others different ones; how many."""
+        path = self._path(index)
+        if not path:
+            return 0
+        amount = min(wanted, self._free[path[-1][1]])
+        for (_, group), (holder, _) in pairwise(path):
+            amount = min(amount, self._given[group][holder])
+        self._free[path[-1][1]] -= amount
+        for (_, group), (holder, _) in pairwise(path):
+            self._given[group][holder] -= amount
+        for need, group in path:
+            given = self._given[group]
+            given[need] = given.get(need, 0) + amount
+        return amount
+
+    def _path(self, index: int) -> list[tuple[int, int]]:
+        """The shortest way to free devices: each need takes from the group, whose holder is the next need."""
+        came_from: dict[int, tuple[int, int] | None] = {index: None}
+        """For each need that was reached: the need that would take its devices, and of which group."""
+        seen: set[int] = set()
+        waiting = deque([index])
+        while waiting:
+            need = waiting.popleft()
+            for group in self._of_need[need]:
+                if group in seen:
+                    continue
+                seen.add(group)
+                if self._free[group]:
+                    path = [(need, group)]
+                    while (step := came_from[path[-1][0]]) is not None:
+                        path.append(step)
+                    return path[::-1]
+                for holder, amount in self._given[group].items():
+                    if amount and holder not in came_from:
+                        came_from[holder] = need, group
+                        waiting.append(holder)
+        return []
