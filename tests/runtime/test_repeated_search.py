@@ -22,7 +22,15 @@ from bayplan.plugin import (
 from bayplan.runtime.pre_filtering import PreFiltering
 from bayplan.runtime.search import Search
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
+from bayplan.snapshot.claims_in_flight import put_in_flight
+from bayplan.testing.builders import (
+    make_device_request,
+    make_node,
+    make_pod,
+    make_pod_affinity,
+    make_pod_term,
+    make_resource_claim,
+)
 
 from .profiles import found, make_framework
 
@@ -87,6 +95,16 @@ def test_any_other_change_requires_one(searches: list[str], change: Callable[[Cl
     change(core.cluster)
     schedule(core, "p1")
     assert searches == ["p0", "p1"]
+
+
+def test_claims_of_other_pods_require_none(searches: list[str]) -> None:
+    core = make_core()
+    schedule(core, "p0")
+    claim = make_resource_claim("c", make_device_request())
+    core.cluster.objects.put(claim)
+    put_in_flight(core.cluster.objects, claim.uid, claim)
+    schedule(core, "p1")
+    assert searches == ["p0"]
 
 
 def test_a_nominated_pod_tries_its_node_first() -> None:

@@ -7,7 +7,7 @@ Records have only the fields that scheduling reads, with their values as on the 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
@@ -77,6 +77,10 @@ class ObjectMeta(Record, frozen=True):
 
 class Object(Record, frozen=True):
     """An API object: `metadata` and shortcuts for its most used fields."""
+
+    is_per_pod: ClassVar[bool] = False
+    """Whether objects of this kind come, change and go with single pods. What identical pods share does not
+    depend on them, or it would be stale for every pod."""
 
     metadata: ObjectMeta = ObjectMeta()
 

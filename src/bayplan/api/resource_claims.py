@@ -7,7 +7,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocat
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from msgspec import field
 
@@ -150,6 +150,8 @@ class ResourceClaimStatus(Record, frozen=True):
 
 
 class ResourceClaim(Object, frozen=True):
+    is_per_pod: ClassVar[bool] = True
+
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 

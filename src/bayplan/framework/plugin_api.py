@@ -198,7 +198,7 @@ class PreFilterPlugin(Protocol):
 
     - None or success: the search goes on.
     - SKIP: this plugin's Filter is not called for this pod. SKIP_FOR_SIGNATURE: nor for identical pods, until
-      objects or (anti-)affinity terms change.
+      objects other than ResourceClaims, or (anti-)affinity terms, change.
     - `NodeNames`: only these nodes are filtered; the sets of several plugins are intersected.
     - `unresolvable(...)`: no node fits and the search ends; preemption is not tried.
     - `unschedulable(...)`: no node fits; the other plugins are still called, and PostFilter may preempt.
@@ -271,8 +271,8 @@ class PreScorePlugin(Protocol):
     The scheduling cycle calls it once per attempt with more than one feasible row; with declared
     `Dependencies` only once for identical pods. `nodes` are the feasible rows, or all rows if the results are
     cached. None or success: Score is called. SKIP: this plugin does not score the pod; SKIP_FOR_SIGNATURE:
-    nor identical pods, until objects or (anti-)affinity terms change. Any other status, or an exception: the
-    attempt fails with an error.
+    nor identical pods, until objects other than ResourceClaims, or (anti-)affinity terms, change. Any other
+    status, or an exception: the attempt fails with an error.
     """
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None: ...

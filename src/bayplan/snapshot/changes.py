@@ -142,6 +142,11 @@ class Freshness:
                 return False
         return time != NEVER
 
+    @property
+    def is_now(self) -> bool:
+        """Whether nothing at all has changed since."""
+        return self.time == self._clock.now
+
     def mark_current(self) -> None:
         """The value is up to date."""
         self.time = self._clock.now
@@ -165,7 +170,7 @@ class Changes:
     | images | a node came, went, or has other images |
     | terms | the set of (anti-)affinity terms that assigned pods carry changed |
     | queries | counts of pods were dropped (`PodCounts`) and have to be asked for again |
-    | objects | an object of any kind other than pods and nodes changed |
+    | objects | an object of another kind than pods and nodes changed, unless it `is_per_pod` |
     | kind(K) (objects) | an object of kind K came, changed or went |
     """
 

@@ -8,6 +8,8 @@ goes.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.snapshot.objects import Objects
@@ -15,6 +17,8 @@ from bayplan.snapshot.objects import Objects
 
 class ClaimInFlight(Object, frozen=True):
     """A claim with the allocation that it is about to get. Its name is the claim's uid."""
+
+    is_per_pod: ClassVar[bool] = True
 
     claim: ResourceClaim = ResourceClaim()
 

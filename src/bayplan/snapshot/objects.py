@@ -22,7 +22,7 @@ class Lister(Generic[ObjectT]):
     __slots__ = ("_any", "_by_key", "_row_of", "_rows", "_undo", "changes")
 
     def __init__(self, kind: type[ObjectT], changes: Changes, undo: UndoLog | None = None) -> None:
-        self._any = changes.objects
+        self._any = None if kind.is_per_pod else changes.objects
         self._undo = UndoLog() if undo is None else undo
         self.changes = changes.kind(kind)
         self._rows = changes.nodes
@@ -74,7 +74,8 @@ class Lister(Generic[ObjectT]):
             row = None if item is None else self._row_of.get(item.name)
             if row is not None:
                 self._rows.record(row)
-        self._any.change()
+        if self._any is not None:
+            self._any.change()
 
 
 class Objects:

@@ -14,6 +14,7 @@ from typing import Final
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.queue.sort_keys import sort_key_of
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.sources.loaded import skip_reason
@@ -103,7 +104,8 @@ class Scheduling:
         return self._missing_objects().of_kind(kind, effect)
 
     def _missing_objects(self) -> MissingObjects:
-        objects = self.state.columns.changes.objects.changed_at
+        changes = self.state.columns.changes
+        objects = max(changes.objects.changed_at, changes.kind(ResourceClaim).changed_at)
         if self._missing is None or self._missing[0] != objects:
             known: list[Object] = [
                 item
