@@ -7,25 +7,35 @@ from collections import Counter, defaultdict
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.api.devices import ResourceSlice
 from bayplan.api.node import Node
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.resource_claims import AllocationResult, ResourceClaim
-from bayplan.devices import AllocationError, Allocator, DeviceKey, DeviceState, NoFit
+from bayplan.devices import AllocationCache, AllocationError, Allocator, DeviceKey, DeviceState, NoFit
+from bayplan.devices.search import Search
+from bayplan.testing.builders import (
+    make_device,
+    make_device_request,
+    make_resource_claim,
+    make_resource_slice,
+)
 
 from .generated import CLASSES, NODES, random_claim, random_slices
 
 Answer = tuple[AllocationResult, ...] | NoFit | str
 
 
-def allocate(state: DeviceState, node: Node, claims: list[ResourceClaim]) -> Answer:
+def allocate(
+    state: DeviceState, node: Node, claims: list[ResourceClaim], cache: AllocationCache | None = None
+) -> Answer:
     numbers = count()
     allocator = Allocator(
         state.inventory, state.allocated, CLASSES.get, make_share_id=lambda: str(next(numbers))
     )
     try:
-        return allocator.allocate(node, claims)
+        return allocator.allocate(node, claims, cache)
     except AllocationError as error:
         return str(error)
 
@@ -94,6 +104,50 @@ def test_a_state_that_was_changed_step_by_step_answers_like_a_new_one(seed: int)
                 if changed is not None and node.name not in changed and (node.name, i) in known:
                     assert answer == known[node.name, i]
                 known[node.name, i] = answer
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_cache_changes_no_answer(seed: int) -> None:
+    """Its claims have other names each time, and errors name the claim."""
+    world = World(seed)
+    claims = [[random_claim(world.rng, f"c{i}") for i in range(1 + n % 2)] for n in range(4)]
+    caches = [AllocationCache() for _ in claims]
+    for step in range(40):
+        world.step()
+        for node in NODES:
+            for wanted, cache in zip(claims, caches, strict=True):
+                named = [
+                    replace(claim, metadata=replace(claim.metadata, name=f"{claim.name}-{step}"))
+                    for claim in wanted
+                ]
+                assert allocate(world.state, node, named, cache) == allocate(world.state, node, named)
+
+
+def test_a_search_is_not_repeated_when_the_same_devices_are_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[object] = []
+    run = Search.run
+
+    def counted(search: Search) -> bool:
+        runs.append(search)
+        return run(search)
+
+    monkeypatch.setattr(Search, "run", counted)
+    state, cache = DeviceState(), AllocationCache()
+    state.put_slice(make_resource_slice("s", *(make_device(f"gpu-{i}") for i in range(4)), node="n0"))
+    claims = [make_resource_claim(f"c{i}", make_device_request()) for i in range(4)]
+    for _ in range(3):
+        for claim in claims:
+            found = allocate(state, NODES[0], [claim], cache)
+            assert isinstance(found, tuple)
+            state.put_claim(claim.uid, claim.key, found[0])
+        assert isinstance(
+            allocate(state, NODES[0], [make_resource_claim("more", make_device_request())], cache), NoFit
+        )
+        for claim in claims:
+            state.remove_claim(claim.uid)
+    assert len(runs) == 5
 
 
 @pytest.mark.parametrize("seed", range(40))

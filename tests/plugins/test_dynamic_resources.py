@@ -271,6 +271,17 @@ def test_pods_wait_for_devices_when_their_claims_are_there(pod: Pod, keys: list[
     assert list(plugin_on(cluster_with(CLAIM)).waiting_keys(pod)) == keys
 
 
+def test_claims_are_looked_up_again_when_some_have_changed() -> None:
+    cluster = cluster_with()
+    plugin = plugin_on(cluster)
+    assert [plugin.pre_enqueue(claiming) is None for _ in range(2)] == [False, False]
+    cluster.objects.put(CLAIM)
+    assert plugin.pre_enqueue(claiming) is None
+    assert plugin.pre_enqueue(created(templated, "x")) is not None
+    cluster.objects.remove(CLAIM)
+    assert plugin.pre_enqueue(claiming) is not None
+
+
 @pytest.mark.parametrize(
     ("pod", "changed", "expected"),
     [

@@ -23,7 +23,8 @@
 A result depends on the claims' specs, not on their names (errors name them), on their classes, and on what
 the node sees. So it may be used for another pod with claims of equal specs as long as `changed_nodes` does
 not name the node, and the node's labels and the classes are the same. Where it is used, `put_claim` makes
-the node one that changed, so that no share id is used twice.
+the node one that changed, so that no share id is used twice. An `AllocationCache`, the third argument, keeps
+what searches for claims of equal specs have in common, and finds results by the devices that are taken.
 
 `explain(state.inventory, state.allocated, classes.get, node, claims)` says for every request why devices do
 not serve it; `why_not` picks the requests that matter. That is slow and meant for people.
@@ -34,6 +35,7 @@ those of a release (`device_features`): where releases differ, its `rules` decid
 
 from bayplan.devices.allocated import AllocatedState
 from bayplan.devices.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit, new_share_id
+from bayplan.devices.cache import AllocationCache
 from bayplan.devices.changes import NodeChanges
 from bayplan.devices.errors import AllocationError, AllocationTimeoutError
 from bayplan.devices.explanation import DeviceFailure, Failure, RequestExplanation, explain, why_not
@@ -48,6 +50,7 @@ __all__ = [
     "DEFAULT_FEATURES",
     "INVALID_POOLS",
     "AllocatedState",
+    "AllocationCache",
     "AllocationError",
     "AllocationTimeoutError",
     "Allocator",

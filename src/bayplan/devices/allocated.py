@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from bayplan.api.quantity import parse_quantity
@@ -76,6 +76,12 @@ class AllocatedState:
 
     def is_in_use(self, key: DeviceKey) -> bool:
         return key in self.taken or key in self.shared or key in self.used_capacity
+
+    def taken_among(self, keys: Sequence[DeviceKey]) -> bytes | None:
+        """For each of the devices whether it is taken as a whole; None if claims have shares of some."""
+        if self.shared and not self.shared.keys().isdisjoint(keys):
+            return None
+        return bytes(map(self.taken.__contains__, keys))
 
     def used(self, key: DeviceKey) -> Mapping[str, int]:
         """The capacity of a device that is used, by name."""

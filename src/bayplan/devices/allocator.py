@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from bayplan.api.node import Node
-from bayplan.api.resource_claims import AllocationResult, ResourceClaim
+from bayplan.api.resource_claims import ResourceClaim
 from bayplan.devices.allocated import AllocatedState
+from bayplan.devices.cache import AllocationCache, Allocations
 from bayplan.devices.errors import AllocationError, AllocationTimeoutError
 from bayplan.devices.inventory import Inventory
-from bayplan.devices.pools import CounterKey, PoolKey
-from bayplan.devices.requests import ClassLister, PreparedClaim
-from bayplan.devices.results import allocation_result
+from bayplan.devices.pools import CounterKey, NodePools, PoolKey
+from bayplan.devices.requests import ClassLister
+from bayplan.devices.results import NoFit, allocation_result
 from bayplan.devices.search import Search
-
-
-@dataclass(frozen=True, slots=True)
-class NoFit:
-    """The claims cannot be allocated on the node; `reason` is the text of the rejection."""
-
-    reason: str
-
 
 CANNOT_ALLOCATE: Final = NoFit("cannot allocate all claims")
 INVALID_POOLS: Final = NoFit("invalid resource pools were encountered")
@@ -51,19 +43,36 @@ class Allocator:
         self._clock = clock
         self._timeout_seconds = timeout_seconds
         self._make_share_id = make_share_id or new_share_id
-        self._prepared: dict[int, PreparedClaim] = {}
+        self._cache = AllocationCache()
         self._available: dict[PoolKey, Mapping[CounterKey, int]] = {}
 
-    def allocate(self, node: Node, claims: Sequence[ResourceClaim]) -> tuple[AllocationResult, ...] | NoFit:
+    def allocate(
+        self, node: Node, claims: Sequence[ResourceClaim], cache: AllocationCache | None = None
+    ) -> Allocations:
         """Allocations of the claims on the node, in their order.
+
+        Args:
+            cache: of earlier searches for claims of the same specs.
 
         Raises:
             AllocationTimeoutError: it takes too long.
             AllocationError: a claim cannot be allocated as it is; ends the scheduling attempt.
         """
         pools = self._inventory.pools(node)
-        prepared = [self._prepare(claim) for claim in claims]
+        taken = None if cache is None else pools.taken(self._allocated)
+        if cache is None or taken is None:
+            return self._search(node, pools, claims, cache or self._cache)
+        found = cache.get(pools, taken)
+        if found is None:
+            found = self._search(node, pools, claims, cache)
+            cache.put(pools, taken, found)
+        return found
+
+    def _search(
+        self, node: Node, pools: NodePools, claims: Sequence[ResourceClaim], cache: AllocationCache
+    ) -> Allocations:
         features = self._inventory.features
+        prepared = cache.prepared(claims, self._classes, features)
         search = Search(
             pools,
             prepared,
@@ -78,14 +87,6 @@ class Allocator:
             allocation_result(claim, chosen, selected, node.name, features, self._make_share_id)
             for claim, chosen, selected in zip(prepared, search.chosen, search.selected, strict=True)
         )
-
-    def _prepare(self, claim: ResourceClaim) -> PreparedClaim:
-        # By identity: the prepared claim keeps the claim, so that no other can get its id.
-        found = self._prepared.get(id(claim))
-        if found is None:
-            found = PreparedClaim(claim, self._classes, self._inventory.features)
-            self._prepared[id(claim)] = found
-        return found
 
     def _deadline(self) -> Callable[[], None] | None:
         clock = self._clock

@@ -97,6 +97,9 @@ class InUse(Protocol):
     def is_in_use(self, key: DeviceKey) -> bool:
         """Whether any claim holds the device or a share of it."""
 
+    def taken_among(self, keys: Sequence[DeviceKey]) -> bytes | None:
+        """For each of the devices whether it is taken as a whole; None if claims have shares of some."""
+
 
 class Pool:
     """A pool as a node sees it."""
@@ -225,7 +228,7 @@ def _by_name(one: Slice) -> str:
 class NodePools:
     """The pools that a node sees, in the order in which their devices are tried."""
 
-    __slots__ = ("_local", "by_key", "devices", "has_invalid", "labels", "node", "pools")
+    __slots__ = ("_keys", "_local", "by_key", "devices", "has_invalid", "labels", "node", "pools")
 
     def __init__(self, node: Node, pools: Iterable[Pool]) -> None:
         self.node = node
@@ -239,6 +242,14 @@ class NodePools:
         self.devices = tuple(device for pool in self.pools if pool.is_usable for device in pool.devices)
         self.has_invalid = any(pool.problem for pool in self.pools)
         self._local: dict[DeviceKey, bool] = {}
+        self._keys: tuple[DeviceKey, ...] | None = None
+        """Of its devices, if none can be shared and none consumes counters."""
+        if not any(device.allow_multiple or device.has_counters for device in self.devices):
+            self._keys = tuple(device.key for device in self.devices)
+
+    def taken(self, in_use: InUse) -> bytes | None:
+        """Which of the devices are taken; None where a search depends on more than that."""
+        return None if self._keys is None else in_use.taken_among(self._keys)
 
     def is_on_node(self, device: SliceDevice) -> bool:
         """Whether the node can use a device that has node fields of its own.

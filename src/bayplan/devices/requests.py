@@ -65,7 +65,7 @@ class PreparedRequest:
 class PreparedClaim:
     """A claim. Every request has one entry in `requests`: its alternatives, or itself alone."""
 
-    __slots__ = ("claim", "has_alternatives", "requests")
+    __slots__ = ("_is_sound", "claim", "has_alternatives", "requests")
 
     def __init__(self, claim: ResourceClaim, classes: ClassLister, features: Features) -> None:
         self.claim = claim
@@ -74,6 +74,15 @@ class PreparedClaim:
         self.requests: tuple[tuple[PreparedRequest, ...], ...] = tuple(
             _prepared(claim, request, classes, features) for request in devices.requests
         )
+        self._is_sound = not any(request.problem for options in self.requests for request in options)
+
+    def use_for(self, claim: ResourceClaim) -> bool:
+        """From now on it is this claim, if it asks for the same. Problems name their claim."""
+        if claim is not self.claim:
+            if not self._is_sound or claim.spec != self.claim.spec:
+                return False
+            self.claim = claim
+        return True
 
 
 def _prepared(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,6 +23,13 @@ from bayplan.devices.errors import AllocationError
 from bayplan.devices.features import Features
 from bayplan.devices.pools import SliceDevice
 from bayplan.devices.requests import PreparedClaim, PreparedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """The claims cannot be allocated on the node; `reason` is the text of the rejection."""
+
+    reason: str
 
 
 class Chosen(NamedTuple):

@@ -55,6 +55,7 @@ from bayplan.api.resource_claims import (
 from bayplan.devices import (
     CANNOT_ALLOCATE,
     INVALID_POOLS,
+    AllocationCache,
     AllocationError,
     AllocationTimeoutError,
     Allocator,
@@ -106,6 +107,7 @@ __all__ = [
     "MAX_RESERVED_FOR",
     "POD_CLAIM_NAME_ANNOTATION",
     "AllocatedDeviceStatus",
+    "AllocationCache",
     "AllocationError",
     "AllocationResult",
     "AllocationTimeoutError",

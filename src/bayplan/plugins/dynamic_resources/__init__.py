@@ -139,6 +139,8 @@ class DynamicResources(
         """None where devices are not waited for."""
         limit = self.args.filter_timeout
         self._search = SearchSettings(time.monotonic, 0.0 if limit is None else limit.seconds)
+        self._resolved: tuple[Pod, int, tuple[ResourceClaim, ...] | Status] | None = None
+        """The claims of the pod that was asked about last, and when claims had changed."""
 
     # What may help
 
@@ -162,8 +164,7 @@ class DynamicResources(
         """Devices became free, or one of the pod's own claims changed."""
         if new is None:
             return _was_freed(old, new)
-        assert self.handle is not None
-        claims = resolve_claims(self.handle.cluster.objects, pod)
+        claims = self._claims_of(pod)
         if isinstance(claims, Status):
             return False
         if _was_freed(old, new):
@@ -174,23 +175,29 @@ class DynamicResources(
 
     def waiting_keys(self, pod: Pod) -> Collection[str]:
         """The pod's claims, as far as their names are known, and devices unless a claim is not there yet."""
-        assert self.handle is not None
         keys = claim_keys(pod)
-        if isinstance(resolve_claims(self.handle.cluster.objects, pod), Status):
+        if isinstance(self._claims_of(pod), Status):
             return keys
         return (*keys, FREED_DEVICES)
 
     def pod_change_helps(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
         """All claims of this very pod have been created."""
-        assert self.handle is not None
-        return new.uid == pod.uid and not isinstance(resolve_claims(self.handle.cluster.objects, new), Status)
+        return new.uid == pod.uid and not isinstance(self._claims_of(new), Status)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         if not pod.spec.resource_claims:
             return None
-        assert self.handle is not None
-        claims = resolve_claims(self.handle.cluster.objects, pod)
+        claims = self._claims_of(pod)
         return claims if isinstance(claims, Status) else None
+
+    def _claims_of(self, pod: Pod) -> tuple[ResourceClaim, ...] | Status:
+        """`resolve_claims`. The queue asks several times about a pod at the same event."""
+        assert self.handle is not None
+        objects = self.handle.cluster.objects
+        last, changed_at = self._resolved, objects.of(ResourceClaim).changes.changed_at
+        if last is None or last[0] is not pod or last[1] != changed_at:
+            last = self._resolved = pod, changed_at, resolve_claims(objects, pod)
+        return last[2]
 
     # Filtering
 

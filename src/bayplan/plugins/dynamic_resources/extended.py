@@ -75,9 +75,9 @@ def extended_demand(cluster: Cluster, pod: Pod) -> ExtendedDemand | None:
 
 def requests_device_resources(cluster: Cluster, pod: Pod) -> bool:
     """Whether a DeviceClass serves a resource that the pod requests."""
-    classes = derived(cluster, ExtendedResources)
-    if not len(classes) or not _names_device_resource(pod):
+    if not _names_device_resource(pod):
         return False
+    classes = derived(cluster, ExtendedResources)
     return any(
         amount and is_device_resource(name) and classes.class_for(name) is not None
         for name, amount in fit_requests(pod).items()
@@ -87,11 +87,13 @@ def requests_device_resources(cluster: Cluster, pod: Pod) -> bool:
 def _names_device_resource(pod: Pod) -> bool:
     """A quick look: most pods request nothing of the kind."""
     spec = pod.spec
-    lists = [container.resources.requests for container in (*spec.containers, *spec.init_containers)]
-    lists.append(spec.overhead)
-    if spec.resources is not None:
-        lists.append(spec.resources.requests)
-    return any("/" in name for amounts in lists for name in amounts)
+    for containers in (spec.containers, spec.init_containers):
+        for container in containers:
+            for name in container.resources.requests:
+                if "/" in name:
+                    return True
+    of_pod = () if spec.resources is None else spec.resources.requests
+    return any("/" in name for amounts in (spec.overhead, of_pod) for name in amounts)
 
 
 def needed_resources(

@@ -7,13 +7,11 @@ devices, the Node object or a DeviceClass changed.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +20,7 @@ from bayplan.plugin.columns import derived
 from bayplan.plugin.devices import (
     CANNOT_ALLOCATE,
     INVALID_POOLS,
+    AllocationCache,
     AllocationError,
     AllocationResult,
     AllocationTimeoutError,
@@ -31,6 +30,7 @@ from bayplan.plugin.devices import (
     ExtendedResources,
     NoFit,
     ResourceClaim,
+    ResourceClaimSpec,
 )
 from bayplan.plugins.dynamic_resources.extended import (
     ExtendedDemand,
@@ -40,7 +40,7 @@ from bayplan.plugins.dynamic_resources.extended import (
     offered_amount,
     variant,
 )
-from bayplan.plugins.dynamic_resources.preferences import total_preference
+from bayplan.plugins.dynamic_resources.preferences import has_alternatives, total_preference
 
 REASON_NO_RESOURCE: Final = "cannot fit resource"
 TIMED_OUT: Final = "node {node}: timed out trying to allocate devices"
@@ -48,7 +48,8 @@ TIMED_OUT: Final = "node {node}: timed out trying to allocate devices"
 MAX_CONTENTS: Final = 4
 """Different contents of claims that are remembered for one signature: as a rule there is one."""
 
-_encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
+Content = tuple[bool | ResourceClaimSpec, ...]
+"""Whether there are extended resources, and claims of the user; and what each claim asks for."""
 
 
 class Code(IntEnum):
@@ -124,6 +125,9 @@ class NodeResults:
         self._errors: dict[int, str] = {}
         self._scores: IntColumn = np.zeros(0, dtype=np.int64)
         self._variants: dict[tuple[str, ...], Variant] = {}
+        self._caches: dict[tuple[str, ...], AllocationCache] = {}
+        """By the extended resources that devices have to serve; without extended resources one."""
+        self._has_alternatives = False
         self._masks: list[tuple[Code, BoolColumn]] | None = None
 
     def use_for(self, pod: Pod, claims: tuple[ResourceClaim, ...], demand: ExtendedDemand | None) -> None:
@@ -132,6 +136,7 @@ class NodeResults:
             # Errors name the claim.
             self._stale.update(self._errors)
         self._pod, self._claims, self._demand = pod, claims, demand
+        self._has_alternatives = any(map(has_alternatives, claims))
 
     # What Filter, Score and Reserve ask
 
@@ -168,6 +173,8 @@ class NodeResults:
     def _update(self, nodes: NodeColumns) -> None:
         """Searches those of these rows again that are stale."""
         cluster = self._cluster
+        if not self._stale and self._masks is not None and self._freshness.is_now:
+            return
         derived(cluster, ClusterDevices)
         stale = self._freshness.stale_rows()
         if stale is None:
@@ -194,6 +201,7 @@ class NodeResults:
         self._results = [None] * rows
         self._errors.clear()
         self._variants.clear()
+        self._caches.clear()
         self._masks = None
         self._stale = set(range(rows))
 
@@ -215,12 +223,12 @@ class NodeResults:
             elif code is _ERROR:
                 self._masks = None
             self._results[row] = result
-            if result is not None:
+            if result is not None and self._has_alternatives:
                 self._scores[row] = total_preference(self._claims, result.allocations)
             self._stale.discard(row)
 
     def _on(self, allocator: Allocator, node: Node) -> tuple[Code, NodeResult | None]:
-        claims, found = self._claims, None
+        claims, needed, found = self._claims, None, None
         if self._demand is not None:
             classes = derived(self._cluster, ExtendedResources)
             offered = {name: offered_amount(node, name) for name in self._demand.amounts}
@@ -233,8 +241,12 @@ class NodeResults:
             if found is None:
                 found = self._variants[needed] = variant(classes, self._pod, needed)
             claims = (*claims[:-1], claim_with(claims[-1], found.requests))
+        key = () if needed is None else needed
+        cache = self._caches.get(key)
+        if cache is None:
+            cache = self._caches[key] = AllocationCache()
         try:
-            allocations = allocator.allocate(node, claims)
+            allocations = allocator.allocate(node, claims, cache)
         except AllocationTimeoutError:
             raise AllocationError(TIMED_OUT.format(node=node.name)) from None
         if isinstance(allocations, NoFit):
@@ -246,16 +258,18 @@ class ResultsByContent:
     """The results for pods of one signature, by what their claims ask for."""
 
     def __init__(self) -> None:
-        self._results: OrderedDict[bytes, NodeResults] = OrderedDict()
+        self._results: list[tuple[Content, NodeResults]] = []
+        """The one that was used last comes first."""
 
-    def get(self, content: bytes, make: Callable[[], NodeResults]) -> NodeResults:
-        found = self._results.get(content)
-        if found is None:
-            found = self._results[content] = make()
-            if len(self._results) > MAX_CONTENTS:
-                self._results.popitem(last=False)
-        else:
-            self._results.move_to_end(content)
+    def get(self, content: Content, make: Callable[[], NodeResults]) -> NodeResults:
+        for at, (known, results) in enumerate(self._results):
+            if known == content:
+                if at:
+                    self._results.insert(0, self._results.pop(at))
+                return results
+        found = make()
+        self._results.insert(0, (content, found))
+        del self._results[MAX_CONTENTS:]
         return found
 
 
@@ -271,7 +285,7 @@ def node_results(
 ) -> NodeResults:
     """The results for claims without devices, those of identical pods where there are any."""
     by_content = state.signature.get(ResultsByContent) or state.signature.put(ResultsByContent())
-    content = _encoder.encode(([claim.spec for claim in claims], demand is not None, has_user_claims))
+    content: Content = (demand is not None, has_user_claims, *[claim.spec for claim in claims])
     results = by_content.get(content, lambda: NodeResults(cluster, search, has_user_claims=has_user_claims))
     results.use_for(pod, claims, demand)
     return results

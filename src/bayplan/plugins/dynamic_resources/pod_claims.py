@@ -18,7 +18,7 @@ from bayplan.plugin.devices import (
 from bayplan.plugin.node_affinity import CompiledTerm, compile_terms_strict, rows_matching_terms
 from bayplan.plugins.dynamic_resources.extended import ExtendedDemand
 from bayplan.plugins.dynamic_resources.node_results import NodeResults
-from bayplan.plugins.dynamic_resources.preferences import preference
+from bayplan.plugins.dynamic_resources.preferences import has_alternatives, preference
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,7 @@ class PodClaims:
     @property
     def has_alternatives(self) -> bool:
         """Whether a request of some claim may be met in several ways, which scoring prefers in order."""
-        return any(
-            request.first_available for claim in self.claims for request in claim.spec.devices.requests
-        )
+        return any(map(has_alternatives, self.claims))
 
     def preference(self) -> int:
         """What the allocated claims add to the score of each node."""

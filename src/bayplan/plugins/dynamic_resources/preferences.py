@@ -11,6 +11,11 @@ MAX_ALTERNATIVES: Final = 8
 """A request has at most so many alternatives; the first one counts most."""
 
 
+def has_alternatives(claim: ResourceClaim) -> bool:
+    """Whether a request of the claim may be met in several ways, which scoring prefers in order."""
+    return any(request.first_available for request in claim.spec.devices.requests)
+
+
 def preference(claim: ResourceClaim, allocation: AllocationResult) -> int:
     """How well the allocation follows the order of alternatives in the claim's requests."""
     used = {result.request for result in allocation.devices.results}
