@@ -17,8 +17,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
-from cryptography import x509
-
 from bayplan.files import warn_if_exposed
 
 Stamp: TypeAlias = tuple[int, ...]
@@ -63,6 +61,9 @@ _told: set[tuple[int, bool]] = set()
 
 def warn_of_expiry(certificate: bytes | str, now: datetime | None = None) -> None:
     """Logs once that a certificate expires soon, and once that it has expired. It is still used."""
+    # Imported here: most schedulers identify themselves by a token, and start faster without it.
+    from cryptography import x509
+
     try:
         pem = Path(certificate).read_bytes() if isinstance(certificate, str) else certificate
         found = x509.load_pem_x509_certificates(pem)[0]

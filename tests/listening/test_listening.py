@@ -18,7 +18,11 @@ import pytest
 from aiohttp import web
 
 from bayplan.embedded.server.tls import certificates_in
-from bayplan.listening import BodyTimeoutError, BoundedServer, EncodedBodyError, Limits, Listener, read_body
+from bayplan.listening.bodies import BodyTimeoutError, EncodedBodyError, read_body
+from bayplan.listening.limits import Limits
+from bayplan.listening.listener import Listener
+from bayplan.listening.ports import bind
+from bayplan.listening.server import BoundedServer
 from bayplan.listening.throttle import ThrottledLog
 
 PATIENT = Limits(handshake_seconds=60, idle_seconds=60, stall_seconds=60, body_seconds=60)
@@ -64,7 +68,7 @@ async def serving(limits: Limits, tls: ssl.SSLContext | None = None) -> AsyncIte
     await runner.setup()
     listener = Listener(server, limits, tls)
     try:
-        yield Endpoint(await listener.start("127.0.0.1", 0), server, listener, written)
+        yield Endpoint(listener.start(await bind("127.0.0.1", 0)), server, listener, written)
     finally:
         await listener.close()
         await runner.cleanup()

@@ -16,8 +16,9 @@ import pytest
 from bayplan.errors import ConfigError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.operating.command_line import parse
-from bayplan.operating.endpoints import authorization_settings, serving_settings, without
-from bayplan.serving import NamedCertificate
+from bayplan.operating.endpoints import without
+from bayplan.operating.serving_flags import authorization_settings, serving_settings
+from bayplan.serving.settings import NamedCertificate
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, Asked
 from tests.deploy.manifests import REPLACE, SECOND, pod_spec, the
@@ -180,11 +181,13 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
             taken.listen()
             port = taken.getsockname()[1]
             where = (f"--secure-port={port}", "--bind-address=127.0.0.1")
-            async with scheduling(ApiServer(cluster()), tmp_path, *where) as run:
+            async with scheduling(server, tmp_path, *where) as run:
                 return await run.end(), run.lines[-1]
 
+    server = ApiServer(cluster())
     status, last = play(main())
     assert status == 1
+    assert server.of("GET", "/pods") == [], "nothing is read or scheduled first"
     assert "failed to listen on 127.0.0.1:" in last
     assert "address already in use" in last
 

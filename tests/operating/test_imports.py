@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NEEDED_LATER = ("bayplan.extender", "prometheus_client")
-"""By configurations with extenders, and by the first scrape."""
+NEEDED_LATER = ("bayplan.extender", "prometheus_client", "aiohttp", "cryptography")
+"""By configurations with extenders, by the first scrape, by proxies and endpoints, by client certificates."""
 
 
 def test_a_start_imports_nothing_that_is_needed_later_or_never() -> None:

@@ -17,16 +17,12 @@ from aiohttp import web
 
 from bayplan.client.access import Access
 from bayplan.client.requests import Connections, Requests
-from bayplan.serving import (
-    About,
-    AuthenticationSettings,
-    AuthorizationSettings,
-    HealthCheck,
-    Routes,
-    SecureServer,
-    ServingSettings,
-    delegated_access,
-)
+from bayplan.serving.access import delegated_access
+from bayplan.serving.health import HealthCheck
+from bayplan.serving.ports import listen
+from bayplan.serving.routes import About, Routes
+from bayplan.serving.server import SecureServer
+from bayplan.serving.settings import AuthenticationSettings, AuthorizationSettings, ServingSettings
 from tests.client.http.certificates import Pair, authority
 
 T = TypeVar("T")
@@ -213,12 +209,16 @@ def talk(
                 authorization_client=None if cluster is None else requests,
                 clock=clock,
             )
-            server = SecureServer(settings or here(), routes or make_routes(), access)
-            await server.start()
+            where = settings or here()
+            server = SecureServer(where, routes or make_routes(), access)
+            sockets = await listen(where)
             try:
+                await server.start(sockets)
                 return await act(Client(server.port))
             finally:
                 await server.close()
+                for each in sockets:
+                    each.close()
 
     return asyncio.run(main())
 

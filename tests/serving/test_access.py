@@ -13,13 +13,8 @@ import aiohttp
 import pytest
 
 from bayplan.errors import ForbiddenError
-from bayplan.serving import (
-    AuthenticationSettings,
-    AuthorizationSettings,
-    ProxySettings,
-    client_authorities,
-    reviews,
-)
+from bayplan.serving import client_authorities, reviews
+from bayplan.serving.settings import AuthenticationSettings, AuthorizationSettings, ProxySettings
 from tests.client.http.certificates import Pair, authority
 
 from .talking import ALICE, Answer, Client, Cluster, talk

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bayplan.serving import HealthCheck
+from bayplan.serving.health import HealthCheck
 
 from .talking import OPEN, Answer, Client, get, make_routes, talk
 

@@ -13,16 +13,16 @@ import pytest
 from cryptography import x509
 
 from bayplan.errors import ConfigError
-from bayplan.serving import (
+from bayplan.serving.access import delegated_access
+from bayplan.serving.certificates import make_pair
+from bayplan.serving.ports import ListenError, listen
+from bayplan.serving.server import SecureServer
+from bayplan.serving.settings import (
     AuthenticationSettings,
     AuthorizationSettings,
     NamedCertificate,
-    SecureServer,
     ServingSettings,
-    delegated_access,
 )
-from bayplan.serving.certificates import make_pair
-from bayplan.serving.server import ListenError
 from tests.client.http.certificates import Authority, authority
 
 from .talking import Client, as_files, here, make_routes, talk
@@ -179,15 +179,11 @@ def test_authorities_that_make_no_sense(tmp_path: Path) -> None:
 
 def test_a_port_that_another_client_has() -> None:
     async def main() -> None:
-        first = make(here())
-        await first.start()
-        second = make(here(port=first.port))
-        try:
-            with pytest.raises(ListenError, match=rf"failed to listen on 127\.0\.0\.1:{first.port}"):
-                await second.start()
-        finally:
-            await second.close()
-            await first.close()
+        (taken,) = await listen(here())
+        with taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(ListenError, match=rf"failed to listen on 127\.0\.0\.1:{port}"):
+                await listen(here(port=port))
 
     asyncio.run(main())
 

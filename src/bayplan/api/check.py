@@ -18,8 +18,6 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from bayplan.api.meta import (
     LabelSelector,
     LabelSelectorRequirement,
@@ -102,13 +100,19 @@ class _Step(NamedTuple):
 
 @cache
 def _plan(record: type[Record]) -> tuple[_Step, ...]:
-    hints = typing.get_type_hints(record)
+    hints = _hints(record)
     steps = []
-    for spec in msgspec.structs.fields(record):
-        kind = _kind(hints[spec.name])
+    for name, wire_name in zip(record.__struct_fields__, record.__struct_encode_fields__, strict=True):
+        kind = _kind(hints[name])
         if kind:
-            steps.append(_Step(spec.name, spec.encode_name, kind))
+            steps.append(_Step(name, wire_name, kind))
     return tuple(steps)
+
+
+@cache
+def _hints(record: type[Record]) -> dict[str, Any]:
+    """The types of the fields. A start waits for this, and evaluating them takes most of its time."""
+    return typing.get_type_hints(record)
 
 
 def _kind(hint: Any) -> str:
@@ -246,7 +250,7 @@ def _checked_fields(record: type[Record]) -> tuple[Callable[[Record], tuple[Any,
 
 
 def _checked_paths(record: type[Record]) -> Iterator[tuple[str, str]]:
-    hints = typing.get_type_hints(record)
+    hints = _hints(record)
     for step in _plan(record):
         hint = hints[step.attribute]
         is_leaf = hint in (LabelSelector, NodeSelectorTerm)
@@ -292,7 +296,7 @@ _not_negative: Final[set[Quantity]] = set()
 @cache
 def _quantity_plan(record: type[Record]) -> tuple[_Step, ...]:
     """The fields of a record that are quantities, or contain some."""
-    hints = typing.get_type_hints(record)
+    hints = _hints(record)
     steps = []
     for step in _plan(record):
         hint = hints[step.attribute]
@@ -305,7 +309,7 @@ def _quantity_plan(record: type[Record]) -> tuple[_Step, ...]:
 
 def _quantity_paths(record: type[Record]) -> Iterator[tuple[str, str]]:
     """The same with the kind of each field; the fields of records that are always there by their path."""
-    hints = typing.get_type_hints(record)
+    hints = _hints(record)
     for step in _quantity_plan(record):
         hint = hints[step.attribute]
         if step.kind == "record" and isinstance(hint, type):

@@ -18,13 +18,12 @@ import platform
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from bayplan import __version__
 from bayplan.client.access import Access
 from bayplan.client.api_errors import TooLargeError, refusal
 from bayplan.client.credentials import Credentials
-from bayplan.client.proxied_streams import ProxiedStreamPool
 from bayplan.client.rate_limit import TokenBucket
 from bayplan.client.request_metrics import RequestMetrics
 from bayplan.client.short_requests import ShortRequestPool
@@ -78,7 +77,7 @@ class Connections:
         tls = ServerTLS(access.tls) if access.uses_tls else None
         self.server = access.server
         self.streams: Streams = (
-            ProxiedStreamPool(server, tls, access.proxy) if access.proxy else StreamPool(server, tls)
+            _proxied_streams(server, tls, access.proxy) if access.proxy else StreamPool(server, tls)
         )
         self.credentials = Credentials(access, tls, now=now, when_shown=self._forget)
         self._url = server
@@ -228,6 +227,13 @@ class Requests:
 
     def _failed(self, request: Request, error: Exception) -> str:
         return f'{request.method.title()} "{self.connections.server}{request.target}": {error}'
+
+
+def _proxied_streams(server: SplitResult, tls: ServerTLS | None, proxy: str) -> Streams:
+    # Imported here: aiohttp takes a quarter of a start, and few clusters are behind a proxy.
+    from bayplan.client.proxied_streams import ProxiedStreamPool
+
+    return ProxiedStreamPool(server, tls, proxy)
 
 
 def _refuse_unless(may_write: Callable[[], bool]) -> Callable[[], None]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from bayplan.listening.limits import Limits
@@ -23,7 +22,6 @@ from bayplan.listening.throttle import ThrottledLog
 PAUSE_SECONDS: Final = 1.0
 """Without a free file descriptor no connection is accepted for this time."""
 
-_BACKLOG: Final = 128
 _MAX_ACCEPTED: Final = 32
 """Connections that are accepted at once, before other tasks run."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -49,36 +47,12 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._resume: asyncio.TimerHandle | None = None
 
-    async def start(
-        self,
-        host: str | None,
-        port: int,
-        *,
-        reuse_address: bool | None = None,
-        reuse_port: bool | None = None,
-    ) -> int:
-        """Starts listening; returns the port.
+    def start(self, sockets: Sequence[socket.socket]) -> int:
+        """Accepts the connections of bound sockets (`ports.py`), and closes them in the end.
 
-        Raises:
-            OSError: the port cannot be listened on.
+        Returns the port.
         """
-        loop = asyncio.get_running_loop()
-        bound = await loop.create_server(
-            asyncio.Protocol,
-            host,
-            port,
-            reuse_address=reuse_address,
-            reuse_port=reuse_port,
-            start_serving=False,
-        )
-        try:
-            for each in bound.sockets:
-                listening = socket.socket(fileno=os.dup(each.fileno()))
-                listening.setblocking(False)
-                self._sockets.append(listening)
-                listening.listen(_BACKLOG)
-        finally:
-            bound.close()
+        self._sockets.extend(sockets)
         self._listen()
         found: int = self._sockets[0].getsockname()[1]
         return found

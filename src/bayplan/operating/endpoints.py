@@ -6,8 +6,10 @@ for authentication and authorization, and the contents.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import platform
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,22 +25,17 @@ from bayplan.errors import ConfigError
 from bayplan.metrics import SchedulerMetrics, resource_chunks
 from bayplan.metrics.process_families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
 from bayplan.operating import logs
-from bayplan.operating.command_line import FlagValues
+from bayplan.operating.serving_flags import (
+    authentication_settings,
+    authorization_settings,
+    serving_settings,
+)
 from bayplan.operating.settings import Settings
 from bayplan.releases import Release, Stage
-from bayplan.serving import (
-    About,
-    AccessControl,
-    AuthenticationSettings,
-    AuthorizationSettings,
-    HealthCheck,
-    NamedCertificate,
-    ProxySettings,
-    Routes,
-    SecureServer,
-    ServingSettings,
-    delegated_access,
-)
+from bayplan.serving.access import AccessControl, delegated_access
+from bayplan.serving.health import HealthCheck
+from bayplan.serving.routes import About, Routes
+from bayplan.serving.server import SecureServer
 
 REVIEW_SECONDS: Final = 10.0
 """The client of TokenReviews and SubjectAccessReviews."""
@@ -69,24 +66,24 @@ class Shown:
 
 
 class Endpoints:
-    """Serves until the end of the block; nothing with `--secure-port=0`."""
+    """Serves connections of these sockets until the end of the block."""
 
-    def __init__(self, settings: Settings, shown: Shown) -> None:
+    def __init__(self, settings: Settings, shown: Shown, sockets: Sequence[socket.socket]) -> None:
         self._settings = settings
         self._shown = shown
+        self._sockets = sockets
         self._connections: list[Connections] = []
         self._server: SecureServer | None = None
 
     async def __aenter__(self) -> Endpoints:
-        if self._settings.serves:
-            describe_process(self._shown.metrics, self._settings.config.release)
-            try:
-                where = serving_settings(self._settings.flags)
-                self._server = SecureServer(where, self.routes(), self._access_control())
-                await self._server.start()
-            except BaseException:
-                await self._close()
-                raise
+        describe_process(self._shown.metrics, self._settings.config.release)
+        try:
+            # In a thread: the key of a self-signed certificate takes up to 0.3 s.
+            self._server = await asyncio.to_thread(self._make_server)
+            await self._server.start(self._sockets)
+        except BaseException:
+            await self._close()
+            raise
         return self
 
     async def __aexit__(
@@ -99,6 +96,12 @@ class Endpoints:
             await self._server.close()
         for connections in self._connections:
             await connections.close()
+        for each in self._sockets:
+            each.close()
+
+    def _make_server(self) -> SecureServer:
+        where = serving_settings(self._settings.flags)
+        return SecureServer(where, self.routes(), self._access_control())
 
     def routes(self) -> Routes:
         """The contents and the health checks."""
@@ -160,62 +163,6 @@ class Endpoints:
 
 def log_no_reviews(what: str, consequence: str) -> None:
     logs.log(_log, logging.WARNING, f"No --{what}-kubeconfig was given, and this is no pod: {consequence}")
-
-
-# Flags
-
-
-def serving_settings(flags: FlagValues) -> ServingSettings:
-    """Raises ConfigError if only one half of a certificate pair is given."""
-    if bool(flags["tls-cert-file"]) != bool(flags["tls-private-key-file"]):
-        raise ConfigError(
-            "missing filename for serving cert: --tls-cert-file and --tls-private-key-file belong together"
-        )
-    return ServingSettings(
-        bind_address=flags["bind-address"],
-        port=flags["secure-port"],
-        cert_file=flags["tls-cert-file"],
-        key_file=flags["tls-private-key-file"],
-        cert_dir=flags["cert-dir"],
-        named_certificates=tuple(_named(text) for text in flags["tls-sni-cert-key"]),
-        min_version=flags["tls-min-version"],
-        cipher_suites=flags["tls-cipher-suites"],
-        curves=tuple(str(curve) for curve in flags["tls-curve-preferences"]),
-        reuse_port=flags["permit-port-sharing"],
-        reuse_address=flags["permit-address-sharing"],
-    )
-
-
-def _named(text: str) -> NamedCertificate:
-    """`cert,key` or `cert,key:name,name`."""
-    files, _, names = text.partition(":")
-    certificate, _, key = files.partition(",")
-    return NamedCertificate(certificate, key, tuple(name for name in names.split(",") if name))
-
-
-def authentication_settings(flags: FlagValues) -> AuthenticationSettings:
-    return AuthenticationSettings(
-        skip_lookup=flags["authentication-skip-lookup"],
-        tolerate_lookup_failure=flags["authentication-tolerate-lookup-failure"],
-        client_ca_file=flags["client-ca-file"],
-        proxy=ProxySettings(
-            ca_file=flags["requestheader-client-ca-file"],
-            allowed_names=flags["requestheader-allowed-names"],
-            username_headers=flags["requestheader-username-headers"],
-            group_headers=flags["requestheader-group-headers"],
-            uid_headers=flags["requestheader-uid-headers"],
-            extra_prefixes=flags["requestheader-extra-headers-prefix"],
-        ),
-        token_seconds=flags["authentication-token-webhook-cache-ttl"].seconds,
-    )
-
-
-def authorization_settings(flags: FlagValues) -> AuthorizationSettings:
-    return AuthorizationSettings(
-        open_paths=flags["authorization-always-allow-paths"],
-        allowed_seconds=flags["authorization-webhook-cache-authorized-ttl"].seconds,
-        denied_seconds=flags["authorization-webhook-cache-unauthorized-ttl"].seconds,
-    )
 
 
 # Metrics

@@ -89,8 +89,9 @@ def _set_levels(rules: Sequence[tuple[str, int]]) -> Iterator[int]:
     Otherwise every message of every file would be made and then thrown away, which costs more than some of
     the work that it is about. Plugins, ours and others', share one logger, whose files are not known.
     """
+    modules = tuple(_modules()) if rules else ()
     for pattern, v in rules:
-        files = [name for name in _modules() if fnmatchcase(name.rpartition(".")[2], pattern)]
+        files = [name for name in modules if fnmatchcase(name.rpartition(".")[2], pattern)]
         for name in files:
             logging.getLogger(name).setLevel(_level(v))
         if not files or any(name.startswith(_PLUGINS) for name in files):

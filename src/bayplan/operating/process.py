@@ -1,8 +1,12 @@
 """The life of a scheduler as a process.
 
-    serve ─► watch the cluster ─► all synced ─► lead ─► schedule ─────┐
-               (delayCacheUntilActive: lead first)                    │ signal
-    server ends ◄─ lease released ◄─ events written ◄─ bindings end ◄─┘
+    bind the port ─► watch the cluster ─► all synced ─► lead ─► schedule ─┐
+                       (delayCacheUntilActive: lead first)                │ signal
+    server ends ◄─── lease released ◄─── events written ◄─ bindings end ◄─┘
+
+The endpoints are served from the moment when all informers have synced, or a second after the start: what
+they need takes as long to import and to prepare as the cluster to read, and the first binding does not wait
+for it. Connections that are opened before are answered then.
 
 The background tasks (watching, holding the lease, scheduling) never end by themselves: if one fails, the
 process ends. A lost lease is such a failure, and nothing is waited for then: another process may already be
@@ -16,8 +20,10 @@ import gc
 import logging
 import os
 import signal
+import socket
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from bayplan import __version__
 from bayplan.api.pod import Pod
@@ -29,12 +35,16 @@ from bayplan.errors import BayplanError
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
 from bayplan.metrics.process_families import LEADER
 from bayplan.operating.debugging import log_all
-from bayplan.operating.endpoints import Endpoints, Shown
 from bayplan.operating.logs import log, verbosity
+from bayplan.operating.serving_flags import serving_settings
 from bayplan.operating.settings import Settings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.tasks import cancel_all, first_to_end
+from bayplan.serving.ports import listen
+
+if TYPE_CHECKING:
+    from bayplan.operating.endpoints import Endpoints
 
 DRAIN_SECONDS: Final = 5.0
 """Time for bindings in progress and their events when the process stops. Less than a lease, and than the 30 s
@@ -43,6 +53,8 @@ COLLECT_EVENTS_SECONDS: Final = 0.5
 """Events that follow each other faster are written together."""
 PATIENCE_SECONDS: Final = 10.0
 """Interval of log messages about what has not synced yet."""
+MAX_SERVING_DELAY_SECONDS: Final = 1.0
+"""After this time endpoints are served even if not all informers have synced."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +75,8 @@ class Process:
         self._stopped = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
         self._scheduling: asyncio.Task[None] | None = None
-        self._is_synced = False
+        self._serving: list[asyncio.Task[None]] = []
+        self._synced = asyncio.Event()
         self._metrics = SchedulerMetrics(
             release=settings.config.release,
             show_hidden=bool(settings.flags["show-hidden-metrics-for-version"]),
@@ -94,8 +107,14 @@ class Process:
             scheduler = self._make_scheduler(cluster)
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, log_all, scheduler)
             with scheduler.watchdog:
-                async with self._make_endpoints(scheduler, election):
+                try:
+                    if self._settings.serves:
+                        sockets = await listen(serving_settings(self._settings.flags))
+                        serving = self._serve(scheduler, election, sockets)
+                        self._serving.append(asyncio.ensure_future(serving))
                     await self._live(scheduler, election)
+                finally:
+                    await cancel_all(self._serving)
         if election is None:
             raise FinishedError("finished without leader elect")
         log(_log, logging.INFO, "Requested to terminate, exiting")
@@ -148,7 +167,11 @@ class Process:
             max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
         )
 
-    def _make_endpoints(self, scheduler: Scheduler, election: LeaderElection | None) -> Endpoints:
+    def _make_endpoints(
+        self, scheduler: Scheduler, election: LeaderElection | None, sockets: Sequence[socket.socket]
+    ) -> Endpoints:
+        from bayplan.operating.endpoints import Endpoints, Shown
+
         def pods() -> list[Pod]:
             leads = self._scheduling is not None and (election is None or election.is_leader)
             return scheduler.pods.all() if leads else []
@@ -158,12 +181,24 @@ class Process:
             Shown(
                 metrics=self._metrics,
                 pods=pods,
-                synced=lambda: self._is_synced,
+                synced=self._synced.is_set,
                 stopping=self._stopped.is_set,
                 election_problem=None if election is None else election.why_unhealthy,
                 queue=lambda key: queue_position(scheduler.context, key),
             ),
+            sockets,
         )
+
+    async def _serve(
+        self, scheduler: Scheduler, election: LeaderElection | None, sockets: Sequence[socket.socket]
+    ) -> None:
+        """Serves until it is cancelled."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._synced.wait(), MAX_SERVING_DELAY_SECONDS)
+        # In a thread: the first pods need not wait for the imports.
+        async with await asyncio.to_thread(self._make_endpoints, scheduler, election, sockets):
+            gc.freeze()  # as in `_follow`
+            await asyncio.Event().wait()
 
     # The stages
 
@@ -184,7 +219,7 @@ class Process:
     async def _follow(self, scheduler: Scheduler) -> None:
         self._start(scheduler.watch())
         await self._before_stop(_synced(scheduler.informers))
-        self._is_synced = True
+        self._synced.set()
         # Most objects known by now stay: the garbage collector need not visit them again. Nor now: that would
         # delay the first binding, and what the start leaves behind as garbage is less than a megabyte.
         gc.freeze()
@@ -219,7 +254,7 @@ class Process:
         doing = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stopped.wait())
         try:
-            await first_to_end([doing, *self._background, stop])
+            await first_to_end([doing, *self._background, *self._serving, stop])
             if not doing.done():
                 raise _StoppedError
         finally:

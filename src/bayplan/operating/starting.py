@@ -16,10 +16,10 @@ from bayplan.client.rate_limit import make_bucket
 from bayplan.config.features import without_effect
 from bayplan.errors import BayplanError
 from bayplan.operating.command_line import FlagValues
-from bayplan.operating.endpoints import serving_settings
 from bayplan.operating.logs import log, verbosity
 from bayplan.operating.process import FinishedError, Process
 from bayplan.operating.server_release import StoppedError, release_of_server
+from bayplan.operating.serving_flags import serving_settings
 from bayplan.operating.settings import Settings, make_settings, shown_config, write_config
 from bayplan.releases import DEFAULT_RELEASE, RELEASES
 

@@ -1,6 +1,7 @@
 """The HTTPS server of a scheduler: probes, metrics and configuration, with authentication and authorization.
 
     settings.py         where to listen and whom to trust: plain values
+    ports.py            the listening sockets
     server.py           `SecureServer`: from a connection to a response
     routes.py           the paths; `Routes` is what a process provides for them
     health.py           /healthz, /livez, /readyz and their checks
@@ -14,31 +15,6 @@
     tls.py              the TLS side of a connection
 
 This package does not depend on the scheduler: it is passed values and functions. The behaviour is that of
-kube-scheduler v1.36 and v1.37.
+kube-scheduler v1.36 and v1.37. Nothing is imported here: settings and ports are needed at once when a process
+starts, the rest (aiohttp, cryptography) takes long to import and is needed later.
 """
-
-from bayplan.serving.access import AccessControl, delegated_access
-from bayplan.serving.health import HealthCheck
-from bayplan.serving.routes import About, Routes
-from bayplan.serving.server import SecureServer
-from bayplan.serving.settings import (
-    AuthenticationSettings,
-    AuthorizationSettings,
-    NamedCertificate,
-    ProxySettings,
-    ServingSettings,
-)
-
-__all__ = [
-    "About",
-    "AccessControl",
-    "AuthenticationSettings",
-    "AuthorizationSettings",
-    "HealthCheck",
-    "NamedCertificate",
-    "ProxySettings",
-    "Routes",
-    "SecureServer",
-    "ServingSettings",
-    "delegated_access",
-]

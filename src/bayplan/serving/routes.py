@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from bayplan.listening import BodyTimeoutError, BodyTooLargeError, EncodedBodyError, read_body
+from bayplan.listening.bodies import BodyTimeoutError, BodyTooLargeError, EncodedBodyError, read_body
 from bayplan.metrics.text import CONTENT_TYPE
 from bayplan.serving.component_pages import flags_page, status_page
 from bayplan.serving.health import CheckCounts, HealthCheck, HealthPage

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
 
-from bayplan.errors import BayplanError
-from bayplan.listening import BoundedServer, Limits, Listener
+from bayplan.listening.limits import Limits
+from bayplan.listening.listener import Listener
+from bayplan.listening.server import BoundedServer
 from bayplan.serving.access import AccessControl
 from bayplan.serving.routes import NO_STORE, Routes, RouteTable
 from bayplan.serving.settings import ServingSettings
@@ -22,10 +25,6 @@ MAX_BODY_BYTES: Final = 64 * 1024
 GRACE_SECONDS: Final = 5.0
 """Time for responses in progress when the server stops."""
 _log = logging.getLogger(__name__)
-
-
-class ListenError(BayplanError):
-    """The port cannot be listened on."""
 
 
 class SecureServer:
@@ -50,31 +49,19 @@ class SecureServer:
         self.port = 0
         """Where it listens, once it has started."""
 
-    async def start(self) -> None:
-        """Starts listening.
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Serves the connections of these sockets (`ports.py`), and closes them in the end.
 
         Raises:
-            ListenError: the port is in use, or not permitted.
             APIError: the client CAs cannot be read from the cluster, and that is not tolerated.
         """
-        settings = self._settings
         await self._access.start()
         server = BoundedServer(self._answer, LIMITS, max_body_bytes=MAX_BODY_BYTES)
         self._runner = runner = web.ServerRunner(server, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
         self._listener = Listener(server, LIMITS, self._tls.context())
-        try:
-            self.port = await self._listener.start(
-                settings.bind_address,
-                settings.port,
-                reuse_port=settings.reuse_port or None,
-                reuse_address=settings.reuse_address or None,
-            )
-        except OSError as error:
-            await self.close()
-            where = f"{settings.bind_address}:{settings.port}"
-            raise ListenError(f"failed to create listener: failed to listen on {where}: {error}") from error
-        _log.info("Serving securely on %s:%d", settings.bind_address, self.port)
+        self.port = self._listener.start(sockets)
+        _log.info("Serving securely on %s:%d", self._settings.bind_address, self.port)
 
     async def close(self) -> None:
         """Stops listening; responses in progress may finish."""

@@ -28,7 +28,9 @@ from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.sqlite import SQLiteJournal
 from bayplan.embedded.server.tls import Certificates, certificates_in
-from bayplan.listening import Limits, Listener
+from bayplan.listening.limits import Limits
+from bayplan.listening.listener import Listener
+from bayplan.listening.ports import bind
 from bayplan.releases import DEFAULT_RELEASE, Release
 
 LOOPBACK: Final = "127.0.0.1"
@@ -136,7 +138,7 @@ class EmbeddedServer:
             stack.push_async_callback(runner.cleanup)
             listener = Listener(server, self._limits, self.certificates.context())
             stack.push_async_callback(listener.close)
-            self.port = await listener.start(self._host, self.port)
+            self.port = listener.start(await bind(self._host, self.port))
             kubernetes_service.publish(self.api, self._host, self.port)
             self._exit = stack.pop_all()
         return self
