@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar, cast
 
 from bayplan.api.check import quantity_problems, same_quantities
-from bayplan.api.meta import Object, version_number
+from bayplan.api.meta import Object, is_older_version, version_number
 from bayplan.api.reading import Unreadable, with_readable_quantities
 from bayplan.api.stand_in import fills_node, last_version, stand_in
 from bayplan.client.once_logger import OnceLogger
@@ -194,8 +194,10 @@ class Informer(Generic[ObjectT]):
             item = event.object
             if item is not None:
                 known = objects.get((item.metadata.namespace, item.metadata.name))
-                if known is not None and _is_past(item, known):
-                    pass
+                if known is not None and is_older_version(
+                    item.metadata.resource_version, known.metadata.resource_version
+                ):
+                    pass  # Or about an earlier object of the same name.
                 elif event.change is _DELETED:
                     self._remove(item)
                 elif event.change is not _BOOKMARK:
@@ -301,13 +303,3 @@ def _consequence(item: Unreadable, *, is_known: bool) -> str:
     if fills_node(item):
         return "its node takes no other pods"
     return "it is left out" if stand_in(item) is None else "the rest of it is used"
-
-
-def _is_past(told: Object, known: Object) -> bool:
-    """Whether an event is older than the copy, or about an earlier object of the same name."""
-    theirs, ours = told.metadata.resource_version, known.metadata.resource_version
-    if theirs == ours or (len(theirs) == len(ours) and theirs > ours):
-        # Of numbers of equal length the one that sorts later is greater.
-        return False
-    new, old = version_number(theirs), version_number(ours)
-    return new is not None and old is not None and new < old

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from bayplan.api.meta import Object, version_number
+from bayplan.api.meta import Object, is_older_version
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.framework.events import Action
 from bayplan.scheduler.context import Context
@@ -65,7 +65,7 @@ class ClaimHandler(ObjectHandler):
     def _update(self, known: Object, item: Object) -> None:
         """Stores the item if it is newer. Usually the watch delivers a version that is known already."""
         was, now = known.metadata.resource_version, item.metadata.resource_version
-        if was != now and (version_number(now) or 0) > (version_number(was) or 0):
+        if was != now and not is_older_version(now, was):
             super().updated(known, item)
 
     def _known(self, item: Object) -> ResourceClaim | None:

@@ -23,6 +23,7 @@ from bayplan.metrics import SchedulerMetrics
 from bayplan.metrics.release_families import CLAIM_CREATES, CLAIM_CREATES_BY_OWNER
 from bayplan.metrics.scheduler_families import BINDING_CONDITIONS
 from bayplan.releases import V1_36, V1_37, Release
+from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.snapshot.claims_in_flight import ClaimInFlight
 from bayplan.testing.builders import (
     make_allocated_device,
@@ -180,6 +181,21 @@ async def test_a_claim_from_a_template_is_waited_for() -> None:
         )
         await world.after(30)
         assert world.node_of("p") == "n"
+
+
+@virtual
+async def test_the_later_of_versions_without_an_order_counts() -> None:
+    """As for other kinds (`client/informer.py`)."""
+    async with running(make_node("n")) as world:
+        handler = ClaimHandler(world.context, "", lambda: None)
+        known = world.context.cluster.objects.of(ResourceClaim)
+        versions = []
+        for version in ("10", "9", "b", "a", "a", "8"):
+            item = make_resource_claim("c", REQUEST)
+            handler.added(replace(item, metadata=replace(item.metadata, resource_version=version)))
+            (stored,) = known
+            versions.append(stored.metadata.resource_version)
+        assert versions == ["10", "10", "b", "a", "a", "8"]
 
 
 @virtual
