@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from bayplan.api.quantity import parse_quantity
@@ -65,6 +65,10 @@ class AllocatedState:
         known = self._claims.pop(uid, None)
         if known is not None:
             self._count(uid, known[1], -1)
+
+    def uids(self) -> Iterable[str]:
+        """Of all claims with an allocation."""
+        return self._claims.keys()
 
     def holders(self, key: DeviceKey) -> tuple[str, ...]:
         """The claims (`namespace/name`) that hold the device, as a whole or a share of it."""

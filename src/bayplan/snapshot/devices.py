@@ -7,17 +7,18 @@ nodes can use concern all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, cast
 
 from bayplan.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from bayplan.api.meta import Object
 from bayplan.api.resource_claims import AllocationResult, ResourceClaim
 from bayplan.devices import DeviceState, device_features
-from bayplan.snapshot.changes import Log, Topic
+from bayplan.snapshot.changes import NEVER, Log, Topic
 from bayplan.snapshot.claims_in_flight import ClaimInFlight
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import ObjectReader
+from bayplan.snapshot.objects import Lister
 
 DEVICE_KINDS: Final[tuple[type[Object], ...]] = (
     DeviceClass,
@@ -44,8 +45,8 @@ class ClusterDevices:
         self.allocated = self._state.allocated
         self._slices: ObjectReader[ResourceSlice] = ObjectReader()
         self._taint_rules: ObjectReader[DeviceTaintRule] = ObjectReader()
-        self._claims: ObjectReader[ResourceClaim] = ObjectReader()
-        self._in_flight: ObjectReader[ClaimInFlight] = ObjectReader()
+        self._time = NEVER
+        """When claims were read last."""
         self._allocations: dict[str, tuple[str, AllocationResult]] = {}
         """The allocated claims by uid."""
 
@@ -72,21 +73,45 @@ class ClusterDevices:
         self._freshness.mark_current()
 
     def _read_claims(self, cluster: Cluster) -> None:
-        gone, came = self._claims.changed(cluster.objects.of(ResourceClaim))
-        landed, started = self._in_flight.changed(cluster.objects.of(ClaimInFlight))
+        """Brings allocated devices up to date. Most changes of a claim are about something else."""
+        claims, in_flight = cluster.objects.of(ResourceClaim), cluster.objects.of(ClaimInFlight)
+        changed, started_or_ended = claims.changes.since(self._time), in_flight.changes.since(self._time)
+        self._time = claims.changes.clock.now
+        if changed is None or started_or_ended is None:
+            self._read_all_claims(claims, in_flight)
+            return
         uids: dict[str, None] = {}
-        for claim in gone:
-            uid = claim.metadata.uid
-            uids[uid] = None
-            self._allocations.pop(uid, None)
-        for claim in came:
-            uid = claim.metadata.uid
-            uids[uid] = None
-            if claim.status.allocation is not None:
-                self._allocations[uid] = claim.key, claim.status.allocation
-        for item in (*landed, *started):
+        for before, after in cast(Sequence[tuple[ResourceClaim | None, ResourceClaim | None]], changed):
+            had = None if before is None else before.status.allocation
+            has = None if after is None else after.status.allocation
+            if before is not None and had is not None:
+                uid = before.metadata.uid
+                if after is None or has is None or after.metadata.uid != uid:
+                    self._allocations.pop(uid, None)
+                    uids[uid] = None
+            if after is not None and has is not None:
+                uid = after.metadata.uid
+                self._allocations[uid] = after.key, has
+                uids[uid] = None
+        for ended, started in started_or_ended:
+            item = ended if started is None else started
+            assert item is not None
             uids[item.metadata.name] = None
-        in_flight = cluster.objects.of(ClaimInFlight)
+        self._put(uids, in_flight)
+
+    def _read_all_claims(self, claims: Lister[ResourceClaim], in_flight: Lister[ClaimInFlight]) -> None:
+        self._allocations = {
+            claim.uid: (claim.key, claim.status.allocation)
+            for claim in claims
+            if claim.status.allocation is not None
+        }
+        uids = dict.fromkeys(self.allocated.uids())
+        uids.update(dict.fromkeys(self._allocations))
+        uids.update(dict.fromkeys(item.name for item in in_flight))
+        self._put(uids, in_flight)
+
+    def _put(self, uids: Iterable[str], in_flight: Lister[ClaimInFlight]) -> None:
+        """These claims may have other devices now."""
         for uid in uids:
             known, about = self._allocations.get(uid), in_flight.get(uid)
             if known is not None:
