@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.meta import OwnerReference
+from bayplan.api.meta import LabelSelector, OwnerReference
 from bayplan.api.pod import Pod
+from bayplan.api.workloads import ReplicaSet
 from bayplan.config import parse_config
 from bayplan.errors import InputError
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 from bayplan.whatif import Cluster
+from bayplan.whatif.manifests import objects_of
 
 PACK = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -144,3 +146,30 @@ def test_kubectl_drain_does_not_delete_pods_without_a_controller() -> None:
     assert (
         "default/alone, which has no controller: kubectl drain does so only with --force" in warning.message
     )
+
+
+def test_pods_of_a_deployment_have_the_hash_of_their_template() -> None:
+    """With matchLabelKeys, pods of an earlier template do not count for spreading."""
+
+    def pods(image: str) -> list[Pod]:
+        template = {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": image}]},
+        }
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        raw = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+        replica_set, *made = objects_of(raw)
+        assert isinstance(replica_set, ReplicaSet)
+        [digest] = {pod.labels["pod-template-hash"] for pod in made}
+        assert replica_set.spec.selector == LabelSelector(
+            match_labels={"app": "web", "pod-template-hash": digest}
+        )
+        assert (
+            {pod.metadata.owner_references[0].name for pod in made} == {replica_set.name} == {f"web-{digest}"}
+        )
+        return [pod for pod in made if isinstance(pod, Pod)]
+
+    old, new = pods("a"), pods("b")
+    assert old[0].labels["app"] == "web"
+    assert old[0].labels["pod-template-hash"] != new[0].labels["pod-template-hash"]
+    assert pods("a") == old

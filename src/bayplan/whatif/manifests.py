@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from bayplan.api.pod import Pod
 from bayplan.errors import DecodeError, InputError
 from bayplan.sources.files import STDIN
 from bayplan.whatif.pod_claims import UNKNOWN_UID
+from bayplan.whatif.scaling import TEMPLATE_HASH
 
 APPS: Final = "apps/v1"
 BATCH: Final = "batch/v1"
@@ -105,19 +107,26 @@ def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterat
     namespace = meta.get("namespace") or "default"
     count = _limited(_count(raw, kind, spec) if replicas is None else replicas)
     owner_kind = "ReplicaSet" if kind == "Deployment" else kind
-    owner = {"apiVersion": WORKLOADS[owner_kind], "kind": owner_kind, "name": name, "controller": True}
-    owner["uid"] = f"{owner_kind}-{namespace}-{name}"
+    described, pod_spec = _mapping(raw, template, "metadata"), _mapping(raw, template, "spec")
+    selector, labels = spec.get("selector"), described.get("labels") or {}
+    owner_name = name
+    if kind == "Deployment" and isinstance(labels, Mapping):
+        # So that matchLabelKeys and the selector of the ReplicaSet tell these pods from earlier ones.
+        added = {TEMPLATE_HASH: _template_hash(template)}
+        owner_name, labels = f"{name}-{added[TEMPLATE_HASH]}", {**labels, **added}
+        if isinstance(selector, Mapping):
+            selector = {**selector, "matchLabels": {**_mapping(raw, selector, "matchLabels"), **added}}
+    owner = {"apiVersion": WORKLOADS[owner_kind], "kind": owner_kind, "name": owner_name, "controller": True}
+    owner["uid"] = f"{owner_kind}-{namespace}-{owner_name}"
     if kind not in ("Job",):
-        selector = {"selector": spec.get("selector")} if spec.get("selector") else {}
         yield _decoded(
             {
                 "apiVersion": owner["apiVersion"],
                 "kind": owner_kind,
-                "metadata": {"name": name, "namespace": namespace, "uid": owner["uid"]},
-                "spec": selector,
+                "metadata": {"name": owner_name, "namespace": namespace, "uid": owner["uid"]},
+                "spec": {"selector": selector} if selector else {},
             }
         )
-    described, pod_spec = _mapping(raw, template, "metadata"), _mapping(raw, template, "spec")
     for number in range(count):
         pod = {
             "apiVersion": "v1",
@@ -125,7 +134,7 @@ def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterat
             "metadata": {
                 "name": f"{name}-{number}",
                 "namespace": namespace,
-                "labels": described.get("labels") or {},
+                "labels": labels,
                 "annotations": described.get("annotations") or {},
                 "ownerReferences": [owner],
             },
@@ -136,6 +145,11 @@ def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterat
         decoded = _decoded(pod)
         yield from _ephemeral_claims(pod)
         yield decoded
+
+
+def _template_hash(template: Mapping[str, Any]) -> str:
+    """Equal for equal templates. Kubernetes computes another number, which it documents nowhere."""
+    return sha256(repr(template).encode()).hexdigest()[:10]
 
 
 def _claims(
