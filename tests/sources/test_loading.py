@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bayplan.errors import ConfigError, InputError
+from bayplan.releases import DEFAULT_RELEASE, RELEASES
+from bayplan.sources import settings
 from bayplan.sources.loaded import Origin
 from bayplan.sources.loading import default_kubeconfig, load_cluster
 from bayplan.sources.options import SourceOptions
+from bayplan.sources.settings import SchedulerSettings
 from bayplan.sources.warnings import Reason
 
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}}
@@ -87,3 +91,28 @@ def test_the_kubeconfig_of_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     second = write(tmp_path / "second", {"contexts": [{"name": "b"}]})
     both = {"KUBECONFIG": f"{first}:{second}"}
     assert (default_kubeconfig(both), default_kubeconfig(both, "a")) == (second, first)
+
+
+def test_a_configuration_is_read_as_the_release_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It need not be valid as the default release, which the cluster does not have."""
+    real = settings._read_settings
+
+    def only_as_older(*arguments: Any) -> SchedulerSettings:
+        if arguments[-1] is DEFAULT_RELEASE:
+            raise ConfigError("not in this release")
+        return real(*arguments)
+
+    monkeypatch.setattr(settings, "_read_settings", only_as_older)
+    config = write(tmp_path / "config.yaml", CONFIG)
+    older = next(one for one in RELEASES.values() if one is not DEFAULT_RELEASE)
+    for release, is_valid in ((older, True), (DEFAULT_RELEASE, False)):
+        header = {"formatVersion": 1, "serverVersion": f"v{release.version}.0"}
+        content = {"apiVersion": "v1", "kind": "List", "snapshot": header, "items": []}
+        options = SourceOptions((write(tmp_path / "s.json", content),), config_file=config)
+        if is_valid:
+            assert load_cluster(options).release is release
+        else:
+            with pytest.raises(ConfigError, match="not in this release"):
+                load_cluster(options)

@@ -26,7 +26,7 @@ from bayplan.config.load import read_config_text
 from bayplan.config.model import ALL, PluginSet
 from bayplan.errors import ConfigError
 from bayplan.framework.plugin_api import Plugin
-from bayplan.releases import DEFAULT_RELEASE, Release
+from bayplan.releases import DEFAULT_RELEASE, RELEASES, Release
 from bayplan.scheduler.plugin_sources import catalog_with, installed_plugins, load_plugin, only_where_named
 from bayplan.sources.warnings import Reason, Warning
 
@@ -88,7 +88,18 @@ def load_settings(
         settings = _read_settings(text, config_file, plugins, own, as_release)
         return dataclasses.replace(settings, release=release, reload=read)
 
-    return read(release or DEFAULT_RELEASE)
+    if release is not None:
+        return read(release)
+    # The release of the cluster is not known yet, and `for_release` reads the file again as that release: a
+    # configuration that is valid only as another release than the default one is no error here.
+    problem: ConfigError | None = None
+    for assumed in (DEFAULT_RELEASE, *RELEASES.values()):
+        try:
+            return read(assumed)
+        except ConfigError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
 
 
 def _read_settings(
