@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 PRIVATE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
@@ -25,6 +25,8 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0
 LOCK_SECONDS: Final = 3.0
 """Time for other programs to release the file."""
 _LOCK_RETRY_SECONDS: Final = 0.05
+
+Stamp: TypeAlias = tuple[int, ...]
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +91,15 @@ def read_private(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(descriptor, "rb") as file:
         return file.read()
+
+
+def stamp(path: str | os.PathLike[str]) -> Stamp:
+    """A value that changes when a file is replaced or modified; empty while there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def is_exposed(path: str | os.PathLike[str]) -> bool:

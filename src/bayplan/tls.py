@@ -15,11 +15,9 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Final, TypeAlias
+from typing import IO, Final
 
 from bayplan.files import warn_if_exposed
-
-Stamp: TypeAlias = tuple[int, ...]
 
 SOON: Final = timedelta(days=30)
 """When to warn before a certificate expires; for short-lived ones, after four fifths of their lifetime."""
@@ -109,15 +107,6 @@ def _memory_file(stack: contextlib.ExitStack) -> IO[bytes] | None:
     if sys.platform != "linux" or not os.path.isdir("/proc/self/fd"):
         return None
     return stack.enter_context(os.fdopen(os.memfd_create("bayplan-tls"), "wb"))
-
-
-def stamp(path: str) -> Stamp:
-    """A value that changes when a file is replaced, or missing for a moment."""
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return ()
-    return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
 def why(error: OSError) -> str:

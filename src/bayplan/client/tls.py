@@ -14,7 +14,8 @@ from dataclasses import replace
 
 from bayplan.client.access import TLSSettings
 from bayplan.errors import ConfigError
-from bayplan.tls import client_context, show, stamp, trust, why
+from bayplan.files import stamp
+from bayplan.tls import client_context, show, trust, why
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from cryptography.exceptions import InvalidSignature
 
 from bayplan.client.requests import Requests
 from bayplan.errors import APIError, ConfigError
+from bayplan.files import Stamp, stamp
 from bayplan.serving.settings import AuthenticationSettings, ProxySettings
-from bayplan.tls import Stamp, stamp
 
 CONFIG_MAP: Final = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 POLL_SECONDS: Final = 60.0

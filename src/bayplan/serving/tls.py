@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bayplan.errors import ConfigError
-from bayplan.files import warn_if_exposed
+from bayplan.files import stamp, warn_if_exposed
 from bayplan.serving.certificates import KeyPair, expires_soon, host_names, make_pair, own_pair
 from bayplan.serving.client_authorities import ClientAuthorities
 from bayplan.serving.settings import ServingSettings
-from bayplan.tls import show, stamp, warn_of_expiry
+from bayplan.tls import show, warn_of_expiry
 
 VERSIONS: Final = {
     "": ssl.TLSVersion.TLSv1_2,

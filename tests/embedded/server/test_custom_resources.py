@@ -248,6 +248,6 @@ def test_a_definition_in_an_older_store_replaces_nothing() -> None:
     version = {"name": "v1", "served": True, "storage": True}
     spec = {"group": "apps", "names": {"plural": "deployments", "kind": "Deployment"}, "versions": [version]}
     customs.define({"spec": spec})
-    customs.withdraw({"spec": spec})
+    customs.remove({"spec": spec})
     assert list(catalog) == before
     assert customs.resources_of({"spec": spec}) == []

@@ -89,8 +89,8 @@ def test_a_store_that_is_nearly_full_refuses_new_objects_but_can_be_emptied() ->
             meta = {"generateName": "c-", "namespace": "default", **metadata}
             try:
                 api.create(CONFIG_MAPS, {"metadata": meta, "data": {"a": 300 * "x"}})
-            except StatusError as refusal:
-                if (refusal.code, str(refusal)[:17]) == (403, "the store is full"):
+            except StatusError as error:
+                if (error.code, str(error)[:17]) == (403, "the store is full"):
                     return count
                 raise
         raise AssertionError("the store is never full")

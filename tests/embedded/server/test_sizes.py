@@ -65,9 +65,9 @@ def test_every_field_and_entry_is_a_value(
 def test_an_object_with_too_many_values_is_rejected(api: ObjectAPI) -> None:
     api.create(CONFIG_MAPS, labelled(MAX_VALUES // 2), "default")
     for write in (api.create, api.update):
-        with pytest.raises(StatusError, match="Request entity too large: more than 15000 values") as refusal:
+        with pytest.raises(StatusError, match="Request entity too large: more than 15000 values") as error:
             write(CONFIG_MAPS, labelled(MAX_VALUES), "default")
-        assert refusal.value.code == 413
+        assert error.value.code == 413
     with pytest.raises(StatusError, match="more than 15000 values"):
         api.patch(CONFIG_MAPS, "p", "default", labelled(MAX_VALUES))
 

@@ -1,9 +1,9 @@
-"""Admission: what the server decides about a new object in the light of others. Fields in, fields out.
+"""Admission: completes or rejects a new object, depending on other objects. Fields in, fields out.
 
 | plugin | what it does here |
 |---|---|
 | NamespaceLifecycle | objects are created only in namespaces that exist and are not being deleted |
-| LimitRanger | containers that ask for nothing get the defaults of the namespace, and bounds are kept |
+| LimitRanger | sets the default requests and limits of the namespace, and rejects pods outside its bounds |
 | Priority | priority and preemption policy from the pod's class, or from the default class |
 | DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
 | DefaultStorageClass | claims without a class get the default one |
@@ -30,7 +30,7 @@ from bayplan.embedded.server.pod_resources import amounts
 from bayplan.embedded.server.service_addresses import ServiceAddresses
 from bayplan.embedded.server.statuses import FieldProblem
 
-_ABSENCES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_UNHEALTHY_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _BETA_DEFAULT_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
@@ -51,7 +51,7 @@ class Admission:
         self._addresses = ServiceAddresses(store)
 
     def admit_namespace(self, resource: Resource, name: str, namespace: str) -> None:
-        """Refuses objects for namespaces that are not there, or going."""
+        """Rejects objects for namespaces that do not exist, or are being deleted."""
         document = self._store.find(kinds.NAMESPACES, namespace)
         if document is None:
             raise statuses.not_found(kinds.NAMESPACES, namespace)
@@ -70,19 +70,20 @@ class Admission:
             for limit_range in self._limit_ranges(content):
                 give_defaults(limit_range, content)
             self._prioritize(content)
-            _tolerate_absences(content["spec"])
-            self._run_as_class_says(content)
+            _add_default_tolerations(content["spec"])
+            self._apply_runtime_class(content)
             _merge_label_keys(content)
         elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
-            self._give_storage_class(content)
+            self._set_storage_class(content)
 
     def allocate(self, resource: Resource, content: Content) -> None:
-        """Gives a new service its address. It has it as soon as it is stored, so this comes last."""
+        """Allocates the address of a new service. It is taken once the service is stored, so this comes
+        last."""
         if resource == kinds.SERVICES:
-            self._give_address(content["spec"])
+            self._allocate_address(content["spec"])
 
     def device_problems(self, resource: Resource, content: Content) -> list[FieldProblem]:
-        """Requests for admin access to devices are accepted in namespaces with a label for that only."""
+        """Admin access to devices is allowed only in namespaces with a label for it."""
         if resource not in (kinds.RESOURCE_CLAIMS, kinds.RESOURCE_CLAIM_TEMPLATES):
             return []
         spec = content.get("spec") or {}
@@ -93,7 +94,7 @@ class Admission:
         return self._admin_problems(content, wanted, "spec.devices.requests")
 
     def device_status_problems(self, content: Content, old: Content) -> list[FieldProblem]:
-        """The same for an allocation with admin access where there was none."""
+        """The same for an allocation that gains admin access."""
         wanted, known = (
             [bool(result.get("adminAccess")) for result in _allocated(claim)] for claim in (content, old)
         )
@@ -113,7 +114,7 @@ class Admission:
         return [statuses.forbidden_field(f"{path}[{wanted.index(True)}].adminAccess", why)]
 
     def check_limits(self, resource: Resource, content: Content) -> None:
-        """Refuses pods and claims that ask for less or more than their namespace allows."""
+        """Rejects pods and claims that request less or more than their namespace allows."""
         if resource in (kinds.PODS, kinds.PERSISTENT_VOLUME_CLAIMS):
             for limit_range in self._limit_ranges(content):
                 if why := limit_problem(limit_range, resource, content):
@@ -126,10 +127,10 @@ class Admission:
     def admit_update(self, resource: Resource, content: Content) -> None:
         """Completes a new version of an object."""
         if resource == kinds.PODS:
-            _tolerate_absences(content["spec"])
+            _add_default_tolerations(content["spec"])
 
     def _prioritize(self, content: Content) -> None:
-        """A stated priority must be the one that the class would give."""
+        """Sets the priority from the class; a priority in the spec must be the same."""
         spec, name = content["spec"], content["metadata"].get("name", "")
         class_name = spec.get("priorityClassName", "")
         policy = None
@@ -160,8 +161,8 @@ class Admission:
             raise statuses.forbidden(kinds.PODS, name, why)
         spec["preemptionPolicy"] = policy
 
-    def _run_as_class_says(self, content: Content) -> None:
-        """Takes over what the pod's RuntimeClass says about scheduling."""
+    def _apply_runtime_class(self, content: Content) -> None:
+        """Applies overhead and scheduling of the pod's RuntimeClass."""
         spec, name = content["spec"], content["metadata"].get("name", "")
         found: Content = {}
         if class_name := spec.get("runtimeClassName"):
@@ -201,7 +202,7 @@ class Admission:
         ]
         return min(marked, key=lambda content: content.get("value", 0), default=None)
 
-    def _give_storage_class(self, content: Content) -> None:
+    def _set_storage_class(self, content: Content) -> None:
         spec = content.setdefault("spec", {})
         annotations = content["metadata"].get("annotations") or {}
         if "storageClassName" in spec or _BETA_CLASS in annotations:
@@ -216,7 +217,7 @@ class Admission:
             # The newest; of several as old as each other the first by name, which is the order of the store.
             spec["storageClassName"] = max(marked, key=lambda meta: meta["creationTimestamp"])["name"]
 
-    def _give_address(self, spec: dict[str, Any]) -> None:
+    def _allocate_address(self, spec: dict[str, Any]) -> None:
         if spec.get("type") == "ExternalName":
             return
         if not spec.get("clusterIP"):
@@ -234,11 +235,11 @@ class Admission:
         return {name: labels[name] for name in TOPOLOGY_LABELS if name in labels}
 
 
-def _tolerate_absences(spec: dict[str, Any]) -> None:
+def _add_default_tolerations(spec: dict[str, Any]) -> None:
     tolerations = spec.get("tolerations") or []
     added = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED_SECONDS}
-        for key in _ABSENCES
+        for key in _UNHEALTHY_TAINTS
         if not any(
             toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
             for toleration in tolerations

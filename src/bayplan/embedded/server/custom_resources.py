@@ -1,4 +1,4 @@
-"""Kinds that users define: a CustomResourceDefinition becomes resources of the catalog, one a version.
+"""Custom resources: a CustomResourceDefinition adds one resource per version to the catalog.
 
 No conversion between versions is done (strategy None): all versions show the same fields. Objects are pruned,
 completed and checked by their schema (`validation/custom.py`); rules in CEL are not.
@@ -17,7 +17,7 @@ _OPEN_SCHEMA: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields":
 
 
 class CustomResources:
-    """Keeps the catalog in step with the definitions."""
+    """Keeps the catalog consistent with the definitions."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -37,7 +37,7 @@ class CustomResources:
             raise statuses.invalid(CUSTOM_RESOURCE_DEFINITIONS, name, [problem])
 
     def accept(self, definition: Content, now: str) -> None:
-        """Writes into a definition's status that its names are taken and its objects served."""
+        """Sets NamesAccepted and Established in the status of a definition."""
         spec = definition["spec"]
         status = definition.setdefault("status", {})
         known = {condition["type"]: condition for condition in status.get("conditions") or ()}
@@ -60,12 +60,12 @@ class CustomResources:
         ]
 
     def define(self, definition: Content) -> None:
-        """Serves what a definition says, and no longer what an earlier version of it said."""
-        self.withdraw(definition)
+        """Serves the resources of a definition, instead of those of its earlier version."""
+        self.remove(definition)
         for resource in self.resources_of(definition):
             self._catalog.add(resource)
 
-    def withdraw(self, definition: Content) -> None:
+    def remove(self, definition: Content) -> None:
         if self.is_built_in(definition):
             return
         group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]

@@ -33,7 +33,7 @@ FILE_NAME: Final = "bayplan.sqlite3"
 COMMITTED_NAME: Final = "bayplan.committed"
 FORMAT: Final = 1
 LOCKED_SECONDS: Final = 0.5
-"""How long to wait for another process that is about to end; then it is taken for one that stays."""
+"""How long to wait for another process to release the database."""
 
 _SCHEMAS: Final = (
     """
@@ -103,7 +103,7 @@ class Row(NamedTuple):
     body: bytes
 
     def checksum(self) -> int:
-        """Of all columns: a row in the wrong place is as wrong as one with the wrong content."""
+        """A checksum of all columns, so that a row under a wrong key is found, too."""
         place = "\0".join((self.api_version, self.plural, self.key, str(self.version), ""))
         digest = blake2b(place.encode(), digest_size=8)
         digest.update(self.body)
@@ -112,7 +112,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is true of all rows together."""
+    """Totals over all rows."""
 
     version: int = 0
     """The resourceVersion of the last write."""
@@ -152,11 +152,11 @@ def connect(path: Path, *, fsync: bool) -> sqlite3.Connection:
 
 
 def open_database(directory: Path, *, fsync: bool) -> tuple[sqlite3.Connection, Contents]:
-    """Opens the database of a directory, makes it where there is none, and checks all of it.
+    """Opens the database of a directory, or creates it, and checks all of it.
 
     Raises:
         DamagedError: it is not what was written.
-        StorageError: another process has it, or it is of a later version of bayplan.
+        StorageError: another process uses it, or a later version of bayplan wrote it.
         sqlite3.OperationalError: the disk fails.
     """
     path = directory / FILE_NAME
@@ -169,12 +169,12 @@ def open_database(directory: Path, *, fsync: bool) -> tuple[sqlite3.Connection, 
     try:
         database = connect(path, fsync=fsync)
     except sqlite3.DatabaseError as error:
-        raise refusal(path, error) from error
+        raise storage_error(path, error) from error
     try:
         return database, _checked(database, directory)
     except sqlite3.DatabaseError as error:
         database.close()
-        raise refusal(path, error) from error
+        raise storage_error(path, error) from error
     except BaseException:
         database.close()
         raise
@@ -201,7 +201,7 @@ def create(
     return totals
 
 
-def refusal(path: Path, error: sqlite3.Error) -> StorageError:
+def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     """What an error of SQLite means to the user."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -243,7 +243,7 @@ def _checked(database: sqlite3.Connection, directory: Path) -> Contents:
     if tables != _expected_schema(number):
         raise DamagedError(path, "its tables are not the ones that were made")
     if number == 0:
-        return _taken_over(database, directory)
+        return _with_checksums(database, directory)
     contents = _read_all(database, path)
     version = contents.totals.version
     if committed is None or version < committed:
@@ -274,12 +274,12 @@ def _expected_schema(number: int) -> set[Any]:
 
 
 def _is_unused(directory: Path) -> bool:
-    """Whether nothing was ever written here: a first start may have ended before it had made the tables."""
+    """Whether nothing was ever written here: the first start may have ended before it created the tables."""
     return not (directory / COMMITTED_NAME).exists() or read_committed(directory) == 0
 
 
 def _read_all(database: sqlite3.Connection, path: Path) -> Contents:
-    """All rows, each with its checksum and all of them with what was kept about them."""
+    """All rows, checked by their checksums and the totals."""
     counters = database.execute("SELECT only_one, version, objects, digest, checksum FROM counter").fetchall()
     totals = Totals(*counters[0][1:4]) if len(counters) == 1 and _are_ints(counters[0]) else Totals()
     if len(counters) != 1 or counters[0] != (0, *totals.columns()):
@@ -323,7 +323,7 @@ def _are_ints(columns: Iterable[object]) -> bool:
 
 
 def described(row: Row | None) -> str:
-    """For people. What is damaged may have any name."""
+    """A row as text for messages. A damaged row may have any name."""
     if row is None:
         return "an object"
     name = f"{row.plural} {row.key}"
@@ -333,8 +333,8 @@ def described(row: Row | None) -> str:
 # Earlier formats
 
 
-def _taken_over(database: sqlite3.Connection, directory: Path) -> Contents:
-    """Gives a database of format 0 checksums. Without them a row is right when its object says the same."""
+def _with_checksums(database: sqlite3.Connection, directory: Path) -> Contents:
+    """Adds checksums to a database of format 0. A row without one is valid if its object has the same key."""
     path = directory / FILE_NAME
     counters = database.execute("SELECT version FROM counter").fetchall()
     if len(counters) != 1 or not _are_ints(counters[0]):
@@ -350,7 +350,7 @@ def _taken_over(database: sqlite3.Connection, directory: Path) -> Contents:
 
 
 def is_consistent(row: Row) -> bool:
-    """Whether an object says of itself what its row says."""
+    """Whether the columns of a row agree with its object."""
     try:
         content = msgspec.json.decode(row.body)
         meta = content["metadata"]

@@ -1,4 +1,4 @@
-"""What the API server fills into objects of each kind that leave things out. In place, on plain values."""
+"""Defaults that the API server sets, by kind. In place, on plain values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 def apply_defaults(resource: Resource, content: dict[str, Any]) -> None:
-    """Fills in what is missing. Doing it again changes nothing."""
+    """Sets defaults. It is idempotent."""
     fill = _DEFAULTS.get(resource)
     if fill is not None:
         fill(content)
@@ -26,7 +26,7 @@ def apply_defaults(resource: Resource, content: dict[str, Any]) -> None:
 
 
 def _fill(content: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Fills in values of a tree where the objects around them are there."""
+    """Sets the defaults of a tree in parent objects that exist."""
     for name, value in defaults.items():
         if not isinstance(value, Mapping):
             content.setdefault(name, value)
@@ -219,7 +219,7 @@ def _device_request(exact: dict[str, Any]) -> None:
 
 
 def default_taint_times(content: dict[str, Any], now: str) -> None:
-    """A taint of devices without a time was added now."""
+    """Sets timeAdded of device taints without one to now."""
     if (taint := (content.get("spec") or {}).get("taint")) is not None:
         taint.setdefault("timeAdded", now)
     for device in (content.get("spec") or {}).get("devices") or ():

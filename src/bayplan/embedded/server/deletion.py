@@ -1,11 +1,11 @@
-"""How an object goes: at once, or marked and then gone when all have agreed.
+"""Deletion of an object: immediate, or marked first.
 
-An object with finalizers is only marked (`deletionTimestamp`); who put a finalizer there takes it away when
-it has done its part, and with the last one the object is gone. A pod that runs is marked too, and its kubelet
-deletes it, with a grace period of 0, when it has stopped. A namespace waits for its own finalizers.
+An object with finalizers is only marked (`deletionTimestamp`); the owner of each finalizer removes it when it
+is done, and the object is deleted with the last one. A running pod is marked, too, and its kubelet deletes it
+with a grace period of 0 when it has stopped. A namespace waits for its own finalizers.
 
-Dependents of a deleted object (ownerReferences) are the garbage collector's, a controller: this only leaves
-word for it, as finalizers, where the deletion asks for the dependents to go first or to be left alone.
+The garbage collector, a controller, processes the dependents of a deleted object (ownerReferences). This
+module only adds the finalizers that request foreground deletion or orphaning from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How to delete. A uid or resourceVersion says which object is meant."""
+    """How to delete. uid and resourceVersion are preconditions."""
 
     grace_period_seconds: int | None = None
     propagation: str | None = None
@@ -42,7 +42,7 @@ class DeleteOptions:
     dry_run: bool = False
 
     def check(self, resource: Resource, content: Content) -> None:
-        """Refuses to delete another object than the one that is meant."""
+        """Raises an error if the object does not meet the preconditions."""
         meta = content["metadata"]
         for field, wanted in (("uid", self.uid), ("resourceVersion", self.resource_version)):
             if wanted and wanted != meta[field]:
@@ -50,11 +50,11 @@ class DeleteOptions:
 
 
 def mark(resource: Resource, content: Content, options: DeleteOptions, clock: _Clock) -> bool:
-    """Marks the object as being deleted, unless it can go at once, and says whether that changed it."""
+    """Marks an object as being deleted, unless it can be deleted at once. Returns whether that changed it."""
     meta = content["metadata"]
     period = _grace_period(resource, content, options)
-    changed = _leave_word(meta, options)
-    if resource != kinds.PODS and is_over(resource, content):
+    changed = _set_finalizers(meta, options)
+    if resource != kinds.PODS and can_be_deleted(resource, content):
         return changed
     if "deletionTimestamp" in meta:
         # A second deletion may only shorten the time that is left.
@@ -73,8 +73,8 @@ def mark(resource: Resource, content: Content, options: DeleteOptions, clock: _C
     return True
 
 
-def is_over(resource: Resource, content: Content) -> bool:
-    """Whether nothing keeps an object any more that has been marked."""
+def can_be_deleted(resource: Resource, content: Content) -> bool:
+    """Whether a marked object can be deleted now."""
     meta = content["metadata"]
     if meta.get("finalizers"):
         return False
@@ -84,7 +84,7 @@ def is_over(resource: Resource, content: Content) -> bool:
 
 
 def _grace_period(resource: Resource, content: Content, options: DeleteOptions) -> int:
-    """Seconds that a pod is given to end. One that never started, or has ended, needs none."""
+    """The grace period of a pod in seconds; 0 if it never started, or has ended."""
     if resource != kinds.PODS:
         return 0
     spec, status = content.get("spec") or {}, content.get("status") or {}
@@ -98,8 +98,8 @@ def _grace_period(resource: Resource, content: Content, options: DeleteOptions) 
     return period if period >= 0 else 1
 
 
-def _leave_word(meta: dict[str, Any], options: DeleteOptions) -> bool:
-    """Finalizers for the garbage collector; a later deletion may change what an earlier one asked for."""
+def _set_finalizers(meta: dict[str, Any], options: DeleteOptions) -> bool:
+    """Sets the finalizers for the garbage collector; a later deletion may replace those of an earlier one."""
     if options.propagation is None:
         return False
     finalizers = meta.get("finalizers") or []

@@ -1,11 +1,11 @@
-"""The objects of the embedded server as JSON, their versions, and what happened to them.
+"""The objects of the embedded server as JSON, their versions and their history.
 
-A document is kept as the bytes that go over the wire: a list or a watch event is then a matter of joining
-them, fields that bayplan's records do not know survive, and an object takes a tenth of the memory that it
-takes as dictionaries. Who needs the fields parses it; the scheduler's typed record is made once and kept.
+A document is stored as the bytes that are sent: lists and watch events only join them, fields that bayplan's
+records do not have are preserved, and an object takes a tenth of the memory of dictionaries. Callers that
+need fields parse it; the scheduler's typed record is decoded once and cached.
 
-This knows keys, versions and order, and nothing of what an object means: `objects.py` does. What is written
-here reaches the disk through a `Journal` (`sqlite.py`), which may be absent.
+This module handles keys, versions and order; `objects.py` knows what objects mean. A `Journal` (`sqlite.py`)
+writes to disk; it is optional.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from bayplan.embedded.server.selectable_fields import field_texts
 from bayplan.memory_api.history import History
 
 Content = dict[str, Any]
-"""An object as plain values: what its JSON says."""
+"""An object as plain values, decoded from JSON."""
 
 HISTORY: Final = 10_000
-"""Changes that are remembered for each resource, at least; a watcher further behind has to list again."""
+"""Minimum number of changes in the history of each resource; a watcher further behind has to list again."""
 
 MAX_HISTORY_BYTES: Final = 32 * 1024 * 1024
-"""Of the changes of a resource that are remembered; many changes of large objects are forgotten earlier."""
+"""Maximum size of the history of a resource; with large objects it has fewer changes."""
 RECENT: Final = 1000
-"""The latest changes of a resource, of which records and facts are kept, too; followers are seldom behind."""
+"""Number of latest changes whose records and facts stay cached: watchers are seldom further behind."""
 MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
 """Of an object's JSON: more than the body of a request, so that patches make nothing grow without end. etcd's
 limit is 1.5 MiB of protobuf."""
@@ -62,11 +62,11 @@ class Document:
         self._views: dict[str, bytes] | None = None
 
     def parse(self) -> Content:
-        """The object's fields, for the caller to change as it likes."""
+        """The object's fields; the caller may modify them."""
         return decode(self.body)
 
     def facts(self, resource: Resource) -> Facts:
-        """What selectors ask about: labels, and the fields that may be selected. Looked up once."""
+        """Labels and selectable fields, for selectors. Computed once."""
         if self._facts is None:
             content = self.parse()
             labels = content["metadata"].get("labels") or {}
@@ -74,11 +74,11 @@ class Document:
         return self._facts
 
     def record(self, kind: type[ObjectT]) -> ObjectT:
-        """The object as a typed record; always the same one. What cannot be read of it is left out."""
+        """The object as a typed record, decoded once. Fields that cannot be decoded are omitted."""
         return readable(self.reading(kind))
 
     def reading(self, kind: type[ObjectT]) -> ObjectT | Unreadable:
-        """The same, but as `Unreadable` where it cannot be read as a whole."""
+        """The same, but an `Unreadable` if not all of it can be decoded."""
         if self._record is None:
             self._record = read_object(kind, self.body)
         return cast(ObjectT, self._record)
@@ -90,8 +90,8 @@ class Document:
         return Document(self.key, version, encode(content))
 
     def forget_derived(self) -> None:
-        """Keeps the body only. What was made of it takes several times its memory, and is created again for
-        one who asks."""
+        """Drops cached values, which take several times the memory of the body. They are computed again on
+        demand."""
         self._facts = self._record = self._views = None
 
     def view(self, name: str, convert: Any) -> bytes:
@@ -110,7 +110,7 @@ class Facts(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One change of one object. A deleted one is given as it was last, with the version of its deletion."""
+    """One change of one object. A deletion has the last state of the object and a version of its own."""
 
     change: Change
     document: Document
@@ -119,10 +119,10 @@ class Entry(NamedTuple):
 
 
 def _forget_derived(table: Table) -> None:
-    """Called after each change: of versions that were replaced before the latest changes, only bodies stay.
+    """Called after each change: drops the cached values of versions older than the latest changes.
 
-    The history is bounded by the bytes of its bodies; records of all its versions would be most of the
-    memory that a busy cluster takes.
+    The history is bounded by the size of its bodies; the records of all its versions would take most of the
+    memory of a busy cluster.
     """
     entry = table.history.before_last(RECENT)
     if entry is None:
@@ -138,10 +138,10 @@ def _size_of(entry: Entry) -> int:
 
 
 class Journal(Protocol):
-    """Where writes are made durable."""
+    """Makes writes durable."""
 
     def record(self, resource: Resource, document: Document, *, removed: bool) -> None:
-        """Takes a write; it will be on the disk soon."""
+        """Accepts a write, which is committed soon."""
 
     @property
     def committed(self) -> int:
@@ -156,7 +156,7 @@ class Journal(Protocol):
 
 
 class Table:
-    """The objects of one resource by key, in the order of their keys, and what happened to them."""
+    """The objects of one resource by key, in the order of their keys, and their history."""
 
     __slots__ = ("documents", "history", "keys", "resource")
 
@@ -171,7 +171,7 @@ class Table:
         return (documents[key] for key in self.keys)
 
     def of_namespace(self, namespace: str) -> Iterator[Document]:
-        """The objects of a namespace; of all namespaces where it is empty."""
+        """The objects of a namespace; of all namespaces if it is empty."""
         if not namespace:
             return iter(self)
         keys, documents = self.keys, self.documents
@@ -199,7 +199,7 @@ class DocumentStore:
         self._listeners: list[Callable[[Resource], None]] = []
 
     def subscribe(self, listener: Callable[[Resource], None]) -> Callable[[], None]:
-        """Tells `listener` after every write what resource it was, until the returned function is called."""
+        """Calls `listener` with the resource after every write, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -233,10 +233,10 @@ class DocumentStore:
         return self.table(resource).documents.get(key)
 
     def position(self, resource: Resource, version: int) -> int:
-        """Where in its history a watcher starts who knows everything up to a version.
+        """The position in the history from which a watcher continues that has everything up to a version.
 
         Raises:
-            GoneError: what followed has been forgotten.
+            GoneError: the history no longer contains the changes after it.
         """
         if version > self.version:
             raise statuses.too_new(version, self.version)
@@ -245,11 +245,11 @@ class DocumentStore:
     # Writing
 
     def require_room(self, *, is_owned: bool) -> None:
-        """Refuses a new object if the store is nearly full.
+        """Rejects a new object if the store is nearly full.
 
-        Objects that belong to another, and events, are refused first, at three quarters: a ReplicaSet with
-        two billion replicas leaves room for other objects. At seven eighths all new objects are
-        refused: those that are there can still be changed and deleted.
+        Objects with an owner, and events, are rejected from 3/4 on: a ReplicaSet with two billion replicas
+        leaves room for other objects. All new objects are rejected from 7/8 on; existing ones can still be
+        changed and deleted.
         """
         eighths = 6 if is_owned else 7
         if self._bytes > self._max_bytes // 8 * eighths:
@@ -309,7 +309,7 @@ class DocumentStore:
                 await self._journal.wait(version)
 
     def _encoded(self, content: Content) -> bytes:
-        """An object as JSON, with the next version, which is not taken yet."""
+        """An object as JSON, with the next version, which is not assigned yet."""
         content["metadata"]["resourceVersion"] = str(self.version + 1)
         body = encode(content)
         if len(body) > MAX_OBJECT_BYTES:

@@ -50,7 +50,7 @@ def open_api(
     release: Release = DEFAULT_RELEASE,
     max_bytes: int = MAX_STORE_BYTES,
 ) -> ObjectAPI:
-    """An API on what a journal has kept, or on nothing; with the objects that every cluster has."""
+    """An API on the objects of a journal, or on an empty store, with the objects that every cluster has."""
     store = DocumentStore(journal=journal, history=history, max_bytes=max_bytes)
     api = ObjectAPI(store, Catalog(release=release), clock=clock, seed=seed)
     if journal is not None:
@@ -66,7 +66,7 @@ def open_api(
 
 
 def _restore(api: ObjectAPI, journal: SQLiteJournal) -> None:
-    """Definitions first: they say which other resources there are."""
+    """CustomResourceDefinitions are restored first: they define other resources."""
     kept: dict[tuple[str, str], list[Document]] = {}
     for api_version, plural, document in journal.documents():
         kept.setdefault((api_version, plural), []).append(document)
@@ -86,9 +86,9 @@ class EmbeddedServer:
     """An API server on loopback. Without a data directory everything is gone when it stops."""
 
     api: ObjectAPI
-    """For those who live in the same process; there once the server is entered."""
+    """For callers in the same process; set when the server is entered."""
     application: Application
-    """What answers its requests."""
+    """Handles its requests."""
     token: str
     certificates: Certificates
     port: int
@@ -105,8 +105,8 @@ class EmbeddedServer:
         release: Release = DEFAULT_RELEASE,
         max_bytes: int = MAX_STORE_BYTES,
     ) -> None:
-        """`salvages`: keep what is whole of a damaged data directory, instead of refusing it. `release`: the
-        release of Kubernetes whose API is served. `max_bytes`: of all objects."""
+        """`salvages`: keep the intact part of a damaged data directory, instead of raising an error.
+        `release`: the release of Kubernetes whose API is served. `max_bytes`: of all objects."""
         self.release = release
         self._limits = limits
         self._max_bytes = max_bytes
@@ -123,7 +123,7 @@ class EmbeddedServer:
             if directory is None:
                 temporary = tempfile.TemporaryDirectory(prefix="bayplan-")
                 directory = Path(stack.enter_context(temporary))
-            # What is thrown away with the process need not survive the machine.
+            # A temporary directory need not survive a power failure.
             journal = SQLiteJournal(directory, fsync=self._data_dir is not None, salvages=self._salvages)
             stack.push_async_callback(journal.close)
             self.api = open_api(journal, clock=self._clock, release=self.release, max_bytes=self._max_bytes)
@@ -152,7 +152,7 @@ class EmbeddedServer:
 
     @property
     def endpoint(self) -> kubeconfig.Endpoint:
-        """What clients have to know."""
+        """URL, CA and token for clients."""
         return kubeconfig.Endpoint(self.url, self.certificates.ca.read_bytes(), self.token)
 
     def write_kubeconfig(self, path: Path) -> kubeconfig.Entry:

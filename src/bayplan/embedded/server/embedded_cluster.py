@@ -1,7 +1,7 @@
-"""The embedded server as the scheduler in the same process sees it: no HTTP, and no JSON twice.
+"""The embedded server for the scheduler in the same process: no HTTP, and objects are decoded once.
 
-Each version of an object is decoded into its record once, for all who ask. A write is not waited for until it
-is on the disk: if the process dies the scheduler dies with it, and no other client has seen it.
+All callers share the record of each version of an object. A write returns before it is on the disk: if the
+process ends, the scheduler ends, too, and no other client has seen it.
 """
 
 from __future__ import annotations

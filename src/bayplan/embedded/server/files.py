@@ -10,7 +10,7 @@ from bayplan.files import read_private, warn_if_exposed, write_private
 
 
 def token_in(directory: Path) -> str:
-    """The token of a data directory; made where there is none, or none in its file.
+    """The token of a data directory; created if the file is missing or empty.
 
     Raises:
         ConfigError: the file has something that cannot be a token.

@@ -1,7 +1,7 @@
-"""What the embedded server serves: one table of resources, and the catalog that custom resources join.
+"""The resources of the embedded server: a table of built-in ones, and the catalog with custom resources.
 
-Everything that has to know which kinds there are (routing, discovery, OpenAPI, printing, the store) reads
-this. A kind that is not here is answered with 404, a verb that a resource does not have with 405.
+Routing, discovery, OpenAPI, tables and the store read it. Requests for other kinds are answered with 404, for
+verbs that a resource does not have with 405.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ STATUS_VERBS: Final = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A part of an object, or an action on it, with a path of its own."""
+    """A part of an object, or an action on it, with its own path."""
 
     name: str
     kind: str = ""
-    """The kind of what is sent and answered; empty for that of the object."""
+    """The kind of requests and responses; empty for that of the object."""
     group: str = ""
     version: str = ""
     verbs: tuple[str, ...] = STATUS_VERBS
-    refusal: str = ""
+    unavailable: str = ""
     """Why it is not available here, for those that a real cluster has; empty for what is served."""
 
 
@@ -43,7 +43,7 @@ APPROVAL: Final = Subresource("approval")
 _SIMULATED: Final = "bayplan's containers are simulated:"
 _PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
 _OF_CONTAINERS: Final = tuple(
-    Subresource(name, kind=kind, verbs=verbs, refusal=f"{_SIMULATED} {why}")
+    Subresource(name, kind=kind, verbs=verbs, unavailable=f"{_SIMULATED} {why}")
     for name, kind, verbs, why in (
         ("attach", "PodAttachOptions", ("create", "get"), "there is no process to attach to"),
         ("ephemeralcontainers", "Pod", STATUS_VERBS, "none can be added to a pod"),
@@ -58,14 +58,18 @@ _NODE_PROXY: Final = Subresource(
     "proxy",
     "NodeProxyOptions",
     verbs=_PROXY_VERBS,
-    refusal="bayplan's nodes are simulated: there is no kubelet",
+    unavailable="bayplan's nodes are simulated: there is no kubelet",
 )
 _SERVICE_PROXY: Final = Subresource(
-    "proxy", "ServiceProxyOptions", verbs=_PROXY_VERBS, refusal=f"{_SIMULATED} nothing answers for a service"
+    "proxy",
+    "ServiceProxyOptions",
+    verbs=_PROXY_VERBS,
+    unavailable=f"{_SIMULATED} nothing answers for a service",
 )
 _ACCOUNT_TOKEN: Final = Subresource(
     "token", "TokenRequest", group="authentication.k8s.io", version="v1", verbs=("create",),
-    refusal="ServiceAccounts have no tokens here: use the token in the kubeconfig, which may do everything",
+    unavailable="ServiceAccounts have no tokens here: use the token in the kubeconfig, which may do "
+    "everything",
 )  # fmt: skip
 
 
@@ -99,7 +103,7 @@ class Resource:
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What this release fills in beyond the first one (`ServerRules.defaults`)."""
     caution: str = field(default="", compare=False)
-    """A warning when one is created: what a user may expect and does not happen here."""
+    """A warning when one is created: what users may expect but does not happen here."""
 
     @property
     def api_version(self) -> str:
@@ -141,11 +145,11 @@ class Resource:
         return next((sub for sub in self.subresources if sub.name == name), None)
 
     def key(self, name: str, namespace: str = "") -> str:
-        """How the store finds an object."""
+        """The key of an object in the store."""
         return f"{namespace}/{name}" if self.namespaced else name
 
 
-def _place(name: str) -> tuple[str, str, str, str, bool]:
+def _scope(name: str) -> tuple[str, str, str, str, bool]:
     """Plural, kind, group, version and scope of a kind of the scheduler, from its table of kinds."""
     kind = KINDS[name]
     return kind.plural, kind.name, kind.group, kind.version, kind.namespaced
@@ -185,15 +189,15 @@ _STORAGE: Final = "storage.k8s.io"
 _DEVICES: Final = "resource.k8s.io"
 
 PODS: Final = Resource(
-    *_place("Pod"), short_names=("po",), categories=_ALL, selectable=_POD_FIELDS, counts_generations=True,
+    *_scope("Pod"), short_names=("po",), categories=_ALL, selectable=_POD_FIELDS, counts_generations=True,
     subresources=_with_status(BINDING, EVICTION, *_OF_CONTAINERS),
 )  # fmt: skip
 NODES: Final = Resource(
-    *_place("Node"), short_names=("no",), selectable=("spec.unschedulable",),
+    *_scope("Node"), short_names=("no",), selectable=("spec.unschedulable",),
     subresources=_with_status(_NODE_PROXY),
 )  # fmt: skip
 NAMESPACES: Final = Resource(
-    *_place("Namespace"), short_names=("ns",), selectable=("status.phase",),
+    *_scope("Namespace"), short_names=("ns",), selectable=("status.phase",),
     subresources=_with_status(FINALIZE), verbs=_NAMESPACE_VERBS,
 )  # fmt: skip
 EVENTS: Final = Resource("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS)
@@ -207,22 +211,22 @@ SERVICE_ACCOUNTS: Final = Resource(
     "serviceaccounts", "ServiceAccount", short_names=("sa",), subresources=(_ACCOUNT_TOKEN,)
 )
 SERVICES: Final = Resource(
-    *_place("Service"), short_names=("svc",), categories=_ALL, subresources=_with_status(_SERVICE_PROXY),
+    *_scope("Service"), short_names=("svc",), categories=_ALL, subresources=_with_status(_SERVICE_PROXY),
     selectable=("spec.clusterIP", "spec.type"),
 )  # fmt: skip
 REPLICATION_CONTROLLERS: Final = Resource(
-    *_place("ReplicationController"), short_names=("rc",), categories=_ALL,
+    *_scope("ReplicationController"), short_names=("rc",), categories=_ALL,
     subresources=_with_status(SCALE), selectable=("status.replicas",), counts_generations=True,
 )  # fmt: skip
 PERSISTENT_VOLUMES: Final = Resource(
-    *_place("PersistentVolume"), short_names=("pv",),
+    *_scope("PersistentVolume"), short_names=("pv",),
     subresources=_with_status(),
 )  # fmt: skip
 PERSISTENT_VOLUME_CLAIMS: Final = Resource(
-    *_place("PersistentVolumeClaim"), short_names=("pvc",), subresources=_with_status()
+    *_scope("PersistentVolumeClaim"), short_names=("pvc",), subresources=_with_status()
 )
 REPLICA_SETS: Final = Resource(
-    *_place("ReplicaSet"), short_names=("rs",), categories=_ALL,
+    *_scope("ReplicaSet"), short_names=("rs",), categories=_ALL,
     subresources=_with_status(SCALE), counts_generations=True,
 )  # fmt: skip
 DEPLOYMENTS: Final = Resource(
@@ -230,7 +234,7 @@ DEPLOYMENTS: Final = Resource(
     subresources=_with_status(SCALE), counts_generations=True,
 )  # fmt: skip
 STATEFUL_SETS: Final = Resource(
-    *_place("StatefulSet"), short_names=("sts",), categories=_ALL,
+    *_scope("StatefulSet"), short_names=("sts",), categories=_ALL,
     subresources=_with_status(SCALE), counts_generations=True,
 )  # fmt: skip
 DAEMON_SETS: Final = Resource(
@@ -243,19 +247,19 @@ JOBS: Final = Resource(
     selectable=("status.successful",), counts_generations=True,
 )  # fmt: skip
 POD_DISRUPTION_BUDGETS: Final = Resource(
-    *_place("PodDisruptionBudget"), short_names=("pdb",),
+    *_scope("PodDisruptionBudget"), short_names=("pdb",),
     subresources=_with_status(), counts_generations=True,
 )  # fmt: skip
 PRIORITY_CLASSES: Final = Resource(
-    *_place("PriorityClass"), short_names=("pc",),
+    *_scope("PriorityClass"), short_names=("pc",),
     counts_generations=True,
 )  # fmt: skip
-LEASES: Final = Resource(*_place("Lease"))
-STORAGE_CLASSES: Final = Resource(*_place("StorageClass"), short_names=("sc",))
-CSI_NODES: Final = Resource(*_place("CSINode"))
-CSI_DRIVERS: Final = Resource(*_place("CSIDriver"))
-CSI_STORAGE_CAPACITIES: Final = Resource(*_place("CSIStorageCapacity"))
-VOLUME_ATTACHMENTS: Final = Resource(*_place("VolumeAttachment"), subresources=_with_status())
+LEASES: Final = Resource(*_scope("Lease"))
+STORAGE_CLASSES: Final = Resource(*_scope("StorageClass"), short_names=("sc",))
+CSI_NODES: Final = Resource(*_scope("CSINode"))
+CSI_DRIVERS: Final = Resource(*_scope("CSIDriver"))
+CSI_STORAGE_CAPACITIES: Final = Resource(*_scope("CSIStorageCapacity"))
+VOLUME_ATTACHMENTS: Final = Resource(*_scope("VolumeAttachment"), subresources=_with_status())
 RESOURCE_CLAIMS: Final = Resource(
     "resourceclaims", "ResourceClaim", group=_DEVICES, subresources=_with_status()
 )
@@ -406,7 +410,7 @@ def served_kinds(release: Release) -> tuple[Resource, ...]:
     built_in = (*BUILT_IN, *(resource for resource in LATER if resource.kind in release.new_kinds))
     served = {(resource.group, resource.plural) for resource in (*BUILT_IN, *LATER)}
     added = (
-        Resource(*_place(kind.name), schema=_ANY_FIELDS)
+        Resource(*_scope(kind.name), schema=_ANY_FIELDS)
         for kind in KINDS
         if not kind.custom and (kind.group, kind.plural) not in served
     )
@@ -428,7 +432,7 @@ def _as_of(release: Release, resource: Resource) -> Resource:
 
 
 class UnknownKindError(BayplanError):
-    """Code in this process asked for a kind that is not served."""
+    """Code in this process requested a kind that is not served."""
 
 
 class Catalog:

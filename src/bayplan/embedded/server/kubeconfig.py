@@ -44,7 +44,7 @@ PROBE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What a client has to know about a cluster."""
+    """URL, CA and token of a cluster."""
 
     url: str
     ca: bytes
@@ -67,7 +67,7 @@ class Entry:
 
 
 def check(path: Path, name: str | None = None) -> None:
-    """Looks whether an entry can be written, before there is one to write.
+    """Checks whether an entry can be written, before the cluster is started.
 
     Raises:
         InputError: the file is not a kubeconfig, or cannot be changed, or the name is taken.
@@ -87,7 +87,7 @@ def add(path: Path, endpoint: Endpoint, name: str | None = None, *, use_context:
         use_context: make it the current context, even where there is another. A new file always has one.
 
     Raises:
-        InputError: as `check` has it.
+        InputError: as for `check`.
         OSError: the file cannot be written, or another program does not release its lock.
     """
     target = _File(path).path
@@ -105,7 +105,8 @@ def add(path: Path, endpoint: Endpoint, name: str | None = None, *, use_context:
 
 
 def remove(entry: Entry) -> None:
-    """Removes an entry, unless it has become another's; with the last one, a file that was made here.
+    """Removes an entry, unless another cluster has replaced it; with the last one, a file that was created
+    here.
 
     Raises:
         InputError: the file is not a kubeconfig any more.
@@ -133,19 +134,19 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._given = path
         self.path = Path(os.path.realpath(path))
-        """Behind links: the link stays, what it refers to is changed."""
+        """With links resolved: the link stays, and its target is changed."""
         if not self.path.parent.is_dir():
             raise InputError(f"there is no directory {self.path.parent}", source=str(path))
         self.exists = self.path.exists()
         if self.exists and not stat.S_ISREG(self.path.stat().st_mode):
-            raise self._refused("it is not a regular file")
+            raise self._rejected("it is not a regular file")
         for each in (path, self.path):
             if _may_be_planted(each):
-                raise self._refused("it belongs to another user, in a directory that all users can write to")
+                raise self._rejected("it belongs to another user, in a directory that all users can write to")
         try:
             self.text = self.path.read_bytes().decode("utf-8-sig") if self.exists else _MADE_HERE
         except UnicodeDecodeError:
-            raise self._refused("it is not UTF-8 text") from None
+            raise self._rejected("it is not UTF-8 text") from None
         self.config: Config = self._parse()
 
     def write(self, config: Config) -> None:
@@ -159,30 +160,30 @@ class _File:
         try:
             documents = [document.content for document in parse_documents(self.text.encode())]
         except DecodeError as error:
-            raise self._refused(str(error)) from None
+            raise self._rejected(str(error)) from None
         if not documents:
             return {}
         if len(documents) > 1:
-            raise self._refused("it has several documents")
+            raise self._rejected("it has several documents")
         (config,) = documents
         if not isinstance(config, dict) or not _is_config(config):
-            raise self._refused("its kind is not Config")
+            raise self._rejected("its kind is not Config")
         for section in SECTIONS:
             items = config.get(section) or []
             if not isinstance(items, list) or not all(_is_item(item, section) for item in items):
-                raise self._refused(f"its {section} are not a list of named entries")
+                raise self._rejected(f"its {section} are not a list of named entries")
         if not isinstance(config.get(CURRENT) or "", str):
-            raise self._refused(f"its {CURRENT} is not a name")
+            raise self._rejected(f"its {CURRENT} is not a name")
         return config
 
-    def _refused(self, problem: str) -> InputError:
+    def _rejected(self, problem: str) -> InputError:
         return InputError(
             f"this is not a kubeconfig that can be added to: {problem}", source=str(self._given)
         )
 
 
 def _is_config(config: Config) -> bool:
-    """client-go takes a file without kind for a kubeconfig; then it has to look like one."""
+    """client-go accepts a file without kind as a kubeconfig; then it must have the fields of one."""
     if config.get("apiVersion", "v1") != "v1":
         return False
     return config["kind"] == "Config" if "kind" in config else any(section in config for section in SECTIONS)
@@ -205,7 +206,7 @@ def _item(config: Config, section: str, name: str) -> Config:
 
 
 def _with_entry(config: Config, endpoint: Endpoint, name: str, *, use_context: bool) -> Config:
-    """What a user has added to the context of an earlier run, a namespace say, stays."""
+    """Fields that a user added to the context of an earlier run, such as a namespace, stay."""
     context = {"namespace": "default", **(_item(config, "contexts", name).get("context") or {})}
     new = {
         "clusters": {"server": endpoint.url, "certificate-authority-data": endpoint.ca_data},
@@ -246,7 +247,7 @@ def _obstacle(config: Config, name: str, endpoint: Endpoint | None) -> str | Non
 
 
 def _own_ca(data: str) -> bytes | None:
-    """The CA of a cluster that bayplan made; None of all others."""
+    """The CA of a cluster that bayplan created; None for others."""
     try:
         pem = base64.b64decode(data, validate=True)
         names: list[Any] = x509.load_pem_x509_certificate(pem).subject.get_attributes_for_oid(

@@ -1,9 +1,9 @@
 """Changes a few entries of a kubeconfig and leaves the rest of the file as it is, comments included.
 
-kubectl parses the file, changes it and writes it again: comments and order are lost. Here only the lines of
-the entries that change are replaced. Where that cannot be done (a file in flow style, say) the whole file is
-written again, with all of its fields. Either way the new text is parsed again before it is used: it says what
-it was to say, or it is not written.
+kubectl parses the file, changes it and writes it again: comments and order are lost. Here only the lines
+of the changed entries are replaced. If that is not possible (a file in flow style, for example), the whole
+file is written again, with all of its fields. In both cases the new text is parsed and compared before it is
+written.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Config = dict[str, Any]
 _Change = tuple[int, int, list[str]]
-"""Lines from, up to, and what they become."""
+"""First line, end, and the new lines."""
 
 
 def changed_text(text: str, before: Config, after: Config) -> str:
-    """The text of `before`, changed so that it says `after`."""
+    """The text of `before`, changed so that it parses as `after`."""
     for candidate in _candidates(text, before, after):
         if _says(candidate, after):
             return candidate
@@ -53,7 +53,7 @@ def _says(text: str, wanted: Config) -> bool:
 
 
 def _changed_lines(text: str, before: Config, after: Config) -> str | None:
-    """None if the text is not made of lines that can be changed one by one."""
+    """None if lines of the text cannot be changed one by one."""
     root = yaml.compose(text, Loader=_Loader)  # no deeper than what `before` was read from, so not too deep
     if root is None:
         return text + _dumped(after)
@@ -96,7 +96,7 @@ def _item_changes(section: yaml.SequenceNode, before: list[Any], after: list[Any
 
 
 def _last_line(node: yaml.Node) -> int:
-    """The last line with anything of a value; the parser says only where the next thing begins."""
+    """The last line of a value; the parser returns only where the next one begins."""
     if isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         child = node.value[-1]
         return _last_line(child[1] if isinstance(node, yaml.MappingNode) else child)

@@ -1,6 +1,6 @@
-"""The Service `kubernetes` in `default`, by which clients in a cluster find its API server.
+"""The Service `kubernetes` in `default`, through which pods reach the API server.
 
-Here pods are simulated, and nothing connects to it. But tools look for it to check a cluster.
+Pods are simulated here, and nothing connects to it, but some tools check that it exists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LABELS: Final = {"component": "apiserver", "provider": "kubernetes"}
 
 
 def publish(api: ObjectAPI, host: str, port: int) -> None:
-    """Makes the service, and says where the server is now: after a restart it may be elsewhere."""
+    """Creates the service, and writes the current endpoint: after a restart it may be different."""
     service = {
         "metadata": {"name": NAME, "labels": _LABELS},
         "spec": {"ports": [{"name": "https", "port": 443, "targetPort": port}]},

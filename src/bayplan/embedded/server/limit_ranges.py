@@ -1,7 +1,7 @@
-"""LimitRanges: what containers get that ask for nothing, and how little or much one may ask for.
+"""LimitRanges: default requests and limits, and their bounds.
 
 Defaults are filled in when a pod is created, before it is checked; bounds are checked afterwards, for pods,
-their containers and claims. The words are those of Kubernetes' LimitRanger.
+their containers and claims. Messages are those of Kubernetes' LimitRanger.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTAINERS: Final = (("containers", "container"), ("initContainers", "init cont
 
 
 def give_defaults(limit_range: Content, pod: Content) -> None:
-    """Fills in requests and limits, and says so in an annotation."""
+    """Sets default requests and limits, and lists them in an annotation."""
     requests: Content = {}
     limits: Content = {}
     for item in _items(limit_range, _CONTAINER):
@@ -71,24 +71,24 @@ def _pod_problems(limit_range: Content, spec: Content) -> Iterator[str]:
 
 
 def _bounds(item: Content, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    """What breaks the rules of an item. The values in messages are canonical, as the API shows them."""
+    """Violations of an item's bounds. Quantities in messages are canonical, as in the API."""
     kind = item["type"]
-    for name, least in sorted((item.get("min") or {}).items()):
-        rule = f"minimum {name} usage per {kind} is {least}"
+    for name, minimum in sorted((item.get("min") or {}).items()):
+        rule = f"minimum {name} usage per {kind} is {minimum}"
         if name not in requests:
             yield f"{rule}.  No request is specified"
-        elif requests[name] < parse_quantity(least):
-            yield f"{rule}, but request is {_text(requests[name], least)}"
-        elif name in limits and limits[name] < parse_quantity(least):
-            yield f"{rule}, but limit is {_text(limits[name], least)}"
-    for name, most in sorted((item.get("max") or {}).items()):
-        rule = f"maximum {name} usage per {kind} is {most}"
+        elif requests[name] < parse_quantity(minimum):
+            yield f"{rule}, but request is {_text(requests[name], minimum)}"
+        elif name in limits and limits[name] < parse_quantity(minimum):
+            yield f"{rule}, but limit is {_text(limits[name], minimum)}"
+    for name, maximum in sorted((item.get("max") or {}).items()):
+        rule = f"maximum {name} usage per {kind} is {maximum}"
         if name not in limits:
             yield f"{rule}.  No limit is specified"
-        elif limits[name] > parse_quantity(most):
-            yield f"{rule}, but limit is {_text(limits[name], most)}"
-        elif name in requests and requests[name] > parse_quantity(most):
-            yield f"{rule}, but request is {_text(requests[name], most)}"
+        elif limits[name] > parse_quantity(maximum):
+            yield f"{rule}, but limit is {_text(limits[name], maximum)}"
+        elif name in requests and requests[name] > parse_quantity(maximum):
+            yield f"{rule}, but request is {_text(requests[name], maximum)}"
     for name, ratio in sorted((item.get("maxLimitRequestRatio") or {}).items()):
         rule = f"{name} max limit to request ratio per {kind} is {ratio}"
         if not requests.get(name):
@@ -104,12 +104,12 @@ def _claim_problems(limit_range: Content, spec: Content) -> Iterator[str]:
     requests = amounts((spec.get("resources") or {}).get("requests"))
     for item in _items(limit_range, _CLAIM):
         yield from _bounds({**item, "max": {}, "maxLimitRequestRatio": {}}, requests, {})
-        for name, most in sorted((item.get("max") or {}).items()):
-            rule = f"maximum {name} usage per {_CLAIM} is {most}"
+        for name, maximum in sorted((item.get("max") or {}).items()):
+            rule = f"maximum {name} usage per {_CLAIM} is {maximum}"
             if name not in requests:
                 yield f"{rule}.  No request is specified"
-            elif requests[name] > parse_quantity(most):
-                yield f"{rule}, but request is {_text(requests[name], most)}"
+            elif requests[name] > parse_quantity(maximum):
+                yield f"{rule}, but request is {_text(requests[name], maximum)}"
 
 
 def _text(nano: int, like: Any) -> str:

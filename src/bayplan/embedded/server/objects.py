@@ -1,18 +1,18 @@
 """The verbs of the API on the store: create, get, update, patch, delete, and the actions on pods.
 
 This is the embedded server without HTTP: controllers, simulated kubelets and the scheduler in this process
-call it directly, requests come through `http/`. A call is synchronous: nobody else sees half of it, and it
-raises a `StatusError` with the Status of a real server where it does nothing. A write is in memory when a
-call returns; `await store.durable()` waits until it would survive a crash. The same writes in steps
+call it directly, requests come through `http/`. A call is synchronous and atomic; if it fails, it raises a
+`StatusError` with the Status of a real server. A write is in memory when a call returns;
+`await store.durable()` waits until it would survive a crash. The same writes in steps
 (`creating`, `updating`, `patching`) are for large objects, see `steps.py`.
 
     api = ObjectAPI(DocumentStore(), Catalog(), clock=time.time)
     pod = api.create(PODS, {"metadata": {"name": "web"}, "spec": {...}}, "default")
     api.patch(PODS, "web", "default", {"status": {"phase": "Running"}}, subresource="status")
 
-Objects go in and out as plain values, and nothing is shared: what is handed in is not changed, what is
-handed out belongs to the caller. What a kind needs beyond the
-common rules is in `defaults.py`, `preparation.py`, `admission.py` and `validation/`.
+Objects are passed and returned as plain values, and are not shared: arguments are not modified, and results
+belong to the caller. Rules of single kinds are in `defaults.py`, `preparation.py`, `admission.py` and
+`validation/`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.admission import Admission
 from bayplan.embedded.server.custom_resources import CustomResources
 from bayplan.embedded.server.defaults import apply_defaults, default_taint_times
-from bayplan.embedded.server.deletion import DeleteOptions, is_over, mark
+from bayplan.embedded.server.deletion import DeleteOptions, can_be_deleted, mark
 from bayplan.embedded.server.documents import Content, Document, DocumentStore, decode, encode
 from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.patching.ownership import track_update
@@ -45,7 +45,7 @@ from bayplan.embedded.server.validation.device_claims import prepare_claim_statu
 from bayplan.embedded.server.views import from_storage, to_storage
 
 CONTROL_PLANE: Final = "bayplan"
-"""The default manager of a change."""
+"""The default field manager."""
 _NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated names: no vowels, and no similar-looking ones."""
 _MAX_PREFIX: Final = 63 - 5
@@ -77,12 +77,12 @@ class ObjectAPI:
         self._clock = clock
         self._random = random.Random(seed)
         self.root_ca = ""
-        """The certificate by which clients know this server, in PEM; empty if it is not served."""
+        """The CA certificate for clients of this server, in PEM; empty if it is not served."""
         self.computed: dict[Resource, Callable[[Document], Document]] = {}
-        """Resources of which a part is not stored but worked out when an object is read (heartbeats)."""
+        """Resources with fields that are computed when an object is read (heartbeats)."""
 
     def now(self) -> str:
-        """The time that is written into objects."""
+        """The current time as it is written into objects."""
         return self.after(0)
 
     def after(self, seconds: float) -> str:
@@ -130,13 +130,13 @@ class ObjectAPI:
         self, resource: Resource, content: Content, namespace: str = "", *, dry_run: bool = False
     ) -> Steps[Content]:
         """The steps of `create`."""
-        content = yield partial(_taken_over, resource, content, "")
+        content = yield partial(_stored_copy, resource, content, "")
         stored = resource.storage
         meta = content.setdefault("metadata", {})
         content["apiVersion"], content["kind"] = stored.api_version, stored.kind
-        self._place(resource, meta, namespace)
+        self._set_namespace(resource, meta, namespace)
         if is_version(meta.get("resourceVersion")):
-            # A real server answers so, too: it leaves this check to its storage.
+            # A real server responds like this, too: it leaves this check to its storage.
             raise statuses.StatusError("resourceVersion should not be set on objects to be created", 500)
         if resource.namespaced:
             self.admission.admit_namespace(resource, meta.get("name", ""), meta["namespace"])
@@ -148,7 +148,7 @@ class ObjectAPI:
         if stored.counts_generations or stored.schema is not None:
             meta["generation"] = 1
         meta["creationTimestamp"] = self.now()
-        yield partial(_fill_in, stored, content, self.now())
+        yield partial(_set_defaults, stored, content, self.now())
         check_values(stored, content, status=True)
         self.admission.admit(stored, content)
         prepare_new(stored, content)
@@ -168,7 +168,7 @@ class ObjectAPI:
             self.customs.check(content)
             self.customs.accept(content, self.now())
         created = self._put(stored, key, content, dry_run)
-        self._settle(charged, dry_run)
+        self._write_charges(charged, dry_run)
         return from_storage(resource, created)
 
     def restore(self, resource: Resource, content: Content, namespace: str = "") -> bool:
@@ -178,14 +178,14 @@ class ObjectAPI:
         there already: that one stays.
         """
         stored = resource.storage
-        content = _taken_over(resource, content, "")
+        content = _stored_copy(resource, content, "")
         meta = content["metadata"]
         meta.pop("resourceVersion", None)
         meta.setdefault("creationTimestamp", self.now())
         key = stored.key(meta["name"], namespace if resource.namespaced else "")
         if self.store.find(stored, key) is not None:
             return False
-        _fill_in(stored, content, self.now())
+        _set_defaults(stored, content, self.now())
         self._put(stored, key, content, dry_run=False)
         return True
 
@@ -199,10 +199,10 @@ class ObjectAPI:
         dry_run: bool = False,
         manager: str | None = CONTROL_PLANE,
     ) -> Content:
-        """Replaces an object, or its status, and returns it as stored. Nothing new is no write.
+        """Replaces an object, or its status, and returns it as stored. Without a change nothing is written.
 
-        An object without a resourceVersion replaces whatever is there. What changes belongs to `manager` from
-        then on; with None the object says itself what belongs to whom.
+        An object without a resourceVersion replaces any version. `manager` becomes the manager of the changed
+        fields; with None the object's own managedFields are stored.
         """
         steps = self.updating(
             resource, content, namespace, subresource=subresource, dry_run=dry_run, manager=manager
@@ -221,9 +221,9 @@ class ObjectAPI:
     ) -> Steps[Content]:
         """The steps of `update`."""
         for _ in range(ATTEMPTS):
-            content = yield partial(_taken_over, resource, given, subresource)
+            content = yield partial(_stored_copy, resource, given, subresource)
             meta = content.setdefault("metadata", {})
-            self._place(resource, meta, namespace)
+            self._set_namespace(resource, meta, namespace)
             document = self.document(resource, meta.get("name", ""), meta.get("namespace", ""))
             replaced = yield from self._replace(resource, document, content, subresource, dry_run, manager)
             if replaced is not None:
@@ -241,7 +241,7 @@ class ObjectAPI:
         dry_run: bool = False,
         manager: str | None = CONTROL_PLANE,
     ) -> Content:
-        """Changes an object. A plain value is a merge patch: what it says is set, null removes."""
+        """Patches an object. A plain value is a merge patch: null removes a field."""
         steps = self.patching(
             resource, name, namespace, patch, subresource=subresource, dry_run=dry_run, manager=manager
         )
@@ -258,7 +258,7 @@ class ObjectAPI:
         dry_run: bool = False,
         manager: str | None = CONTROL_PLANE,
     ) -> Steps[Content]:
-        """The steps of `patch`. An object that changes meanwhile is patched as it is then."""
+        """The steps of `patch`. If the object changes meanwhile, the new version is patched."""
         change = merge_patch(patch) if isinstance(patch, dict) else patch
         for _ in range(ATTEMPTS):
             document = self.document(resource, name, namespace)
@@ -273,7 +273,7 @@ class ObjectAPI:
                 )
             if meta.get("uid") not in (None, "", uid) and meta.get("resourceVersion") == version:
                 raise statuses.immutable_uid(resource, name, meta["uid"])
-            self._place(resource, meta, namespace)
+            self._set_namespace(resource, meta, namespace)
             replaced = yield from self._replace(resource, document, content, subresource, dry_run, manager)
             if replaced is not None:
                 return from_storage(resource, replaced)
@@ -282,9 +282,9 @@ class ObjectAPI:
     def delete(
         self, resource: Resource, name: str, namespace: str = "", options: DeleteOptions | None = None
     ) -> Content:
-        """Removes an object, or marks it, where something has to happen first: finalizers, a pod that runs.
+        """Deletes an object, or marks it if finalizers or a running pod delay the deletion.
 
-        The answer is the object as it was last, or as it is now.
+        Returns the last state of the object, or the marked one.
         """
         options = options or DeleteOptions()
         document = self.document(resource, name, namespace)
@@ -298,16 +298,16 @@ class ObjectAPI:
         ):
             raise statuses.forbidden(resource, name, "this namespace may not be deleted")
         changed = mark(stored, content, options, self)
-        if is_over(stored, content):
+        if can_be_deleted(stored, content):
             return from_storage(resource, self._remove(stored, document.key, content, options.dry_run))
         if not changed:
             return from_storage(resource, content)
         return from_storage(resource, self._put(stored, document.key, content, options.dry_run))
 
-    # How it is done
+    # Steps
 
-    def _place(self, resource: Resource, meta: dict[str, Any], namespace: str) -> None:
-        """Settles the namespace of an object that is sent to one."""
+    def _set_namespace(self, resource: Resource, meta: dict[str, Any], namespace: str) -> None:
+        """Sets the namespace of an object, or checks it against that of the request."""
         if not resource.namespaced:
             meta.pop("namespace", None)
             return
@@ -326,7 +326,7 @@ class ObjectAPI:
         dry_run: bool,
         manager: str | None,
     ) -> Steps[Content | None]:
-        """The object as it is then; None if it has changed meanwhile, and nothing was written."""
+        """The stored object; None if it changed meanwhile, and nothing was written."""
         stored = resource.storage
         old = document.parse()
         meta, known = content.setdefault("metadata", {}), old["metadata"]
@@ -345,12 +345,12 @@ class ObjectAPI:
             else:
                 meta.pop(field, None)
         meta["resourceVersion"] = known["resourceVersion"]
-        self._keep_what_it_may_not_change(stored, content, old, subresource)
+        self._restore_immutable(stored, content, old, subresource)
         if stored.schema is None and stored.subresource("status") is not None and "status" in old:
             content.setdefault("status", {})  # a struct in Go: it can be empty, but not absent
         problems: list[FieldProblem] = []
         if not subresource:
-            yield partial(_fill_in, stored, content, self.now())
+            yield partial(_set_defaults, stored, content, self.now())
             if stored == kinds.DEVICE_TAINT_RULES:
                 restart_taint_time(content, old, self.now())
             self.admission.admit_update(stored, content)
@@ -368,14 +368,14 @@ class ObjectAPI:
             meta["generation"] += 1
         if content == old:
             return old
-        if "deletionTimestamp" in meta and is_over(stored, content):
+        if "deletionTimestamp" in meta and can_be_deleted(stored, content):
             return self._remove(stored, document.key, content, dry_run)
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
             self.customs.check(content)
             self.customs.accept(content, self.now())
         charged = () if subresource else self._charges(stored, content, old)
         replaced = self._put(stored, document.key, content, dry_run)
-        self._settle(charged, dry_run)
+        self._write_charges(charged, dry_run)
         return replaced
 
     def _is_current(self, stored: Resource, document: Document) -> bool:
@@ -393,13 +393,11 @@ class ObjectAPI:
         except QuotaExceededError as error:
             raise statuses.forbidden(stored, content["metadata"].get("name", ""), str(error)) from None
 
-    def _settle(self, charged: Sequence[Charge], dry_run: bool) -> None:
+    def _write_charges(self, charged: Sequence[Charge], dry_run: bool) -> None:
         for document, quota in charged:
             self._put(kinds.RESOURCE_QUOTAS, document.key, quota, dry_run)
 
-    def _keep_what_it_may_not_change(
-        self, stored: Resource, content: Content, old: Content, subresource: str
-    ) -> None:
+    def _restore_immutable(self, stored: Resource, content: Content, old: Content, subresource: str) -> None:
         if subresource in ("status", "approval"):
             for field in (*content.keys(), *old.keys()):
                 if field not in ("status", "metadata"):
@@ -422,7 +420,7 @@ class ObjectAPI:
     def write(
         self, resource: Resource, document: Document, content: Content, *, dry_run: bool = False
     ) -> Content:
-        """Stores a new version of an object as it is. For actions that know what they do (`pods.py`)."""
+        """Stores a new version of an object without checks, for the actions in `pods.py`."""
         return self._put(resource, document.key, content, dry_run)
 
     def _put(self, stored: Resource, key: str, content: Content, dry_run: bool) -> Content:
@@ -441,7 +439,7 @@ class ObjectAPI:
                 for document in list(self.store.table(resource)):
                     self.store.remove(resource, document.key, document.parse())
                 self.store.drop(resource)
-            self.customs.withdraw(content)
+            self.customs.remove(content)
         self.store.remove(stored, key, content)
         return content
 
@@ -449,7 +447,7 @@ class ObjectAPI:
         return prefix[:_MAX_PREFIX] + "".join(self._random.choices(_NAME_SUFFIX, k=5))
 
 
-def _taken_over(resource: Resource, content: Content, subresource: str) -> Content:
+def _stored_copy(resource: Resource, content: Content, subresource: str) -> Content:
     """A copy in the form in which it is stored."""
     body = encode(content)
     if len(body) > MAX_UNCOUNTED_BYTES:
@@ -458,10 +456,10 @@ def _taken_over(resource: Resource, content: Content, subresource: str) -> Conte
 
 
 def _changed(resource: Resource, old: Content, change: Patch, subresource: str) -> Content:
-    return _taken_over(resource, change(old), subresource)
+    return _stored_copy(resource, change(old), subresource)
 
 
-def _fill_in(stored: Resource, content: Content, now: str) -> None:
+def _set_defaults(stored: Resource, content: Content, now: str) -> None:
     apply_defaults(stored, content)
     if stored in (kinds.RESOURCE_SLICES, kinds.DEVICE_TAINT_RULES):
         default_taint_times(content, now)

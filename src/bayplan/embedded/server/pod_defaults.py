@@ -1,7 +1,7 @@
-"""What the API server fills into a pod, or into a template of pods, when it leaves things out.
+"""Defaults that the API server sets in pods and pod templates.
 
-The typed records have `bayplan.api.defaults` for the fields that scheduling reads; a server fills in all, so
-that what kubectl shows is what a real server shows.
+`bayplan.api.defaults` does this for typed records and the fields that scheduling reads; a server sets all
+defaults, so that kubectl shows the same as with a real server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def default_pod(pod: dict[str, Any]) -> None:
     for container in containers_of(spec):
         resources = container.setdefault("resources", {})
         if limits := resources.get("limits"):
-            # What is limited and not requested is requested up to the limit.
+            # A limit without a request is the request, too.
             requests = resources.setdefault("requests", {})
             for name, limit in limits.items():
                 requests.setdefault(name, limit)
@@ -59,7 +59,7 @@ def containers_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def affinity_terms(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """All terms of a pod spec about other pods: required and preferred, for and against."""
+    """All pod affinity and anti-affinity terms of a pod spec, required and preferred."""
     terms: list[dict[str, Any]] = []
     affinity = spec.get("affinity") or {}
     for name in ("podAffinity", "podAntiAffinity"):

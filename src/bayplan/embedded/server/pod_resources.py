@@ -1,7 +1,7 @@
-"""What a pod asks for and is limited to in all, from its spec as plain values. Quantities in nano units.
+"""Total requests and limits of a pod, from its spec as plain values. Quantities in nano units.
 
-The same sum as `bayplan.api.requests`, which reads typed records and knows only what scheduling counts:
-limit ranges and quotas count every resource, and limits as well as requests.
+The same sum as `bayplan.api.requests`, which reads typed records and counts only what scheduling uses: limit
+ranges and quotas count every resource, and limits as well as requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Amounts = dict[str, int]
 """Nano units by resource."""
 
 _POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
-"""What can be asked for the pod as a whole."""
+"""Resources that can be requested for the pod as a whole."""
 
 
 def amounts(quantities: Any) -> Amounts:
@@ -23,7 +23,7 @@ def amounts(quantities: Any) -> Amounts:
 
 
 def pod_amounts(spec: dict[str, Any], which: str, *, with_overhead: bool) -> Amounts:
-    """The pod's `requests` or `limits`: its containers and sidecars, or what starting it takes, if more."""
+    """The pod's `requests` or `limits`: its containers and sidecars, or its init containers, if more."""
     total: Amounts = {}
     for container in spec.get("containers") or ():
         _add(total, amounts((container.get("resources") or {}).get(which)))
@@ -43,7 +43,7 @@ def pod_amounts(spec: dict[str, Any], which: str, *, with_overhead: bool) -> Amo
         if name.startswith(_POD_LEVEL):
             total[name] = amount
     if with_overhead:
-        # What is not limited is not limited with overhead either.
+        # Overhead does not add a limit where there is none.
         overhead = amounts(spec.get("overhead"))
         _add(total, {name: one for name, one in overhead.items() if which == "requests" or total.get(name)})
     return total

@@ -1,4 +1,4 @@
-"""Actions on pods that have a path of their own: binding to a node, and eviction within budgets."""
+"""Subresources of pods that are actions: binding, and eviction within budgets."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def set_scheduling(
     extended_claim: Content | None = None,
     uid: str = "",
 ) -> None:
-    """What a scheduler writes into a pod's status: a condition, the node that it is expected on ("" for none
-    any more), and the claim for its extended resources.
+    """Writes the scheduler's part of a pod's status: a condition, the nominated node ("" to clear it), and
+    the claim for its extended resources.
 
-    The time of a condition's last transition moves only when its status does. Nothing new is no write.
+    lastTransitionTime of a condition changes only with its status. Without a change nothing is written.
     """
     document = api.document(PODS, name, namespace)
     pod = document.parse()
@@ -123,7 +123,7 @@ def _merge_condition(status: Content, condition: Content, now: str) -> bool:
 
 
 def evict(api: ObjectAPI, name: str, namespace: str, options: DeleteOptions) -> None:
-    """Deletes a pod, unless that would break a PodDisruptionBudget."""
+    """Deletes a pod, unless that would violate a PodDisruptionBudget."""
     pod = api.get(PODS, name, namespace)
     if _needs_no_budget(pod):
         api.delete(PODS, name, namespace, options)
@@ -158,7 +158,7 @@ def _budgets_of(api: ObjectAPI, pod: Content) -> list[Content]:
 
 
 def _take_from(api: ObjectAPI, budget: Content, pod: Content) -> None:
-    """One disruption less is allowed from now on."""
+    """Decrements disruptionsAllowed of a budget."""
     meta, status = budget["metadata"], budget.setdefault("status", {})
     name = meta["name"]
     if status.get("observedGeneration", 0) < meta.get("generation", 0):
@@ -182,7 +182,7 @@ def _is_ready(pod: Content) -> bool:
 
 
 def _healthy_enough(budget: Content) -> bool:
-    """Whether a pod that is not healthy may go without being counted."""
+    """Whether an unhealthy pod may be evicted without being counted."""
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     status = budget["status"]

@@ -1,7 +1,7 @@
-"""What the server itself writes into an object of a kind when it is created or changed.
+"""Fields that the server itself sets when an object is created or changed, by kind.
 
-Defaults fill what was left out (`defaults.py`); this sets what users have no say in: the status of something
-new, a pod's quality of service, a service's address, the labels by which a job knows its pods.
+Defaults complete missing fields (`defaults.py`); this module sets what users cannot: the status of a new
+object, the QoS class of a pod, and the labels and selector of a job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
 
 
 def prepare_new(resource: Resource, content: Content) -> None:
-    """Sets what is the server's to set in an object that is being created; its metadata is complete."""
+    """Sets the server's fields in an object that is being created; its metadata is complete."""
     prepare = _NEW.get(resource)
     if prepare is not None:
         prepare(content)
@@ -62,7 +62,7 @@ def quality_of_service(spec: Content) -> str:
 
 
 def restart_taint_time(content: Content, old: Content, now: str) -> None:
-    """A changed effect of a DeviceTaintRule counts from now on, unless the time was changed with it."""
+    """Sets timeAdded to now if the effect of a DeviceTaintRule changed, but timeAdded did not."""
     taint, known = content["spec"]["taint"], old["spec"]["taint"]
     if taint.get("effect") != known.get("effect") and taint.get("timeAdded") == known.get("timeAdded"):
         taint["timeAdded"] = now

@@ -1,8 +1,8 @@
-"""ResourceQuotas: what the objects of a namespace take in all, and whether one more is allowed.
+"""ResourceQuotas: the total usage of a namespace, and whether another object is allowed.
 
-Two readers: admission charges a new object to the quotas that it concerns, and rejects what exceeds one; the
-quota controller counts again when something is deleted or has ended. Quantities are nano units here, and text
-in the status of a quota. The words are those of Kubernetes' ResourceQuota admission.
+It has two users: admission charges a new object to the quotas that apply to it, and rejects what exceeds one;
+the quota controller counts again when something is deleted or has ended. Quantities are nano units here, and
+text in the status of a quota. Messages are those of Kubernetes' ResourceQuota admission.
 
 Counted are the resources of pods, storage of claims, ports of services, and objects of every kind
 (`count/deployments.apps`), and devices by class. Scopes are those of pods.
@@ -40,12 +40,12 @@ _POD_NAMES: Final = frozenset(
 _MUST_BE_SET: Final = frozenset(
     f"{prefix}{name}" for name in ("cpu", "memory") for prefix in ("", _REQUESTS, _LIMITS)
 )
-"""A quota for one of these means that every container has to say it."""
+"""If a quota limits one of these, every container has to set it."""
 _CLASS_SUFFIX: Final = ".storageclass.storage.k8s.io/"
 _STORAGE: Final = "requests.storage"
 _DEVICES_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
 _ALL_DEVICES: Final = 32
-"""What a request for all devices counts as: the most that a claim can be given."""
+"""A request for all devices counts as the maximum that can be allocated to a claim."""
 _BY_PLURAL: Final = frozenset(
     {
         kinds.CONFIG_MAPS, kinds.PERSISTENT_VOLUME_CLAIMS, kinds.REPLICATION_CONTROLLERS,
@@ -77,8 +77,7 @@ class QuotaExceededError(Exception):
 
 
 def charges(api: Objects, resource: Resource, content: Content, old: Content | None = None) -> list[Charge]:
-    """The quotas of an object's namespace, with the object charged to them; those it does not concern are
-    left out.
+    """The quotas that apply to an object, with the object charged to them.
 
     Raises:
         QuotaExceededError: one of them has no room for it.
@@ -127,7 +126,7 @@ def _charge(quota: Content, taken: Amounts) -> None:
 
 
 def _require(quota: Content, names: Iterable[str], resource: Resource, content: Content) -> None:
-    """Where cpu or memory is limited, every container has to say how much it takes."""
+    """If a quota limits cpu or memory, every container has to set it."""
     spec = content.get("spec") or {}
     if resource != kinds.PODS or spec.get("resources"):
         return
@@ -143,7 +142,7 @@ def _require(quota: Content, names: Iterable[str], resource: Resource, content: 
 
 
 def counted(api: Objects, quota: Content) -> Content:
-    """The status that a quota should have: what it allows, and what is there."""
+    """The status that a quota should have: `hard` and `used`."""
     hard = dict((quota.get("spec") or {}).get("hard") or {})
     used: Amounts = dict.fromkeys(hard, 0)
     for resource in api.catalog:
@@ -160,7 +159,7 @@ def counted(api: Objects, quota: Content) -> Content:
 
 
 def _concerned(quota: Content, resource: Resource) -> list[str]:
-    """What a quota limits of a kind."""
+    """The resources that a quota limits for a kind."""
     hard = (quota.get("spec") or {}).get("hard") or {}
     if resource == kinds.PODS:
         return [name for name in hard if name in _POD_NAMES or _is_other_pod_name(name)]
@@ -183,7 +182,7 @@ def _is_other_pod_name(name: str) -> bool:
 
 
 def usage(resource: Resource, content: Content) -> Amounts:
-    """What an object takes, by the names that quotas use."""
+    """The usage of an object, by the names that quotas use."""
     taken = {f"count/{resource.full_name}": _ONE}
     if resource in _BY_PLURAL:
         taken[resource.plural] = _ONE
@@ -266,7 +265,7 @@ def _is_in_scope(scope: Content, spec: Content) -> bool:
         case "PriorityClass":
             return _names_match(scope, spec.get("priorityClassName", ""))
         case "CrossNamespacePodAffinity":
-            return _looks_at_other_namespaces(spec)
+            return _has_cross_namespace_terms(spec)
     return False
 
 
@@ -282,7 +281,7 @@ def _names_match(scope: Content, name: str) -> bool:
     return bool(name)
 
 
-def _looks_at_other_namespaces(spec: Content) -> bool:
+def _has_cross_namespace_terms(spec: Content) -> bool:
     return any(
         term.get("namespaces") or term.get("namespaceSelector") is not None for term in affinity_terms(spec)
     )

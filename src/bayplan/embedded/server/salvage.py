@@ -1,9 +1,8 @@
-"""What is whole of a damaged database: read row by row, and written to a new one.
+"""Salvages the intact part of a damaged database: read row by row, and written to a new one.
 
-Only rows whose checksum is right are kept, so nothing that was not written is served; but some may be
-missing, and an object may be older than the last write to it that was acknowledged. What was dropped is
-logged, as far as its name can be read. The damaged files stay beside the new ones, as
-`bayplan.sqlite3.damaged-N`.
+Only rows with a correct checksum are kept, so nothing is served that was not written; but some may be
+missing, and an object may be older than its last acknowledged write. Dropped objects are logged if their
+names can be read. The damaged files stay beside the new ones, as `bayplan.sqlite3.damaged-N`.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from bayplan.embedded.server.database import (
 from bayplan.embedded.server.kinds import BUILT_IN
 
 _BESIDE: Final = ("", "-wal")
-"""What makes up a database on the disk; SQLite makes the rest again."""
+"""The files of a database; SQLite creates the others again."""
 _SKIPPED_VERSIONS: Final = 1_000_000
-"""Added to the resourceVersion where nothing says how far it had come: it must never go back."""
+"""Added to the resourceVersion if the last one is unknown: it must never decrease."""
 _MAX_NAMED: Final = 20
 
 _log = logging.getLogger(__name__)
@@ -49,11 +48,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Found:
-    """What was read of a damaged database."""
+    """What was read from a damaged database."""
 
     rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
-    """Names of objects that are not what was written."""
+    """Names of damaged objects."""
     version: int = 0
     expected: int | None = None
     """How many objects there were, if that can be read."""
@@ -70,7 +69,7 @@ class _Found:
 
 
 def salvage(directory: Path, damage: DamagedError) -> None:
-    """Replaces the damaged database of a directory by one with what is whole of it.
+    """Replaces the damaged database of a directory by one with its intact rows.
 
     Raises:
         OSError, sqlite3.Error: the new one cannot be written.
@@ -91,14 +90,14 @@ def salvage(directory: Path, damage: DamagedError) -> None:
         finally:
             database.close()
         new.chmod(0o600)
-        aside = _set_aside(path)
+        aside = _rename_damaged(path)
         write_committed(directory, version)
         new.replace(path)
     _tell(damage, found, aside)
 
 
 def _mend_header(copy: Path) -> None:
-    """SQLite throws the log away of a database whose header does not say that it has one."""
+    """Restores the WAL mode in the header: without it SQLite discards the write-ahead log."""
     if copy.exists() and copy.stat().st_size >= HEADER_BYTES:
         with copy.open("r+b") as file:
             file.write(MAGIC)
@@ -107,7 +106,7 @@ def _mend_header(copy: Path) -> None:
 
 
 def _read(copy: Path) -> _Found:
-    """As many rows as can be reached: damage ends a query, so there are many, from both ends."""
+    """As many rows as can be read: damage ends a query, so there are many queries, from both ends."""
     found = _Found()
     if not copy.exists():
         return found
@@ -163,8 +162,9 @@ def _read_counter(database: sqlite3.Connection, found: _Found) -> None:
         found.expected = objects
 
 
-def _set_aside(path: Path) -> Path:
-    """The database stays until the new one takes its place; its log must not be taken for the new one's."""
+def _rename_damaged(path: Path) -> Path:
+    """Renames the old files. The database stays until the new one replaces it; its log must not be used for
+    the new one."""
     aside = next(
         each for number in count(1) if not (each := path.with_name(f"{path.name}.damaged-{number}")).exists()
     )

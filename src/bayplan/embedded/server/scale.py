@@ -31,7 +31,7 @@ def update(
     dry_run: bool = False,
     manager: str = "bayplan",
 ) -> Content:
-    """Sets the number of replicas, and answers with the Scale as it is then."""
+    """Sets the number of replicas, and returns the new Scale."""
     meta = scale.get("metadata") or {}
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:

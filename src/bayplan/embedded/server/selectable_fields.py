@@ -1,4 +1,4 @@
-"""What field selectors compare with: the selectable fields of an object, as text.
+"""The selectable fields of an object, as text, for field selectors.
 
 A real server compares with typed objects, in which a field that the JSON leaves out has the zero of its type:
 `spec.unschedulable=false` finds nodes that do not mention it. So does this, from the types in `fields.txt`.
@@ -19,11 +19,11 @@ _ELSEWHERE: Final = {
     (JOBS, "status.successful"): ("status.succeeded",),
     (PODS, "status.podIPs"): (),
 }
-"""Selectors whose name is not the path of the field: the first of these that is there counts."""
+"""Selectors whose name is not the path of the field: the first of these fields that exists counts."""
 
 
 def field_texts(resource: Resource, content: dict[str, Any]) -> dict[str, str]:
-    """The text of each field by which an object can be selected. The object is in its stored form."""
+    """The text of each selectable field. The object is in its stored form."""
     texts = {}
     for name in resource.stored_fields:
         paths = _ELSEWHERE.get((resource.storage, name), (name,))
@@ -47,7 +47,7 @@ def _text_at(content: dict[str, Any], path: str) -> str:
 
 @cache
 def _zero(stored: Resource, paths: tuple[str, ...]) -> str:
-    """What an absent field counts as."""
+    """The value of an absent field."""
     found: Type | None = type_of(stored)
     for step in paths[0].split(".") if paths else [""]:
         field = ((found and found.fields) or {}).get(step)

@@ -1,4 +1,4 @@
-"""Which objects a request means: label selectors and field selectors as they are in a URL.
+"""Label selectors and field selectors of a request.
 
 labelSelector=app=web,tier in (front,back),!canary
 fieldSelector=spec.nodeName=n1,status.phase!=Failed
@@ -97,7 +97,7 @@ def _unreadable(why: str) -> Exception:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a resource a request means."""
+    """The objects of a resource that a request selects."""
 
     resource: Resource
     labels: Selector = EVERYTHING
@@ -125,7 +125,7 @@ class Selection:
     def seen(self, entry: Entry) -> tuple[Change, Document] | None:
         """A change as seen by a watcher that selects only these objects; None for nothing.
 
-        An object that does not match any more is deleted for them: as they knew it, with the new version.
+        An object that no longer matches is a deletion: in its previous state, with the new version.
         """
         now = entry.change is not Change.DELETED and self.matches(entry.document)
         before = entry.previous is not None and self.matches(entry.previous)

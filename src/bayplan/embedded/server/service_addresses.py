@@ -1,4 +1,4 @@
-"""Addresses for services, each the first that no other service has. Nothing listens there."""
+"""Cluster IPs of services: each gets the first free one. Nothing listens there."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _LAST: Final = int(_NETWORK.broadcast_address) - 1
 
 
 class ServiceAddresses:
-    """Follows the services of a store, so that the next address is found without looking at all of them."""
+    """Watches the services of a store, so that the next free address is found without reading all of them."""
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
         self._cursor = -1
-        """In the history of services: everything before it is known."""
+        """Position in the history of services up to which it has been read."""
         self._of_service: dict[str, int] = {}
         self._taken: Counter[int] = Counter()
         self._lowest = _FIRST
         """All addresses below are taken."""
 
     def first_free(self) -> str:
-        """It stays free until a service with it is stored.
+        """The first free address. It stays free until a service with it is stored.
 
         Raises:
             UnavailableError: all are taken.
         """
-        self._catch_up()
+        self._read_history()
         while self._taken[self._lowest]:
             self._lowest += 1
         if self._lowest > _LAST:
@@ -41,7 +41,7 @@ class ServiceAddresses:
             raise UnavailableError(message, 500, reason="InternalError")
         return str(IPv4Address(self._lowest))
 
-    def _catch_up(self) -> None:
+    def _read_history(self) -> None:
         table = self._store.table(kinds.SERVICES)
         entries = table.history.read(self._cursor) if self._cursor >= 0 else None
         if entries is None:

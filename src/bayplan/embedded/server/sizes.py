@@ -20,11 +20,11 @@ MAX_VALUES: Final = 15_000
 """Of an object, without its status and the names of its managers, and of its status. An EndpointSlice with
 all of its 1,000 endpoints has 14,000."""
 MAX_POD_VALUES: Final = 5_000
-"""Of a pod, and of a workload: every pod of it is as large, and several are made at once. Also of a
-ResourceQuota, because its status has all resources twice."""
+"""Of a pod, a workload (all its pods are as large, and several are created at once), or a ResourceQuota (its
+status has all resources twice)."""
 MAX_RULES: Final = 100
-"""Of a pod: terms of affinity, topology spread constraints and names of resources. The scheduler has a column
-for each, which takes up to half a millisecond to make."""
+"""Of a pod: terms of affinity, topology spread constraints and names of resources. The scheduler needs a
+column for each, which takes up to 0.5 ms to create."""
 LABELS_PER_RULE: Final = 10
 """Labels and expressions that select nodes count as a tenth of a rule each."""
 MAX_CUSTOM_VALUES: Final = 100_000
@@ -55,9 +55,9 @@ def check_values(resource: Resource, content: dict[str, Any], *, status: bool) -
         StatusError: it has too many values; 413.
     """
     is_custom = resource.schema is not None or resource == kinds.CUSTOM_RESOURCE_DEFINITIONS
-    most = MAX_CUSTOM_VALUES if is_custom else MAX_VALUES
+    limit = MAX_CUSTOM_VALUES if is_custom else MAX_VALUES
     if not status and resource in _SMALLER:
-        most = MAX_POD_VALUES
+        limit = MAX_POD_VALUES
     if status:
         counted = content.get("status")
     else:
@@ -66,8 +66,8 @@ def check_values(resource: Resource, content: dict[str, Any], *, status: bool) -
             counted.pop("status", None)
         if isinstance(meta := counted.get("metadata"), dict) and "managedFields" in meta:
             counted["metadata"] = {name: part for name, part in meta.items() if name != "managedFields"}
-    if count_values(counted, most) > most:
-        raise too_large(f"more than {most} values in {'the status of ' if status else ''}a {resource.kind}")
+    if count_values(counted, limit) > limit:
+        raise too_large(f"more than {limit} values in {'the status of ' if status else ''}a {resource.kind}")
 
 
 def check_rules(resource: Resource, content: dict[str, Any]) -> None:
@@ -154,10 +154,10 @@ def check_names(content: Any) -> None:
         level = inner
 
 
-def count_values(content: Any, most: int = MAX_CUSTOM_VALUES) -> int:
-    """How many values there are; a larger number than `most` where there are more."""
+def count_values(content: Any, limit: int = MAX_CUSTOM_VALUES) -> int:
+    """How many values there are; a larger number than `limit` where there are more."""
     level, count = [content] if type(content) in _CONTAINERS else [], 1
-    while level and count <= most:
+    while level and count <= limit:
         inner: list[Any] = []
         for container in level:
             count += len(container)

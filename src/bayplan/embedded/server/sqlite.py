@@ -1,11 +1,9 @@
 """Documents on disk: SQLite in WAL mode, with many writes sharing one commit.
 
-A write is taken at once and committed soon: all writes of one turn of the loop, and all that come while a
-commit is in progress, share the next one. The commit waits for the disk in a thread of its own, so the loop
-goes on. Who acknowledges a write waits for its version first (`wait`); kill -9 therefore loses nothing that
-was acknowledged, and with `fsync` neither does a power failure.
-
-A disk that fails takes no more writes: all waiting and all later requests get an error.
+A write is accepted at once and committed soon: all writes of one turn of the event loop, and all that arrive
+during a commit, share the next one. The commit waits for the disk in its own thread, so the loop continues.
+Before a write is acknowledged, `wait` waits for its version, so kill -9 loses no acknowledged write, and with
+`fsync` neither does a power failure. After an error of the disk all waiting and later writes fail.
 """
 
 from __future__ import annotations
@@ -46,10 +44,10 @@ _Place = tuple[str, str, str]
 
 
 class SQLiteJournal(Journal):
-    """The journal in one directory. Made and used on a running loop; one process at a time has it."""
+    """The journal in one directory. It needs a running event loop; one process at a time can use it."""
 
     def __init__(self, directory: Path, *, fsync: bool = True, salvages: bool = False) -> None:
-        """`salvages`: keep what is whole of a damaged database, instead of refusing it.
+        """`salvages`: keep the intact part of a damaged database, instead of raising an error.
 
         Raises:
             DamagedError: the database is not what was written.
@@ -87,14 +85,14 @@ class SQLiteJournal(Journal):
         return self._failure
 
     def documents(self) -> Iterator[tuple[str, str, Document]]:
-        """All that was kept: apiVersion, plural and document, resource by resource. Only once."""
+        """All stored objects: apiVersion, plural and document, resource by resource. Only once."""
         kept, self._kept = self._kept, []
         for row in kept:
             yield row.api_version, row.plural, Document(row.key, row.version, row.body)
 
     def record(self, resource: Resource, document: Document, *, removed: bool) -> None:
         if self._failure is not None:
-            raise _broken(self._failure)
+            raise _write_error(self._failure)
         place = (resource.api_version, resource.plural, document.key)
         self._pending[place] = None if removed else Row(*place, document.version, document.body)
         self._pending_version = document.version
@@ -105,13 +103,13 @@ class SQLiteJournal(Journal):
 
     async def wait(self, version: int) -> None:
         if self._failure is not None:
-            raise _broken(self._failure)
+            raise _write_error(self._failure)
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append((version, waiter))
         await waiter
 
     async def close(self) -> None:
-        """Commits what is left and gives the files back."""
+        """Commits pending writes and closes the files."""
         await self._idle.wait()
         self._thread.shutdown()
         self._database.close()
@@ -154,7 +152,7 @@ class SQLiteJournal(Journal):
         error = commit.exception()
         if error is not None:
             self._failure = StorageError(f"{self._path}: {_why(error)}")
-            self._release(lambda waiter: waiter.set_exception(_broken(self._failure)))
+            self._release(lambda waiter: waiter.set_exception(_write_error(self._failure)))
             self._idle.set()
             return
         self._committed = version
@@ -188,7 +186,7 @@ def _opened(directory: Path, *, fsync: bool, salvages: bool) -> tuple[sqlite3.Co
         return open_database(directory, fsync=fsync)
 
 
-def _broken(error: Exception | None) -> UnavailableError:
+def _write_error(error: Exception | None) -> UnavailableError:
     message = f"Internal error occurred: the write may be lost, nothing more is accepted: {error}"
     return UnavailableError(message, 500, reason="InternalError")
 

@@ -1,7 +1,7 @@
-"""Refusals of the embedded server: errors that carry the Status a Kubernetes API server would send.
+"""Errors of the embedded server, with the Status that a Kubernetes API server would send.
 
-Each is also one of the errors of `bayplan.errors`, so code in this process handles them as it handles those
-of a real server. The texts are Kubernetes': people and scripts know them.
+Each is also one of the errors of `bayplan.errors`, so code in this process handles them like those of a real
+server. The texts are those of Kubernetes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, Se
 Details = Mapping[str, Any]
 
 MAX_PROBLEMS: Final = 100
-"""Of one object that are named in an answer; a hundred thousand wrong entries would fill gigabytes."""
+"""Maximum number of problems of one object in a response; 100,000 invalid entries would take gigabytes."""
 _CHANGED_SINCE: Final = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
 
 
 class StatusError(APIError):
-    """The server says no. `code` is the HTTP status, `reason` the machine-readable word for it."""
+    """A request failed. `code` is the HTTP status, `reason` the machine-readable reason."""
 
     reason: str
     details: Details | None
@@ -41,7 +41,7 @@ class StatusError(APIError):
         return None if self.details is None else self.details.get("retryAfterSeconds")
 
     def status(self) -> dict[str, Any]:
-        """The Status object of the answer."""
+        """The Status object of the response."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -70,12 +70,12 @@ class ForgottenError(StatusError, GoneError):
 
 
 class UnavailableError(StatusError, ServerError):
-    """429 and 5xx: nothing was done; trying again may help."""
+    """429 and 5xx: nothing was done; a retry may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One thing that is wrong with an object: `field` is its path, `message` begins with what kind it is."""
+    """One problem of an object: `field` is its path, `message` begins with the type of problem."""
 
     field: str
     message: str
@@ -165,7 +165,7 @@ def not_found(resource: Resource, name: str) -> AbsentError:
 
 
 def not_simulated(why: str) -> StatusError:
-    """What a real cluster has and a simulated one cannot have."""
+    """A feature of real clusters that a simulated one cannot have."""
     return StatusError(why, 501, reason="NotImplemented", details={})
 
 
@@ -187,7 +187,7 @@ def already_exists(resource: Resource, name: str) -> ClashError:
 
 
 def conflict(resource: Resource, name: str, why: str, subresource: str = "") -> ClashError:
-    """The object is not as the request assumed."""
+    """The object is not in the state that the request requires."""
     kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
     full_name = f"{resource.full_name}/{subresource}" if subresource else resource.full_name
     return ClashError(
@@ -202,7 +202,7 @@ def changed_since(resource: Resource, name: str) -> ClashError:
 
 
 def another_uid(resource: Resource, key: str, name: str, wanted: str, stored: str) -> ClashError:
-    """An update meant an object of the same name that has been deleted since."""
+    """An update for an object of the same name that has been deleted since."""
     return conflict(
         resource,
         name,
@@ -213,15 +213,16 @@ def another_uid(resource: Resource, key: str, name: str, wanted: str, stored: st
 
 
 def immutable_uid(resource: Resource, name: str, wanted: str) -> StatusError:
-    """A patch meant an object of the same name that has been deleted since, and would have changed the uid.
+    """A patch for an object of the same name that has been deleted since: it would change the uid.
 
-    The real server looks at it with all metadata, and again with the fields of the kind: it says so twice.
+    The real server validates the metadata, and again with the fields of the kind: it reports the problem
+    twice.
     """
     return invalid(resource, name, [invalid_field("metadata.uid", wanted, "field is immutable")] * 2)
 
 
 def failed_precondition(resource: Resource, name: str, field: str, wanted: str, stored: str) -> ClashError:
-    """A deletion said which object it meant, and this is another one."""
+    """A precondition of a deletion does not hold."""
     what = {"uid": "UID", "resourceVersion": "ResourceVersion"}[field]
     return ClashError(
         f'Operation cannot be fulfilled on {resource.kind} "{name}": the {what} in the precondition '
@@ -239,7 +240,7 @@ def too_large(why: str) -> StatusError:
 
 
 def store_full(max_bytes: int) -> StatusError:
-    """403, as for a quota: what is there can still be read and deleted."""
+    """403, as for a quota: existing objects can still be read and deleted."""
     message = f"the store is full: its objects may have {max_bytes >> 20} MiB; delete some of them"
     return StatusError(message, 403, reason="Forbidden")
 
@@ -255,18 +256,18 @@ def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Details]
 
 
 def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem]) -> StatusError:
-    """422: the object breaks rules; all of them are named."""
+    """422: the object is invalid; all problems are listed."""
     return _invalid(resource.full_kind, resource.group, resource.kind, name, problems)
 
 
 def without_version(resource: Resource, name: str) -> StatusError:
-    """422: an update has to say which version it replaces. The text names the resource, not the kind."""
+    """422: an update has to contain a resourceVersion. The text has the resource, not the kind."""
     problem = invalid_field("metadata.resourceVersion", 0, "must be specified for an update")
     return _invalid(resource.full_name, resource.group, resource.plural, name, [problem])
 
 
 def invalid_options(kind: str, problems: Sequence[FieldProblem]) -> StatusError:
-    """The parameters of the request break rules: ListOptions, DeleteOptions, PatchOptions."""
+    """The parameters of the request are invalid: ListOptions, DeleteOptions, PatchOptions."""
     return _invalid(f"{kind}.meta.k8s.io", "meta.k8s.io", kind, "", problems)
 
 

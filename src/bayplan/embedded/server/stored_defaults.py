@@ -75,7 +75,7 @@ def _cron_job(content: Content) -> None:
 
 
 def _pod_template(content: Content) -> None:
-    # A template stands here where workloads have their spec, so it is put there for a moment.
+    # `default_template` expects the template in `spec`, as workloads have it.
     workload = {"spec": {"template": content.get("template") or {}}}
     default_template(workload)
     content["template"] = workload["spec"]["template"]

@@ -29,9 +29,9 @@ CA_NAME: Final = "bayplan CA"
 
 _YEARS: Final = timedelta(days=3650)
 _RENEW: Final = timedelta(days=365)
-"""What has less time left is renewed at the start: the server may run for long."""
+"""Certificates that expire sooner are renewed at the start: the server may run for long."""
 _SKEW: Final = timedelta(hours=1)
-"""Clocks differ: a certificate is good a little before it was made."""
+"""Clocks differ: a certificate is valid from a little before it was created."""
 _NAMES: Final = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 _ADDRESSES: Final = ("127.0.0.1", "::1")
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Where the files are."""
+    """The paths of the files."""
 
     ca: Path
     certificate: Path
@@ -56,7 +56,7 @@ class Certificates:
 def certificates_in(
     directory: Path, *, hosts: tuple[str, ...] = (), now: datetime | None = None
 ) -> Certificates:
-    """The certificates of a directory; made where there are none that can be used.
+    """The certificates of a directory; created if there are none, or they cannot be used.
 
     Args:
         hosts: names and addresses besides those of loopback.

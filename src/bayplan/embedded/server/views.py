@@ -1,4 +1,4 @@
-"""Objects that are served in more than one form, and stored in one.
+"""Conversion between the stored form of objects and other served forms.
 
 Events are served by the core group, and by events.k8s.io with other names for the same fields; they are
 stored in the core form. Autoscalers are stored as version 2; version 1 has one field, for the CPU, and an
@@ -48,7 +48,7 @@ def from_storage(resource: Resource, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored_field(resource: Resource, path: str) -> str:
-    """Where a field that a selector names is in the stored form."""
+    """The path of a selectable field in the stored form."""
     first, dot, rest = path.partition(".")
     return f"{_CORE_NAMES.get(first, first)}{dot}{rest}" if resource == NEW_EVENTS else path
 
@@ -59,7 +59,7 @@ def _renamed(content: dict[str, Any], names: dict[str, str], resource: Resource)
 
 
 def _new_autoscaler(content: dict[str, Any]) -> dict[str, Any]:
-    """An autoscaler of version 1 as version 2 says it."""
+    """An autoscaler of version 1 as version 2."""
     spec = dict(content.get("spec") or {})
     meta = dict(content.get("metadata") or {})
     notes = dict(meta.get("annotations") or {})
@@ -77,7 +77,7 @@ def _new_autoscaler(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _old_autoscaler(content: dict[str, Any]) -> dict[str, Any]:
-    """An autoscaler of version 2 as version 1 says it: with an annotation for what it has no fields for."""
+    """An autoscaler of version 2 as version 1, with an annotation for fields that version 1 lacks."""
     spec = dict(content.get("spec") or {})
     others = []
     for metric in spec.pop("metrics", None) or ():

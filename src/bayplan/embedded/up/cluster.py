@@ -1,6 +1,6 @@
-"""The parts of a cluster, started in order and stopped in reverse.
+"""Starts the parts of a cluster in order, and stops them in reverse.
 
-    API server ─► kinds of your own ─► controllers, kubelets ─► nodes ─► scheduler
+    API server ─► custom kinds ─► controllers, kubelets ─► nodes ─► scheduler
 
 All of them run on one loop. An unrecoverable error of one ends the cluster: `failure` raises it.
 """
@@ -46,24 +46,24 @@ DISK_POLL_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """What the cluster is to be like."""
+    """Settings of the cluster."""
 
     nodes: int = 0
-    """Nodes to be made, besides those that are there."""
+    """Nodes to create, in addition to existing ones."""
     port: int = 0
-    """Of the API server; 0 for any that is free."""
+    """Of the API server; 0 for any free port."""
     data_dir: Path | None = None
-    """Where objects are kept; None: nowhere, once the process ends."""
+    """Where objects are stored; None: they are lost when the process ends."""
     salvages: bool = False
-    """Keep what is whole of a damaged data directory, instead of refusing it."""
+    """Keep the intact part of a damaged data directory, instead of raising an error."""
     release: Release = DEFAULT_RELEASE
-    """The release of Kubernetes that the scheduler decides as."""
+    """The release of Kubernetes that the scheduler emulates."""
     config: KubeSchedulerConfiguration | None = None
     """Of the scheduler, for this release."""
     plugins: Sequence[type[Plugin]] = ()
     schedules: bool = True
     stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS
-    """How long containers take to stop, if their pod does not say otherwise."""
+    """How long containers take to stop, unless their pod has its own setting."""
     devices: WatchedDevices | None = None
     """Devices that simulated drivers publish."""
     reload: WatchedPlugins | None = None
@@ -74,7 +74,7 @@ class LocalSettings:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """How many there are."""
+    """Numbers of nodes and pods by state."""
 
     nodes: int = 0
     ready_nodes: int = 0
@@ -111,7 +111,7 @@ class LocalCluster:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.server)
             stack.push_async_callback(self._stop)
-            # A plugin that watches a kind of its own need not find out later that there is one.
+            # Plugins can watch custom kinds from the start.
             apply(self.server.api, self._definitions)
             self._start(self._watch_the_disk(), "disk")
             self._start_machines()
@@ -139,7 +139,7 @@ class LocalCluster:
             self._start(watched.watch(drivers), "device file")
 
     def _make_nodes(self) -> None:
-        """As many as are missing: a cluster that was kept has its nodes already."""
+        """Creates the missing nodes: a cluster from a data directory has its nodes already."""
         api = self.server.api
         there = {document.key for document in api.documents(NODES)}
         for node in kubelets.make_nodes(self._settings.nodes):
@@ -190,7 +190,8 @@ class LocalCluster:
             before.stop()
 
     async def _synced(self) -> None:
-        """Waits until the scheduler knows everything. Raises what breaks before: it would wait forever."""
+        """Waits until the scheduler has synced. Raises the error of a part that fails before: the scheduler
+        would wait forever."""
         assert self.scheduler is not None
         synced = asyncio.ensure_future(self.scheduler.synced())
         try:
@@ -205,24 +206,24 @@ class LocalCluster:
         await cancel_all(self._tasks)
 
     async def _watch_the_disk(self) -> None:
-        """Breaks when what is written can no longer be kept: better no cluster than one that forgets."""
+        """Fails when writes can no longer be stored: no cluster is better than one that loses writes."""
         while self.server.api.store.failure is None:
             await asyncio.sleep(DISK_POLL_SECONDS)
         raise self.server.api.store.failure
 
     async def failure(self) -> None:
-        """Waits until a part of the cluster breaks, and raises what it broke with."""
+        """Waits until a part of the cluster fails, and raises its error."""
         await first_to_end(self._tasks)
 
     # Using it
 
     @property
     def is_kept(self) -> bool:
-        """Whether its objects outlive it."""
+        """Whether its objects are stored in a data directory."""
         return self._settings.data_dir is not None
 
     async def apply(self, documents: Sequence[Document] | Snapshot) -> int:
-        """Creates objects or changes them. Nodes come first, and are ready before there are pods for them.
+        """Creates or updates objects. Nodes come first, and are ready before pods are created.
 
         The objects of a snapshot are stored as they are.
         """
@@ -256,7 +257,7 @@ class LocalCluster:
         """Waits until every pod is scheduled or unschedulable, and nothing else is in progress.
 
         A pod whose attempts keep failing (a plugin raises, a gang is never complete) is retried forever.
-        It does not count once nothing has come of that for longer than the longest backoff.
+        It no longer counts after the longest backoff has passed without a change.
         """
         loop = asyncio.get_running_loop()
         store = self.server.api.store
@@ -278,7 +279,7 @@ class LocalCluster:
         return max_backoff + STALLED_SECONDS
 
     def _is_starting_something(self, census: Census) -> bool:
-        """Whether a change is to be expected, other than from repeating what failed before."""
+        """Whether a change is to be expected, other than from retries."""
         if census.terminating or census.starting:
             return True
         return self._outcomes.is_binding_for_the_first_time()

@@ -9,12 +9,11 @@ from typing import Final
 
 from bayplan.embedded.drivers import DeviceDrivers, read_devices
 from bayplan.errors import DecodeError
+from bayplan.files import stamp
 
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.5
-
-_State = tuple[int, int, int]
 
 
 class WatchedDevices:
@@ -27,16 +26,8 @@ class WatchedDevices:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._state = self._look()
+        self._stamp = stamp(path)
         self.devices = read_devices(path)
-
-    def _look(self) -> _State | None:
-        """What tells two versions of the file apart; None while there is none."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
 
     async def watch(self, drivers: DeviceDrivers) -> None:
         """Gives each new version to the drivers, until cancelled."""
@@ -46,10 +37,10 @@ class WatchedDevices:
 
     def check(self, drivers: DeviceDrivers) -> None:
         """Reads the file again if it has changed."""
-        state = self._look()
-        if state is None or state == self._state:
+        found = stamp(self._path)
+        if not found or found == self._stamp:
             return  # an editor may have removed it for a moment
-        self._state = state
+        self._stamp = found
         try:
             self.devices = read_devices(self._path)
         except (DecodeError, OSError) as error:

@@ -1,7 +1,7 @@
-"""How kubectl gets to a local cluster: its entry in a kubeconfig, for as long as the cluster lives.
+"""The entry of a local cluster in a kubeconfig, for the lifetime of the cluster.
 
-A cluster without a data directory is gone when it ends, and so is its entry. One that is kept keeps its
-entry, too: the next start with the same data directory replaces it.
+The entry of a cluster without a data directory is removed when the cluster ends. With a data directory it
+stays, and the next start with the same directory replaces it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class KubeconfigFile:
-    """The file that a user has named, and how the cluster is to be called there."""
+    """A kubeconfig, and the name of the cluster in it."""
 
     def __init__(self, path: Path, name: str | None = None, *, use_context: bool = False) -> None:
         self._path = path
@@ -31,14 +31,14 @@ class KubeconfigFile:
         self._use_context = use_context
 
     def check(self) -> None:
-        """Raises InputError where the file cannot be added to; better before a cluster is started."""
+        """Raises InputError if the entry cannot be added to the file, before a cluster is started."""
         kubeconfig.check(self._path, self._name)
 
     @contextlib.asynccontextmanager
     async def of(self, cluster: LocalCluster) -> AsyncIterator[str]:
-        """Has the cluster's entry in the file; yields what to write behind `kubectl --kubeconfig`."""
+        """Adds the cluster's entry to the file; yields the arguments for `kubectl --kubeconfig`."""
         endpoint = cluster.server.endpoint
-        # In a thread: to find out whether a cluster of the same name runs takes a connection to it.
+        # In a thread: it connects to a cluster of the same name, to see whether that is running.
         entry = await asyncio.to_thread(
             kubeconfig.add, self._path, endpoint, self._name, use_context=self._use_context
         )

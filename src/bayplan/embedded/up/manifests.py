@@ -1,4 +1,4 @@
-"""Objects from files, brought into a cluster as `kubectl apply` would, without a server in between."""
+"""Applies objects from files to a cluster as `kubectl apply` would, but without HTTP."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _NO_OBJECT: Final = "this is no API object: it has no {field}"
 
 
 def read_manifests(files: Iterable[str]) -> list[list[Document]]:
-    """The objects of each file or directory; the items of a List one by one.
+    """The objects of each file or directory, with the items of Lists.
 
     Raises:
-        DecodeError: something is no object, with file and line.
+        DecodeError: something is not an object, with file and line.
     """
     return [list(_objects(file)) for file in files]
 
 
 def read_manifests_or_snapshots(files: Iterable[str]) -> list[list[Document] | Snapshot]:
-    """The same, but the snapshots among the files as snapshots.
+    """The same, but files that are snapshots as `Snapshot`.
 
     Raises:
-        InputError: something is no object, with file and line.
+        InputError: something is not an object, with file and line.
     """
     return [_snapshot(file) or list(_objects(file)) for file in files]
 
@@ -73,7 +73,7 @@ def _flattened(document: Document) -> Iterator[Document]:
 
 
 def is_definition(document: Document) -> bool:
-    """Whether it defines a kind of its own."""
+    """Whether it is a CustomResourceDefinition."""
     return bool(document.content["kind"] == CUSTOM_RESOURCE_DEFINITIONS.kind)
 
 
@@ -82,7 +82,7 @@ def is_node(document: Document) -> bool:
 
 
 def apply(api: ObjectAPI, documents: Iterable[Document]) -> int:
-    """Creates the objects, or changes those that are there. Returns how many there were.
+    """Creates or updates the objects. Returns their number.
 
     Raises:
         DecodeError: the API rejects one, with file and line.
@@ -115,7 +115,7 @@ def _apply(api: ObjectAPI, document: Document) -> None:
 
 
 def _checked(resource: Resource, document: Document) -> dict[str, Any]:
-    """The object, if its fields exist and have their types: what the server does with a request's body.
+    """The object, after the server's checks of a request body: unknown fields and types.
 
     `kubectl apply` requests strict validation of unknown fields, so this does, too.
     """
@@ -132,7 +132,7 @@ def _checked(resource: Resource, document: Document) -> dict[str, Any]:
 
 
 def _line(document: Document, error: APIError) -> int | None:
-    """The line of the first field that the API complains about."""
+    """The line of the first field in an error of the API."""
     details = getattr(error, "details", None) or {}
     for cause in details.get("causes") or ():
         if cause.get("field"):

@@ -1,7 +1,7 @@
 """The result of each pod's latest attempt, as reported by the scheduler.
 
-A pod counts as bound only once it is bound: a decision may still be held or rejected at Permit, or fail when
-the pod is bound. `report.py` puts this together with the pods that the API server has.
+A pod counts as bound only after the binding: Permit may make it wait or reject it after the decision, and the
+binding may fail. `report.py` combines this with the pods of the API server.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.cycle import Decision
 
 MAX_OUTCOMES: Final = 20_000
-"""Pods whose latest outcome is kept; of more, the oldest are forgotten."""
+"""Maximum number of pods whose latest outcome is kept; then the oldest ones are dropped."""
 MAX_NAMED: Final = 3
 """Victims of a preemption that are named."""
 
 
 class State(Enum):
-    """Each value is the title under which such pods are shown."""
+    """The state of a pod; the value is the title of its section."""
 
     BOUND = "Bound"
     WAITING = "Waiting at Permit"
@@ -34,7 +34,7 @@ class State(Enum):
 
     @property
     def label(self) -> str:
-        """For a line of a log."""
+        """The state in a plain line."""
         return self.name.lower()
 
 
@@ -74,7 +74,7 @@ class Outcomes:
         return self._latest.get(uid)
 
     def is_binding_for_the_first_time(self) -> bool:
-        """Whether a pod that has never failed is on its way to a node, be it held at Permit."""
+        """Whether a pod without failed attempts is being bound, or waits at Permit."""
         return any(uid not in self._latest or not self._latest[uid].failures for uid in self._binding)
 
     # The scheduler calls these.
@@ -121,7 +121,7 @@ class Outcomes:
 
 
 def why_there(decision: Decision) -> str:
-    """Why a pod goes to the node that was chosen, in a few words."""
+    """Why the node was chosen, in a few words."""
     pod, found = decision.pod, decision.found
     assert found is not None
     if found.evaluated == 1 and pod.status.nominated_node_name == found.node_name:

@@ -14,14 +14,13 @@ from typing import Final
 
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import BayplanError
+from bayplan.files import stamp
 from bayplan.framework.plugin_api import Plugin
 
 POLL_SECONDS: Final = 0.5
 
 Loaded = tuple[KubeSchedulerConfiguration | None, tuple[type[Plugin], ...]]
 """A configuration and the plugins that it uses."""
-
-_State = tuple[int, int, int]
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class WatchedPlugins:
 
     def __init__(self, paths: Sequence[Path], load: Callable[[], Loaded]) -> None:
         self._load = load
-        self._states = {path: _state(path) for path in paths}
+        self._stamps = {path: stamp(path) for path in paths}
 
     async def watch(self, use: Callable[[Loaded], None]) -> None:
         """Passes each new version to `use`, until cancelled."""
@@ -42,11 +41,11 @@ class WatchedPlugins:
     def check(self, use: Callable[[Loaded], None]) -> None:
         """Loads the plugins again if a file has changed."""
         changed = []
-        for path, before in self._states.items():
-            now = _state(path)
+        for path, before in self._stamps.items():
+            now = stamp(path)
             # An editor may have removed it for a moment.
-            if now is not None and now != before:
-                self._states[path] = now
+            if now and now != before:
+                self._stamps[path] = now
                 changed.append(path.name)
         if not changed:
             return
@@ -56,12 +55,3 @@ class WatchedPlugins:
             _log.warning("%s: the plugin is kept as it was: %s", ", ".join(changed), error)
             return
         _log.warning("%s: the plugin was loaded again", ", ".join(changed))
-
-
-def _state(path: Path) -> _State | None:
-    """What tells two versions of a file apart; None while there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size

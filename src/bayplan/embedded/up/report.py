@@ -1,7 +1,7 @@
-"""The pods of a cluster, by what the scheduler made of them: bound, waiting, rejected, unschedulable.
+"""The pods of a cluster, by the result of scheduling: bound, waiting, rejected, unschedulable.
 
-The API server says which pods there are and which have a node; `Outcomes` adds reasons and times. Identical
-pods with the same outcome share a row, so that a Deployment of a hundred is a line and not a hundred.
+The pods and their nodes come from the API server; `Outcomes` adds reasons and times. Identical pods with the
+same outcome share a row, so that a Deployment with 100 pods takes one line.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bayplan.api.pod import Pod
 from bayplan.embedded.up.outcomes import Outcome, Outcomes, State
 
 MAX_NODES_NAMED: Final = 3
-"""Nodes of a group that are named."""
+"""Maximum number of nodes in a row."""
 MAX_COLUMN: Final = 48
-"""Characters for a column; a longer text is shown whole, and pushes the rest of its line to the right."""
+"""Width of a column in characters; a longer text is not cut, and shifts the rest of its line."""
 INDENT: Final = "  "
 
 _STYLES: Final = {
@@ -61,26 +61,26 @@ class Section:
 
 
 class Report:
-    """Makes sections from pods. It remembers what pods look like, so that each is encoded only once."""
+    """Groups pods into sections. It caches the group key of pods, so that each is encoded only once."""
 
     def __init__(self, outcomes: Outcomes, schedulers: Iterable[str] = ()) -> None:
         self._outcomes = outcomes
         self._schedulers = frozenset(schedulers)
-        self._looks: dict[str, object] = {}
+        self._group_keys: dict[str, object] = {}
 
     def sections(self, pods: Iterable[Pod]) -> list[Section]:
-        """The states that some pod is in, in the order of `State`."""
+        """One section for each state that some pod has, in the order of `State`."""
         groups: dict[tuple[object, ...], list[Outcome]] = {}
-        looks: dict[str, object] = {}
+        group_keys: dict[str, object] = {}
         for pod in pods:
             if pod.is_terminating or pod.is_finished:
                 continue
-            look = looks[pod.uid] = self._looks.get(pod.uid) or _look(pod)
+            group_key = group_keys[pod.uid] = self._group_keys.get(pod.uid) or _group_key(pod)
             outcome = self._outcome(pod)
-            # Of bound pods the reasons differ though nothing else does: the best of 9 nodes, then of 8.
+            # The reasons of bound pods differ although nothing else does: the best of 9 nodes, then of 8.
             reason = "" if outcome.state is State.BOUND else outcome.reason
-            groups.setdefault((outcome.state, pod.namespace, look, reason), []).append(outcome)
-        self._looks = looks
+            groups.setdefault((outcome.state, pod.namespace, group_key, reason), []).append(outcome)
+        self._group_keys = group_keys
         sections = []
         for state in State:
             found = [group for key, group in groups.items() if key[0] is state]
@@ -128,11 +128,11 @@ def lines(section: Section) -> list[Text]:
 
 
 def clock(seconds: float) -> str:
-    """A moment as a clock on the wall shows it; empty if it is not known."""
+    """A time of day; empty if it is unknown."""
     return time.strftime("%H:%M:%S", time.localtime(seconds)) if seconds else " " * 8
 
 
-def _look(pod: Pod) -> object:
+def _group_key(pod: Pod) -> object:
     """Equal for identical pods: those of one controller, or with the same spec."""
     for owner in pod.metadata.owner_references:
         if owner.controller:

@@ -1,12 +1,14 @@
-"""Brings the objects of a snapshot into the embedded cluster, as an API server has stored them.
+"""Restores the objects of a snapshot in the embedded cluster, as an API server stored them.
 
 They are not created again: uids, times and nodes stay, and nothing is validated or admitted a second time. A
-snapshot has only what scheduling reads, so what the controllers of the embedded cluster need is added:
+snapshot contains only what scheduling reads, so this module adds what the controllers of the embedded cluster
+need:
 
-- ReplicaSets and similar want as many pods as they have; their template is the spec of one of these pods.
+- `replicas` of ReplicaSets and similar is the number of their pods; their template is the spec of one of
+them.
 - A PodDisruptionBudget requires as many pods as leave it the disruptions that it allowed.
-- Owners that are not in the snapshot (Deployments, Jobs) are forgotten: otherwise their objects would be
-  collected as garbage.
+- References to owners that are not in the snapshot (Deployments, Jobs) are removed: otherwise their objects
+  would be collected as garbage.
 - Pods with a node start again there; their containers run after a moment.
 """
 
@@ -41,7 +43,7 @@ class Snapshot:
 
 
 def restore(api: ObjectAPI, snapshot: Snapshot) -> int:
-    """Stores the objects, nodes first and pods last; returns how many. What is there already stays."""
+    """Stores the objects, nodes first and pods last; returns their number. Existing objects stay."""
     count = 0
     for item, content in _contents(snapshot.objects):
         try:

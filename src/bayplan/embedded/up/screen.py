@@ -1,4 +1,4 @@
-"""What is shown of a cluster: a page that keeps up with it on a terminal, plain lines elsewhere."""
+"""The display of a cluster: a live page on a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bayplan.embedded.up.terminal import Page, rows
 
 REFRESH_SECONDS: Final = 0.5
 MAX_SHARE: Final = 0.1
-"""Of the time that making the page may take: on a large cluster it is made less often."""
+"""Maximum share of CPU time for drawing the page: for a large cluster it is drawn less often."""
 MIN_BOUND_ROWS: Final = 5
-"""Kept for bound pods, however many others there are."""
+"""Rows reserved for bound pods, however many others there are."""
 MAX_LOG_LINES: Final = 100
 LOG_LINES_SHOWN: Final = 3
 MAX_ROWS_IN_SUMMARY: Final = 20
@@ -34,7 +34,7 @@ PLAIN_WIDTHS: Final = (14, 32, 12)
 
 
 def heading(cluster: LocalCluster, kubeconfig: str) -> list[str]:
-    """Where the cluster is, and how it is used."""
+    """The address of the cluster, and how to use it."""
     return [
         f"● embedded control plane on {cluster.server.url}   Kubernetes {cluster.server.release}   "
         f"kubeconfig: {kubeconfig}"
@@ -77,14 +77,14 @@ def in_a_line(outcome: Outcome) -> str:
 
 
 class PlainLines:
-    """A line for each outcome, for files and pipes. A pod that is tried again and again gets few of them."""
+    """A line for each outcome, for files and pipes. The lines of a pod that is retried are rate-limited."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._printed: dict[tuple[str, State], Outcome] = {}
 
     def add(self, outcome: Outcome) -> None:
-        """Takes the line of an outcome, unless it would say what one before it said."""
+        """Adds the line of an outcome, unless it repeats an earlier one."""
         key = (outcome.uid, outcome.state)
         before = self._printed.get(key)
         if before is not None and (
@@ -97,13 +97,13 @@ class PlainLines:
         self._lines.append(in_a_line(outcome))
 
     def take(self) -> list[str]:
-        """The lines that were added since the last time."""
+        """The lines that were added since the last call."""
         taken, self._lines = self._lines, []
         return taken
 
 
 class LogLines(logging.Handler):
-    """Keeps log messages while the terminal shows a page, on which they would be written otherwise."""
+    """Collects log messages while the terminal shows a page: otherwise they would overwrite it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class Screen:
             loop.remove_signal_handler(signal.SIGWINCH)
 
     def view(self, width: int, height: int) -> list[Text]:
-        """Everything as it is now, for a terminal of this size."""
+        """The current page, for a terminal of this size."""
         log = list(self._log.kept)[-LOG_LINES_SHOWN:]
         top = [*self._head(), Text()]
         bottom = [
@@ -171,7 +171,7 @@ class Screen:
         return page
 
     def summary(self) -> list[str]:
-        """What is left on the terminal, or at the end of a file, when the cluster is gone."""
+        """The summary that is printed when the cluster has ended."""
         sections = self._report.sections(self._cluster.pods())
         if not self._console.is_terminal:
             sections = [section for section in sections if section.state is not State.BOUND]
@@ -193,7 +193,7 @@ class Screen:
 
 
 def fitted(sections: Sequence[Section], width: int, room: int) -> list[Text]:
-    """As much of the sections as fits into so many rows. Bound pods get what the others leave."""
+    """As much of the sections as fits into the rows. Bound pods get the rows that others leave."""
     bound = [section for section in sections if section.state is State.BOUND]
     others = [section for section in sections if section.state is not State.BOUND]
     kept = min(MIN_BOUND_ROWS, 1 + len(bound[0].rows)) if bound else 0
@@ -209,7 +209,7 @@ def fitted(sections: Sequence[Section], width: int, room: int) -> list[Text]:
 
 
 def _fitted(section: Section, width: int, room: int) -> list[Text]:
-    """The title and as many rows as there is room for; the first one is cut if it alone is too long."""
+    """The title and as many rows as fit; the first one is cut if it alone is too long."""
     if room < 1:
         return []
     shown, used = [section.title], 1

@@ -1,4 +1,4 @@
-"""A terminal that shows one page: redrawn when it changes, and gone without a trace in the end.
+"""A terminal that shows one page: redrawn when it changes, and removed at the end.
 
 The page is drawn on the terminal's alternate screen, which terminals do not reflow when their size changes,
 so no copies of earlier pages are left behind. Lines longer than the terminal is wide are left to the terminal
@@ -24,12 +24,12 @@ _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 _CLEAR: Final = "\x1b[2J\x1b[H"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-"""What stands between is shown at once, by terminals that know how to."""
+"""Synchronized output: terminals that support it show everything in between at once."""
 _FALLBACK: Final = os.terminal_size((80, 24))
 
 
 class Page:
-    """The alternate screen of a terminal. To be used in a `with` block."""
+    """The alternate screen of a terminal. Use it in a `with` block."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -38,7 +38,7 @@ class Page:
 
     @property
     def size(self) -> os.terminal_size:
-        """As it is now. The environment's COLUMNS and LINES would be those of the start."""
+        """The current size. COLUMNS and LINES of the environment would be those of the start."""
         try:
             return os.get_terminal_size(self._console.file.fileno())
         except OSError:
@@ -46,7 +46,7 @@ class Page:
 
     def __enter__(self) -> Self:
         self._write(_ENTER)
-        # What is typed must not appear on the page; Ctrl-C stays what it is.
+        # Input must not appear on the page; Ctrl-C still works.
         with suppress(termios.error, OSError, ValueError):
             self._input = termios.tcgetattr(sys.stdin.fileno())
             quiet = termios.tcgetattr(sys.stdin.fileno())

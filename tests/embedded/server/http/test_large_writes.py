@@ -28,8 +28,8 @@ from tests.embedded.server.http.serving import (
 
 SERVICES_PATH = "/api/v1/namespaces/default/services"
 STEPS = (
-    (objects, "_taken_over"),
-    (objects, "_fill_in"),
+    (objects, "_stored_copy"),
+    (objects, "_set_defaults"),
     (objects, "new_problems"),
     (objects, "update_problems"),
     (objects, "track_update"),

@@ -27,9 +27,9 @@ LARGE = "x" * 100_000
 
 
 @asynccontextmanager
-async def served(api: ObjectAPI, patience_seconds: float) -> AsyncIterator[int]:
+async def served(api: ObjectAPI, stall_seconds: float) -> AsyncIterator[int]:
     """A server without TLS; what it gives is its port."""
-    watcher = Watcher(api, Printer(api.time), patience_seconds=patience_seconds)
+    watcher = Watcher(api, Printer(api.time), stall_seconds=stall_seconds)
     runner = web.ServerRunner(Application(api, [TOKEN], watcher=watcher).server(), shutdown_timeout=1)
     await runner.setup()
     try:
@@ -66,7 +66,7 @@ def test_others_do_not_wait_and_history_stays_short() -> None:
 
     async def scenario() -> list[str]:
         api = open_api(clock=lambda: 1.8e9, history=HISTORY)
-        async with served(api, patience_seconds=60) as port:
+        async with served(api, stall_seconds=60) as port:
             start = api.store.version
             _, idle_writer = await watch(port, start)
             reader, writer = await watch(port, start)
@@ -89,7 +89,7 @@ def test_who_reads_nothing_is_cut_off() -> None:
 
     async def scenario() -> None:
         api = open_api(clock=lambda: 1.8e9)
-        async with served(api, patience_seconds=0.05) as port:
+        async with served(api, stall_seconds=0.05) as port:
             reader, writer = await watch(port, api.store.version)
             writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport has it
             for number in range(200):
@@ -114,7 +114,7 @@ def test_a_client_that_goes_away_is_no_error(caplog: pytest.LogCaptureFixture) -
 
     async def scenario() -> None:
         api = open_api(clock=lambda: 1.8e9)
-        async with served(api, patience_seconds=60) as port:
+        async with served(api, stall_seconds=60) as port:
             for number in range(10):
                 _, writer = await watch(port, api.store.version)
                 await asyncio.sleep(0.01)  # the watcher waits for an event
@@ -137,7 +137,7 @@ def test_who_falls_behind_what_is_remembered_has_to_list_again() -> None:
 
     async def scenario() -> dict[str, Any]:
         api = open_api(clock=lambda: 1.8e9, history=HISTORY)
-        async with served(api, patience_seconds=60) as port:
+        async with served(api, stall_seconds=60) as port:
             reader, writer = await watch(port, api.store.version)
             for number in range(10 * HISTORY):  # in one step: the watcher has no turn in between
                 api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number}"}}, "default")

@@ -1,1 +1,1 @@
-"""The embedded server's HTTP face: `application.py` takes requests, the others each answer a kind of them."""
+"""HTTP of the embedded server: `application.py` routes requests, the other modules handle them."""

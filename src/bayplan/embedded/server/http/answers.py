@@ -1,6 +1,6 @@
-"""How responses are written: JSON or YAML, indented for people who use curl.
+"""Writes responses: JSON or YAML, indented for curl and browsers.
 
-What is large is made in steps or in a thread, so that nobody else has to wait for it (`turns.py`).
+Large ones are produced in steps or in a thread, so that other requests do not wait (`turns.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bayplan.embedded.server.http.turns import MAX_YAML_BYTES, in_thread_if, pac
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import APIError
 
-_LOOKERS: Final = ("curl", "Wget", "Mozilla/5.0")
+_HUMAN_CLIENTS: Final = ("curl", "Wget", "Mozilla/5.0")
 _REASONS: Final = {404: "NotFound", 409: "Conflict", 410: "Expired", 500: "InternalError"}
 _STREAMED: Final = 1024 * 1024
-"""Lists larger than this are written piece by piece, and never indented."""
+"""Lists larger than this are streamed, and never indented."""
 _PIECE: Final = 64 * 1024
-"""Bytes that are written at once; then others get their turn."""
+"""Bytes that are written at once, before other tasks run."""
 
 _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder().decode
 def answer(
     request: web.BaseRequest, content: Any, status: int = 200, *, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """An answer in JSON with a value, or with JSON that is encoded already (bytes)."""
+    """A JSON response with a value, or with encoded JSON (bytes)."""
     body = content if isinstance(content, bytes) else _encode(content)
     if is_for_people(request):
         body = msgspec.json.format(body, indent=2) + b"\n"
@@ -101,7 +101,7 @@ def _list_parts(head: bytes, field: str, bodies: Iterable[bytes]) -> Iterator[by
 def is_for_people(request: web.BaseRequest) -> bool:
     if "pretty" in request.query:
         return flag(request, "pretty")
-    return request.headers.get("User-Agent", "").startswith(_LOOKERS)
+    return request.headers.get("User-Agent", "").startswith(_HUMAN_CLIENTS)
 
 
 def error_response(request: web.BaseRequest, error: APIError) -> web.Response:
@@ -120,9 +120,9 @@ def error_response(request: web.BaseRequest, error: APIError) -> web.Response:
 
 
 def pieces(parts: Iterable[bytes]) -> Iterable[bytes]:
-    """The parts, joined and cut to pieces of a size that is worth a write, and never much larger.
+    """The parts, joined and split into pieces of about the same size.
 
-    A client that does not read has no more than a piece or two waiting for it, however large objects are.
+    At most one or two pieces are buffered for a slow client, however large objects are.
     """
     waiting: list[bytes] = []
     size = 0

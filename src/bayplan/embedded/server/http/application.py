@@ -1,8 +1,8 @@
 """Handles requests: authentication, routing, and the response.
 
-Routing is by hand: paths are regular, kinds come and go with CustomResourceDefinitions, and aiohttp's router
-would cost more than most answers. Nothing is shown to anybody before it would survive a crash: every answer
-waits until what it has seen is on the disk.
+It has its own router: paths are regular, kinds come and go with CustomResourceDefinitions, and aiohttp's
+router would take longer than most requests. Clients see only what would survive a crash: every response waits
+until the state it contains is on the disk.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class Application:
         self._writer = Writer(api)
         self._openapi = openapi.Documents(api.catalog)
         self.queue_position: QueuePosition | None = None
-        """Where a pod stands in the queue of a scheduler in this process, if one runs: GET /queue."""
+        """GET /queue: a pod's position in the queue of the scheduler in this process, if one runs."""
 
     def server(self, limits: Limits = DEFAULT_LIMITS) -> BoundedServer:
         """For aiohttp's runners."""
         return BoundedServer(self.handle, limits, max_body_bytes=MAX_BODY_BYTES)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answers any request."""
+        """Handles a request."""
         try:
             self._authenticate(request)
             response = await self._route(request)
@@ -100,7 +100,7 @@ class Application:
         if request.path in _OPEN_TO_ALL:
             return
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        # Headers are bytes; what is not UTF-8 in them is kept as surrogates.
+        # Headers are bytes; those that are not UTF-8 become surrogates.
         given = token.strip().encode(errors="surrogateescape")
         if scheme.lower() != "bearer" or not any(
             hmac.compare_digest(given, known.encode()) for known in self._tokens
@@ -111,11 +111,11 @@ class Application:
         steps = [step for step in request.path.split("/") if step]
         match steps:
             case ["api", _, _, *_]:
-                return await self._answer_about(request, ["", *steps[1:]])
+                return await self._handle_objects(request, ["", *steps[1:]])
             case ["apis", discovery.METRICS_GROUP, _, _, *_]:
                 raise not_simulated(discovery.NO_METRICS)
             case ["apis", _, _, _, *_]:
-                return await self._answer_about(request, steps[1:])
+                return await self._handle_objects(request, steps[1:])
             case ["api" | "apis", *_]:
                 return await self._discover(request, steps)
             case ["openapi", *rest]:
@@ -147,9 +147,9 @@ class Application:
         return web.Response(text=f"[-]storage failed: {failure}", status=500)
 
     def _describe(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
-        """OpenAPI. Version 2 is empty: clients ask for it only about kinds that version 3 does not have."""
+        """OpenAPI. Version 2 is empty: clients use it only for kinds that version 3 does not have."""
         if steps == ["v2"]:
-            return self._describe_nothing(request)
+            return self._describe_v2(request)
         if steps == ["v3"]:
             return answer(request, self._openapi.index())
         if steps and steps[0] == "v3":
@@ -158,7 +158,7 @@ class Application:
                 return answer(request, found)
         raise no_such_path()
 
-    def _describe_nothing(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _describe_v2(self, request: web.BaseRequest) -> web.StreamResponse:
         if "protobuf" in request.headers.get("Accept", ""):
             return web.Response(body=openapi.EMPTY_V2_PROTOBUF, content_type=openapi.V2_PROTOBUF)
         return answer(request, openapi.empty_v2(self._api.catalog.release))
@@ -191,15 +191,15 @@ class Application:
             raise no_such_path()
         return await answer_as(request, form, resources)
 
-    async def _answer_about(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
+    async def _handle_objects(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
         """Requests for objects. `steps` is [group, version, …]."""
-        if (asked := discovery.REVIEWS.get((steps[0], steps[2]))) is not None and len(steps) == 3:
+        if (resource := discovery.REVIEWS.get((steps[0], steps[2]))) is not None and len(steps) == 3:
             if request.method != "POST":
                 raise method_not_allowed()
             content = await decode_body(await read_body(request), request.content_type, "")
             if not isinstance(content, dict):
                 raise bad_request("expected an object")
-            return answer(request, review(asked, content, self._tokens), 201)
+            return answer(request, review(resource, content, self._tokens), 201)
         target = find_target(self._api.catalog, steps)
         if target is None:
             raise no_such_path()
@@ -208,7 +208,7 @@ class Application:
         if target.subresource is not None:
             if verb not in target.subresource.verbs:
                 raise method_not_allowed()
-            self._refuse_what_is_simulated(target)
+            self._reject_unsimulated(target)
         elif not target.name:
             verb = {"get": "list", "delete": "deletecollection", "create": "create"}.get(verb, "")
             if verb not in target.resource.verbs:
@@ -217,10 +217,10 @@ class Application:
             raise method_not_allowed()
         return await self._dispatch(request, verb, target, form)
 
-    def _refuse_what_is_simulated(self, target: Target) -> None:
-        """Says why there are no logs, and so on, of an object that is there."""
+    def _reject_unsimulated(self, target: Target) -> None:
+        """Rejects requests for logs and other features of real nodes, if the object exists."""
         assert target.subresource is not None
-        if why := target.subresource.refusal:
+        if why := target.subresource.unavailable:
             self._api.document(target.resource, target.name, target.namespace)
             raise not_simulated(why)
 

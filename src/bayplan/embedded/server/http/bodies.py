@@ -1,7 +1,7 @@
-"""What is in the body of a request that changes something: an object, a patch, or options.
+"""Bodies of write requests: an object, a patch, or options.
 
-Objects are checked against their types: wrong types are refused; fields that nobody knows are an error, a
-warning or nothing, as the client says (`fieldValidation`).
+Objects are checked against their types: wrong types are rejected; unknown fields are rejected, reported as a
+warning or ignored, as the client requests (`fieldValidation`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bayplan.embedded.server.statuses import StatusError, bad_request
 from bayplan.errors import DecodeError
 
 MAX_WARNING_CHARACTERS: Final = 4 * 1024
-"""Of all warnings of an answer; clients do not accept endless headers."""
+"""Of all warnings of a response: clients limit the size of headers."""
 
 
 class ReadObject(NamedTuple):
@@ -43,11 +43,11 @@ class ReadObject(NamedTuple):
     content: Content
     warnings: list[str]
     is_large: bool
-    """Whether it takes long to work with."""
+    """Whether processing it takes long."""
 
 
 async def read_object(request: web.BaseRequest, target: Target, kind: str) -> ReadObject:
-    """The object in a body. `kind` is given where it is not the resource's."""
+    """The object in a body. `kind` is set if it is not that of the resource."""
     resource = target.resource
     expected = kind or resource.kind
     what = f"the object provided is unrecognized (must be of type {expected}): couldn't get version/kind; "
@@ -79,7 +79,7 @@ async def read_object(request: web.BaseRequest, target: Target, kind: str) -> Re
 
 
 async def read_configuration(request: web.BaseRequest, resource: Resource, body: bytes) -> ReadObject:
-    """What is to be applied."""
+    """The applied configuration of a server-side apply."""
     is_large = is_large_body(body, YAML)
     content = await decode_body(body, YAML, "error decoding YAML: ")
     warnings: list[str] = []
@@ -103,7 +103,7 @@ async def read_patch(target: Target, content_type: str, body: bytes) -> Patch:
 
 
 def checked_patch(request: web.BaseRequest, resource: Resource, change: Patch, warnings: list[str]) -> Patch:
-    """The patch, whose outcome has to be an object of the kind."""
+    """The patch, with a check that its result is an object of the kind."""
 
     def apply(content: Content) -> Content:
         try:
@@ -118,7 +118,7 @@ def checked_patch(request: web.BaseRequest, resource: Resource, change: Patch, w
 
 
 async def read_delete_options(request: web.BaseRequest) -> DeleteOptions:
-    """How to delete: from the body, and from the parameters, which go first."""
+    """DeleteOptions from the body and the parameters, which take precedence."""
     body = await read_body(request)
     given: Content = {}
     if body:
@@ -157,7 +157,7 @@ def options_from(given: Content, dry_run: bool) -> DeleteOptions:
 
 
 def warning_headers(warnings: list[str]) -> dict[str, str] | None:
-    """Warnings as clients print them: like kube-apiserver's, without control characters, and not too many."""
+    """Warning headers like those of kube-apiserver: without control characters, and limited."""
     shown: list[str] = []
     length = 0
     for text in dict.fromkeys(warnings):

@@ -1,4 +1,4 @@
-"""What is served: lists of groups and of resources, and both at once in the form that kubectl prefers."""
+"""Discovery: lists of groups and resources, and the aggregated form that kubectl prefers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
 from bayplan.releases import Release
 
 EMBEDDED_SUFFIX: Final = "+bayplan"
-"""At the end of the version: what tells this server from others."""
+"""Suffix of the version, by which clients recognize this server."""
 
 
 def version(release: Release) -> dict[str, str]:
-    """/version: the Kubernetes whose API this is."""
+    """/version: the release of Kubernetes whose API is served."""
     return {
         "major": "1",
         "minor": str(release.minor),
@@ -39,7 +39,7 @@ REVIEWS: Final = {
     for group, reviews in _REVIEWS.items()
     for plural, kind in reviews
 }
-"""Reviews: created to get an answer, and not stored."""
+"""Reviews: their creation returns a result, and stores nothing."""
 
 
 METRICS_GROUP: Final = "metrics.k8s.io"
@@ -47,7 +47,7 @@ NO_METRICS: Final = (
     "bayplan's containers are simulated: they take no CPU and no memory that could be measured"
 )
 _EMPTY_VERSIONS: Final = {METRICS_GROUP: ("v1beta1",)}
-"""Groups that are listed, and have no resources: `kubectl top` asks for one of theirs only then."""
+"""Groups that are listed without resources: `kubectl top` requests metrics only if their group is listed."""
 
 
 def served(catalog: Catalog) -> list[Resource]:

@@ -1,4 +1,4 @@
-"""OpenAPI v3, as far as clients use it: which fields there are, and that the server checks them itself.
+"""OpenAPI v3, as far as clients use it: the fields, and that the server validates them itself.
 
 kubectl reads it before `apply` and `create` (does the server know fieldValidation?), for strategic merge
 patches, and for `explain`. Descriptions are our own, and there are few: `schema/descriptions.txt`.
@@ -39,7 +39,7 @@ _REF: Final = "#/components/schemas/"
 
 
 def empty_v2(release: Release) -> dict[str, Any]:
-    """A document of the old version without content: clients that ask for it get along without."""
+    """An empty document of OpenAPI v2, which is sufficient for clients that request it."""
     return {"swagger": "2.0", "info": _info(release), "paths": {}}
 
 
@@ -69,7 +69,7 @@ class Documents:
         return made
 
     def index(self) -> dict[str, Any]:
-        """Where the document of each group and version is."""
+        """The path of the document of each group and version."""
         paths = {}
         for root in _roots(self._catalog):
             digest = hashlib.sha256(self.find(root) or b"").hexdigest().upper()
@@ -139,7 +139,7 @@ def _paths(resource: Resource) -> dict[str, Any]:
 
 
 def _add(schemas: dict[str, Any], of: Type, structs: dict[str, Type], name: str) -> None:
-    """The schema of a struct, and of all that it refers to."""
+    """Adds the schema of a struct, and of all that it refers to."""
     if name in schemas:
         return
     schema: dict[str, Any] = {"type": "object"}

@@ -27,18 +27,18 @@ from bayplan.embedded.server.tables.printer import Printer
 from bayplan.embedded.server.views import from_storage
 
 MAX_OPEN_LISTS: Final = 1000
-"""Pages that can be asked for at the same time; the oldest token expires."""
+"""Maximum number of paged lists in progress; then the oldest token expires."""
 MAX_LIST_SECONDS: Final = 300.0
-"""How long a token is good, from the first page on: as long as etcd keeps old versions by default."""
+"""Lifetime of a token from the first page on: etcd keeps old versions as long by default."""
 _ROWS: Final = 10
-"""Of a table that are made at once."""
+"""Rows of a table that are rendered at once, before other tasks run."""
 _TOKEN_NAME: Final = "bayplan"
 
 _encode = msgspec.json.Encoder().encode
 
 
 class _OpenList(NamedTuple):
-    """The rest of a list of which a client has read some pages: all pages show the same moment."""
+    """The rest of a paged list: all pages are of the same version."""
 
     documents: Sequence[Document]
     start: int
@@ -46,18 +46,18 @@ class _OpenList(NamedTuple):
     version: int
     since: float
     question: tuple[Hashable, ...]
-    """What was asked for; a token is good for no other list."""
+    """The request; a token is valid for no other one."""
 
 
 class Reader:
-    """Answers GET requests for objects."""
+    """Handles GET requests for objects."""
 
     def __init__(self, api: ObjectAPI, printer: Printer) -> None:
         self._api = api
         self._printer = printer
         self._open: OrderedDict[str, _OpenList] = OrderedDict()
         self._lifetime = secrets.token_hex(8)
-        """Tokens of an earlier process are recognised by it, and expired."""
+        """Distinguishes tokens of an earlier process, which are expired."""
         self._tokens = itertools.count()
 
     async def get(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
@@ -124,7 +124,8 @@ class Reader:
     async def _page(
         self, request: web.BaseRequest, target: Target
     ) -> tuple[Sequence[Document], int, str, int | None]:
-        """The objects of this page, the version they are of, where it goes on, and how many are left."""
+        """The objects of this page, their version, the token of the next page, and how many objects
+        remain."""
         limit = max(integer(request, "limit") or 0, 0)
         token = request.query.get("continue", "")
         query = request.query
@@ -172,7 +173,7 @@ def selection_of(request: web.BaseRequest, target: Target) -> Selection:
 
 
 async def select(api: ObjectAPI, resource: Resource, selection: Selection) -> list[Document]:
-    """The objects of this moment that are selected."""
+    """The objects that currently match a selection."""
     documents = list(api.documents(resource, selection.namespace))
     if selection.is_everything:
         return documents

@@ -1,4 +1,4 @@
-"""What a request asks for: which resource, which object, in which form the answer is wanted."""
+"""Parses requests: the resource, the object, and the format of the response."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path under /api or /apis means."""
+    """The target of a path under /api or /apis."""
 
     resource: Resource
     namespace: str = ""
@@ -82,7 +82,7 @@ def _belongs_to_namespace(catalog: Catalog, version: str, group: str, rest: list
 
 
 class Form(NamedTuple):
-    """The form in which an answer is wanted."""
+    """The requested format of a response."""
 
     kind: str = ""
     """Table, PartialObjectMetadata(List) or APIGroupDiscoveryList; empty for the object itself."""
@@ -90,7 +90,7 @@ class Form(NamedTuple):
 
 
 def wanted_form(accept: str) -> Form:
-    """The first form in an Accept header that this server has.
+    """The first format in an Accept header that this server supports.
 
     Raises:
         StatusError: there is none; 406.
@@ -157,10 +157,10 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 
 async def decode_body(body: bytes, content_type: str, what: str) -> Any:
-    """The value in a body of JSON, YAML or protobuf; `what` begins the message where it is none of them.
+    """The value in a body of JSON, YAML or protobuf; `what` begins the error message.
 
     Raises:
-        StatusError: it is broken (400), or in a form that this server does not read (415).
+        StatusError: it is malformed (400), or in a format that this server does not support (415).
     """
     is_large = is_large_body(body, content_type)
     return await in_thread_if(is_large, lambda: _decoded(body, content_type, what))
@@ -197,7 +197,7 @@ def _decoded(body: bytes, content_type: str, what: str) -> Any:
             if body.lstrip().startswith(b"{"):
                 return decode_bounded(body)  # as kubectl sends it; JSON is YAML, and much faster to read
         except (msgspec.DecodeError, DecodeError):
-            pass  # YAML can begin like this, and its reader knows the line of an error
+            pass  # YAML can begin like this, and its parser reports the line of an error
         try:
             documents = list(parse_documents(body))
         except DecodeError as error:

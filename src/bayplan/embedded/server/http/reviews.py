@@ -12,7 +12,7 @@ GROUPS: Final = (MASTERS, "system:authenticated")
 
 
 def review(resource: Resource, content: dict[str, Any], tokens: frozenset[str]) -> dict[str, Any]:
-    """The answer to a review: what was asked, and a status."""
+    """The review with its status."""
     user = {"username": USER, "groups": list(GROUPS)}
     status: dict[str, Any]
     if resource.kind == "SelfSubjectReview":

@@ -1,8 +1,8 @@
-"""Large requests, without making others wait: work in steps, or in a thread.
+"""Processes large requests in steps or in a thread, without delaying others.
 
 Everything else of this server runs in one event loop, together with the scheduler and the controllers. A list
-of 100,000 objects or a body of three megabytes would hold all of them up. Pure functions of a body go to a
-thread, which gets at most half of the interpreter's time; work on many objects is cut into steps.
+of 100,000 objects or a body of 3 MB would delay all of them. Pure functions of a body run in a thread, which
+gets at most half of the interpreter's time; work on many objects is split into steps.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 STEP_SECONDS: Final = 0.005
-"""After this time others get their turn."""
+"""After this time other tasks run."""
 MAX_BYTES: Final = 16 * 1024
-"""JSON that is parsed, checked and changed at once: a few milliseconds' work."""
+"""Size up to which JSON is processed in the event loop: this takes a few milliseconds."""
 MAX_YAML_BYTES: Final = 4 * 1024
-"""YAML takes twenty times as long."""
+"""The same for YAML, which takes twenty times as long."""
 
 _CHECKED_EVERY: Final = 16
 _WRITE_SECONDS: Final = 0.00025
-"""Of CPU, to encrypt and send a piece of an answer."""
+"""CPU time to encrypt and send a piece of a response."""
 _workers: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-requests")
 
 
 async def in_thread_if(is_large: bool, function: Callable[[], R]) -> R:
-    """The result of a function that touches nothing of the server's; made in a thread if it takes long."""
+    """The result of a function without access to the server's state; it runs in a thread if it takes long."""
     if not is_large:
         return function()
     return await asyncio.get_running_loop().run_in_executor(_workers, function)
@@ -50,7 +50,7 @@ async def in_threads(steps: Steps[R]) -> R:
 
 
 async def in_steps(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """The results for all items. Between two of them anything may happen to the store."""
+    """The results for all items. The store may change between two of them."""
     results: list[R] = []
     started = time.perf_counter()
     for item in items:
@@ -62,9 +62,9 @@ async def in_steps(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 async def paced(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """The pieces of an answer. Others get their turn when making and writing them has taken long enough.
+    """The pieces of a response. Other tasks run when producing and writing pieces has taken long enough.
 
-    Not after each piece: in a busy process others take long, and a list has a hundred pieces.
+    They do not run after each piece: in a busy process they take long, and a list may have a hundred pieces.
     """
     spent, remaining = 0.0, iter(pieces)
     while True:

@@ -1,8 +1,8 @@
-"""Watches: changes as they happen, one JSON object a line.
+"""Watches: changes as they happen, one JSON object per line.
 
 A watcher is a cursor into the history of its resource, so a slow one costs no memory and delays nothing. It
-is sent chunks as fast as it reads them; one that reads nothing for a while is disconnected, and one that
-falls behind the history gets a 410 and has to list again.
+gets chunks as fast as it reads them; one that does not read for a while is disconnected, and one that falls
+behind the history gets a 410 and has to list again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from bayplan.errors import GoneError
 
 BOOKMARK_SECONDS: Final = 30.0
 """Interval of bookmarks for a watcher without events."""
-PATIENCE_SECONDS: Final = 30.0
-"""A watcher that takes nothing for this time is cut off."""
+STALL_SECONDS: Final = 30.0
+"""A watcher that reads nothing for this time is disconnected."""
 _MAX_SECONDS: Final = 1800
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
@@ -39,23 +39,23 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Watcher:
-    """Answers watch requests."""
+    """Handles watch requests."""
 
     def __init__(
         self, api: ObjectAPI, printer: Printer, *, bookmark_seconds: float = BOOKMARK_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:  # fmt: skip
         self._api = api
         self._printer = printer
         self._bookmark_seconds = bookmark_seconds
-        self._patience_seconds = patience_seconds
+        self._patience_seconds = stall_seconds
 
     async def watch(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
         resource = target.resource
         selection = selection_of(request, target)
         initial, cursor, version = await self._start(request, resource, selection)
         stream = _Stream(request, self._patience_seconds)
-        show = self._shower(resource, form)
+        show = self._formatter(resource, form)
         seconds = min(integer(request, "timeoutSeconds") or _MAX_SECONDS, _MAX_SECONDS)
         bookmarks = flag(request, "allowWatchBookmarks")
         await self._api.store.durable(version)
@@ -67,11 +67,11 @@ class Watcher:
                     await stream.send([_bookmark(resource, version, {_INITIAL_EVENTS_END: "true"})])
                 await self._follow(stream, resource, selection, (cursor, version), show, bookmarks)
         except TimeoutError:
-            pass  # the client asked for no more than this; it goes on with another request
+            pass  # timeoutSeconds of the request; the client continues with another one
         except GoneError as error:
             status = statuses.ForgottenError(str(error), reason="Expired").status()
             await stream.send([_frame("ERROR", _encode(status))])
-        except _CutOffError:
+        except _SlowClientError:
             stream.cut()
             return stream.response
         await stream.close()
@@ -80,7 +80,7 @@ class Watcher:
     async def _start(
         self, request: web.BaseRequest, resource: Resource, selection: Selection
     ) -> tuple[list[Document], int, int]:
-        """What is sent first, where in the history the watch goes on, and the version of that."""
+        """The first events, the position in the history from which the watch continues, and its version."""
         query = request.query
         store = self._api.store
         text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
@@ -113,7 +113,7 @@ class Watcher:
         show: _Show,
         bookmarks: bool,
     ) -> None:
-        """Sends what happens from a place in the history on, which is that of a version."""
+        """Sends the changes from a position in the history on."""
         store = self._api.store
         history = store.table(resource.storage).history
         cursor, version = start
@@ -135,8 +135,8 @@ class Watcher:
             await store.durable(version)
             await stream.send(_frames(batch, selection, show))
 
-    def _shower(self, resource: Resource, form: Form) -> _Show:
-        """How an object is shown in an event: as it is, as a row of a table, or only its metadata."""
+    def _formatter(self, resource: Resource, form: Form) -> _Show:
+        """The format of objects in events: the object itself, a row of a table, or only its metadata."""
         if form.kind == "Table":
             first = True
 
@@ -178,18 +178,18 @@ def _bookmark(resource: Resource, version: int, annotations: dict[str, str] | No
     return _frame(Change.BOOKMARK, _encode(item))
 
 
-class _CutOffError(Exception):
-    """The client takes nothing any more."""
+class _SlowClientError(Exception):
+    """The client does not read."""
 
 
 class _Stream:
-    """An answer that goes on."""
+    """A streamed response."""
 
-    def __init__(self, request: web.BaseRequest, patience_seconds: float) -> None:
+    def __init__(self, request: web.BaseRequest, stall_seconds: float) -> None:
         self.response = web.StreamResponse()
         self.response.content_type = JSON
         self._request = request
-        self._patience_seconds = patience_seconds
+        self._patience_seconds = stall_seconds
 
     async def open(self) -> None:
         await self.response.prepare(self._request)
@@ -200,7 +200,7 @@ class _Stream:
                 async with asyncio.timeout(self._patience_seconds):
                     await self.response.write(piece)
             except TimeoutError as error:
-                raise _CutOffError from error
+                raise _SlowClientError from error
 
     async def close(self) -> None:
         await self.response.write_eof()

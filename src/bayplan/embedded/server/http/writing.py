@@ -42,18 +42,18 @@ _RETURNS_DELETED: Final = frozenset(
         kinds.STORAGE_CLASSES, kinds.VOLUME_ATTACHMENTS,
     }
 )  # fmt: skip
-"""Kinds whose deletion is answered with the object; the others get a Status."""
+"""Kinds whose deletion returns the object; others return a Status."""
 
 
 class Writer:
-    """Answers requests that change something."""
+    """Handles write requests."""
 
     def __init__(self, api: ObjectAPI) -> None:
         self._api = api
         self._large_write = asyncio.Lock()
 
     async def _run(self, steps: Steps[R], is_large: bool) -> R:
-        """The result of a write. Large ones run one after the other, so that none has to repeat."""
+        """The result of a write. Large ones run one after the other, so that none has to be repeated."""
         if not is_large:
             return at_once(steps)
         async with self._large_write:
@@ -105,7 +105,7 @@ class Writer:
     async def _created(
         self, request: web.BaseRequest, target: Target, created: Content, form: Form, warnings: list[str]
     ) -> web.Response:
-        """The answer with a new object, and with what its kind does not do here."""
+        """The response with a new object, and a warning if its kind has no effect here."""
         if target.resource.caution:
             warnings.append(target.resource.caution)
         return await self._written(request, target, created, form, warnings, 201)
@@ -119,13 +119,13 @@ class Writer:
         warnings: list[str],
         status: int = 200,
     ) -> web.Response:
-        """The answer with the object as it is stored now."""
+        """The response with the stored object."""
         if target.resource.storage == kinds.RESOURCE_SLICES:
             warnings += driver_warnings(content)
         return await answer_as(request, form, content, status, headers=warning_headers(warnings))
 
     def _is_large(self, target: Target) -> bool:
-        """Whether it takes long to work with the object that is there, or with what its schema adds to it."""
+        """Whether processing the existing object, or its schema's defaults, takes long."""
         store, stored = self._api.store, target.resource.storage
         if stored.schema is not None:
             definition = store.find(kinds.CUSTOM_RESOURCE_DEFINITIONS, f"{stored.plural}.{stored.group}")
@@ -135,7 +135,7 @@ class Writer:
         return known is not None and len(known.body) > MAX_BYTES
 
     def _is_to_be_created(self, target: Target, content: Content) -> bool:
-        """Some kinds are created by an update of what is not there, unless it means a certain version."""
+        """Whether an update creates the object, as with some kinds, unless it has a resourceVersion."""
         stored = target.resource.storage
         if stored not in _CREATED_BY_UPDATE or content["metadata"].get("resourceVersion"):
             return False
@@ -270,6 +270,6 @@ _DONE: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": 
 
 
 def _manager(request: web.BaseRequest) -> str:
-    """Who changes the object: as the request says, or the name of the program."""
+    """The field manager: from the request, or the name of the program."""
     agent = request.headers.get("User-Agent", "").partition("/")[0]
     return request.query.get("fieldManager", "") or agent or "unknown"

@@ -1,8 +1,7 @@
-"""Server-side apply: a manager says which fields it wants, and how; what it no longer wants goes.
+"""Server-side apply: sets the fields of a manager's configuration, and removes those it no longer contains.
 
-Somebody else's field with another value is a conflict, unless the manager insists. What is here is the common
-form: fields, maps, and lists that are maps or sets by the type; no unions, and no conversion between
-versions.
+Another manager's field with a different value is a conflict, unless the change is forced. Supported are
+fields, maps, and lists of type map or set; unions and conversion between versions are not.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def apply_patch(
     subresource: str = "",
     dry_run: bool = False,
 ) -> tuple[Content, bool]:
-    """Applies what a manager wants, and returns the object and whether it was created."""
+    """Applies a manager's configuration. Returns the object and whether it was created."""
     steps = applying_patch(
         api,
         resource,
@@ -82,7 +81,7 @@ def applying_patch(
     subresource: str = "",
     dry_run: bool = False,
 ) -> Steps[tuple[Content, bool]]:
-    """The steps of `apply_patch`. If the object changes meanwhile, they begin again with what it is then."""
+    """The steps of `apply_patch`. If the object changes meanwhile, they start again with the new version."""
     _check(wanted, resource, name)
     paths = yield partial(paths_of, wanted, type_of(resource))
     meta = {**(wanted.get("metadata") or {}), "name": name}
@@ -114,7 +113,7 @@ def applying_patch(
 def _combined(
     resource: Resource, live: Content, wanted: Content, entry: Content, paths: Paths, force: bool
 ) -> Content:
-    """The object with what a manager wants; `entry` says who that is and since when."""
+    """The object with a manager's configuration; `entry` is the manager's entry in managedFields."""
     of = type_of(resource)
     manager, subresource = entry["manager"], entry.get("subresource", "")
     entries = _entries(live, of, entry["time"])
@@ -153,9 +152,9 @@ def _check(wanted: Content, resource: Resource, name: str) -> None:
 
 
 def _entries(live: Content, of: Type, now: str) -> list[Content]:
-    """The managers of an object. One that was never applied belongs to the manager before.
+    """The managers of an object. Fields of one that was never applied belong to `before-first-apply`.
 
-    What kubectl applied by itself (client-side) is taken over without asking, as kubectl does it.
+    Fields of a client-side apply of kubectl are taken over without conflicts, as kubectl does it.
     """
     entries = managers_of(live)
     if entries or _LAST_APPLIED in (live["metadata"].get("annotations") or {}):
@@ -173,7 +172,7 @@ def _is_ours(entry: Content, manager: str, subresource: str) -> bool:
 def _conflicts(
     others: list[Content], paths: Paths, live: Content, wanted: Content
 ) -> list[tuple[Content, Path]]:
-    """Fields of others for which another value is wanted than they have."""
+    """Fields of other managers whose value would change."""
     live_part, wanted_part = PartFinder(live).find, PartFinder(wanted).find
     return [
         (entry, path)
@@ -230,13 +229,13 @@ def _merged(live: Any, wanted: Any, field: Field) -> Any:
 
 
 def _merged_entries(live: list[Any], wanted: list[Any], field: Field) -> list[Any]:
-    """Entries of others stay where they are, ours come in our order."""
+    """Entries of other managers keep their positions, ours are in our order."""
     inner = Field(field.type.items or ANYTHING)
     known = {key_step(item, field.keys): item for item in live}
-    asked = {key_step(item, field.keys): item for item in wanted}
+    wanted_items = {key_step(item, field.keys): item for item in wanted}
     made = {
         step: _merged(known[step], item, inner) if step in known else copied(item)
-        for step, item in asked.items()
+        for step, item in wanted_items.items()
     }
     result = [made.get(step, item) for step, item in known.items()]
     result += [item for step, item in made.items() if step not in known]
@@ -244,7 +243,7 @@ def _merged_entries(live: list[Any], wanted: list[Any], field: Field) -> list[An
 
 
 def _keep_times(merged: Content, live: Content) -> None:
-    """Applying the same again is no write: the times of managers alone are no news."""
+    """Keeps the times of managers if nothing else changed: applying the same again writes nothing."""
     times = {
         (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")): entry
         for entry in managers_of(live)

@@ -1,4 +1,4 @@
-"""Values as keys: lists are compared with lists in linear time."""
+"""Hashable keys of values, so that lists are compared in linear time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who said what: the fields of an object by the managers that set them (metadata.managedFields).
+"""Field ownership: the fields of an object by manager (metadata.managedFields).
 
 A set of fields is a set of paths. A step is `f:NAME` for a field or the key of a map, `k:{"name":"c"}` for an
 entry of a list that is a map, `v:TEXT` for a value of a list that is a set, and `.` for the entry itself.
@@ -26,7 +26,7 @@ APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 
 _KEY_DEFAULTS: Final = {"protocol": "TCP"}
-"""Fields that tell entries of a list apart, and may be left out."""
+"""Key fields of lists that may be absent."""
 _METADATA: Final[Path] = ("f:metadata",)
 _NOT_OWNED: Final = frozenset(
     {
@@ -45,7 +45,7 @@ def paths_of(content: Content, of: Type) -> Paths:
 
 
 def _owned(paths: Iterable[Path]) -> Paths:
-    """Without what nobody owns: who owned all of `metadata` could remove the object's name."""
+    """Paths without fields that no manager owns: the owner of all of `metadata` could remove the name."""
     return frozenset(
         path
         for path in paths
@@ -74,7 +74,7 @@ def _paths(content: Any, field: Field, at: Path) -> Iterator[Path]:
 
 
 def field_of(of: Type, name: str) -> Field:
-    """What is known of a field of a struct, or of an entry of a map."""
+    """The type of a field of a struct, or of an entry of a map."""
     if of.fields is not None:
         return of.fields.get(name) or Field(ANYTHING)
     return Field(of.items or ANYTHING)
@@ -86,7 +86,7 @@ def key_step(item: Any, keys: Iterable[str]) -> str:
     return f"k:{json.dumps(given, separators=(',', ':'))}"
 
 
-# As they are in an object
+# fieldsV1
 
 
 def nested(paths: Iterable[Path]) -> Content:
@@ -203,12 +203,12 @@ def _pruned(content: Any, tree: Content) -> Any:
 
 
 def _keys_of(kind: str, rest: str) -> Path:
-    """The keys by which an entry of a list is known; none for a value of a set."""
+    """The keys of an entry of a list; none for a value of a set."""
     return tuple(sorted(json.loads(rest))) if kind == "k" else ()
 
 
 def _entry_text(item: Any, kind: str, keys: Path) -> str:
-    """What an entry is found by."""
+    """The key of an entry as text."""
     if kind == "v":
         return _canonical_value(item)
     if not isinstance(item, dict):
@@ -250,7 +250,7 @@ def make_entry(
 
 
 def track_update(content: Content, old: Content, of: Type, manager: str, now: str, subresource: str) -> None:
-    """Gives the fields that an update changed to the one who changed them."""
+    """Makes `manager` the owner of the fields that an update changed."""
     entries = managers_of(old)
     if not entries:
         content["metadata"].pop("managedFields", None)

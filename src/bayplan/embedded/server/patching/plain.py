@@ -1,6 +1,6 @@
 """JSON patches and merge patches. A `Patch` is a function from an object to the object it should become.
 
-A small patch can ask for much work: 22 `copy` operations double a list 22 times. The limits are those of
+A small patch can cause much work: 22 `copy` operations double a list 22 times. The limits are those of
 kube-apiserver: 10,000 operations, and copies of 3 MiB in all.
 
 Strategic merge patches, which know the types of Kubernetes, are in `strategic.py`; server-side apply in
@@ -35,7 +35,7 @@ _INDEX: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def merge_patch(patch: Content) -> Patch:
-    """RFC 7396: what the patch says is set, null removes, lists are replaced."""
+    """RFC 7396: fields of the patch are set, null removes a field, lists are replaced."""
     return lambda content: merged(content, patch)
 
 
@@ -75,7 +75,7 @@ def _unfit() -> StatusError:
 
 
 class _Work:
-    """What the operations of a patch have cost so far.
+    """The cost of the operations of a patch so far.
 
     Raises:
         ValueError: it is too much.

@@ -129,9 +129,9 @@ def _merged_list(items: list[Any], patch: list[Any], field: Field) -> list[Any]:
 
 
 def _ordered(items: list[Any], order: list[Any], field: Field, before: list[Any]) -> list[Any]:
-    """The items that the patch names in its order, the others in theirs; `before` is the list as it was.
+    """The items of the patch in its order, the others in theirs; `before` is the old list.
 
-    Where the two meet, an item that was there before goes by its old place, a new one comes first.
+    When they are merged, old items keep their relative positions, and new ones come first.
     """
     key = field.merge_key
 
@@ -156,7 +156,7 @@ def _ordered(items: list[Any], order: list[Any], field: Field, before: list[Any]
 
 
 def _places(names: Iterable[Hashable]) -> dict[Hashable, int]:
-    """Where each is found first."""
+    """The first index of each name."""
     places: dict[Hashable, int] = {}
     for place, name in enumerate(names):
         places.setdefault(name, place)

@@ -1,1 +1,1 @@
-"""What fields objects have: `types.py` reads `fields.txt`, `custom.py` the schemas of custom resources."""
+"""The fields of objects: `types.py` reads `fields.txt`, `custom.py` the schemas of custom resources."""

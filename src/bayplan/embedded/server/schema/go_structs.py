@@ -1,7 +1,7 @@
 """Objects as Go prints the API server's internal structs, for messages that quote a whole struct.
 
-Fields are in the order of their protobuf numbers, with the names of the Go fields. What is absent is null
-if it is a pointer, a list or a map, and the type's zero otherwise.
+Fields are in the order of their protobuf numbers, with the names of the Go fields. An absent field is null if
+it is a pointer, a list or a map, and the type's zero otherwise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Objects in protobuf, as kubectl and other Go clients send them. They accept JSON too, and are answered so.
+"""Objects in protobuf, as kubectl and other Go clients send them. They accept JSON, too, and get it as the
+response.
 
-A body begins with four magic bytes and a message that says which kind follows. What each number means comes
-from `fields.txt`. Go's encoder writes fields that are zero, so zeros count as absent where JSON would leave
-them out.
+A body begins with four magic bytes and a message with apiVersion and kind. `fields.txt` has the field
+numbers. Go's encoder writes zero values, so they count as absent if JSON would omit them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ProtobufError(Exception):
-    """The bytes are no such message."""
+    """The bytes are not a valid message."""
 
 
 def decode_protobuf(body: bytes) -> dict[str, Any]:
     """The object in a body.
 
     Raises:
-        ProtobufError: it is broken, or of a kind that this server knows only as JSON.
+        ProtobufError: it is malformed, or of a kind that this server supports only as JSON.
     """
     if not body.startswith(MAGIC):
         raise ProtobufError(
@@ -78,7 +78,7 @@ def _type_of(api_version: str, kind: str) -> Type:
 
 @cache
 def _layout(name: str) -> dict[int, Any]:
-    """What each number of a message means: a field, or a layout of its own for what JSON does without."""
+    """The field of each number of a message, or the layout of a message that JSON omits."""
     layout: dict[int, Any] = {}
     for field_name, field in (named_type(name, NEWEST).fields or {}).items():
         if not field.number:

@@ -1,11 +1,11 @@
-"""The fields of built-in kinds, from `fields.txt`: what there is, of which type, and how lists are merged.
+"""The fields of built-in kinds, from `fields.txt`: names, types, and how lists are merged.
 
 `fields.txt` has the types of the first release of Kubernetes that is supported, `fields-1.37.txt` those that
 differ from them in that release.
 
-One description serves five readers: decoding (`clean`: unknown fields, wrong types, canonical quantities),
-protobuf, strategic merge patches, server-side apply, and OpenAPI. Types of custom resources are made from
-their own schemas (`custom.py`).
+There are five users: decoding (`clean`: unknown fields, wrong types, canonical quantities),
+protobuf, strategic merge patches, server-side apply, and OpenAPI. Types of custom resources come from their
+schemas (`custom.py`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Type:
 
     name: str
     items: Type | None = None
-    """Of what, for a list (`name` is "list") or a map ("map")."""
+    """The element type of a list (`name` is "list") or a map ("map")."""
     fields: dict[str, Field] | None = None
     choices: tuple[str, ...] = ()
     atomic: bool = False
     open: bool = False
-    """A struct that keeps fields it does not know (x-kubernetes-preserve-unknown-fields)."""
+    """Whether a struct keeps unknown fields (x-kubernetes-preserve-unknown-fields)."""
 
     @property
     def is_struct(self) -> bool:
@@ -59,9 +59,9 @@ class Field:
 
     type: Type
     number: tuple[int, ...] = ()
-    """Its number in protobuf; with the numbers of the messages around it that JSON does without."""
+    """Its number in protobuf, with those of enclosing messages that JSON omits."""
     optional: bool = False
-    """Whether absent and zero are not the same."""
+    """Whether absent and zero differ."""
     required: bool = False
     keys: tuple[str, ...] = ()
     """The keys of the entries of a list in server-side apply."""
@@ -148,12 +148,12 @@ def description(of: str, field: str = "") -> str:
 
 
 def described() -> Iterator[str]:
-    """The names of all that is described."""
+    """The names with a description."""
     return iter(_descriptions())
 
 
 def named_type(name: str, release: str = OLDEST) -> Type:
-    """A type by the name it has in `fields.txt`, as this release has it."""
+    """A type of a release by its name in `fields.txt`."""
     return _types(release)[name]
 
 
@@ -178,7 +178,7 @@ def type_name(resource: Resource) -> str:
 
 
 def kind_type_name(group: str, version: str, kind: str) -> str:
-    """The name of a kind's type: it begins with the group, and the version, where others share its kind.
+    """The name of a kind's type; the group, and the version, are a prefix if the kind alone is ambiguous.
 
     Raises:
         KeyError: there is no such type.
@@ -192,7 +192,7 @@ def kind_type_name(group: str, version: str, kind: str) -> str:
 
 
 class TypeMismatchError(Exception):
-    """A value has the wrong type; the message is the one Go's decoder gives."""
+    """A value has the wrong type; the message is that of Go's decoder."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(message)
@@ -202,12 +202,12 @@ class TypeMismatchError(Exception):
 
 @dataclass(slots=True)
 class Cleaning:
-    """What `clean` came across."""
+    """What `clean` found."""
 
     unknown: list[str] = field(default_factory=list)
     """Paths of fields that the type does not have, up to MAX_UNKNOWN."""
     lenient: bool = False
-    """Whether wrong types are left to somebody else: those of custom resources are told by their schema."""
+    """Whether wrong types are ignored: for custom resources the validation of the schema reports them."""
 
     def add_unknown(self, path: str) -> None:
         if len(self.unknown) < MAX_UNKNOWN:
@@ -215,9 +215,9 @@ class Cleaning:
 
 
 def clean(content: Any, of: Type, *, lenient: bool = False) -> tuple[Any, list[str]]:
-    """The value as the server keeps it, and the paths of the fields it does not know.
+    """The value as it is stored, and the paths of unknown fields.
 
-    Fields that are unknown or null are left out, quantities are written in their canonical form.
+    Fields that are unknown or null are omitted, and quantities get their canonical form.
 
     Raises:
         TypeMismatchError: something has the wrong type.
@@ -313,7 +313,7 @@ def _clean_struct(content: dict[str, Any], of: Type, path: str, dotted: str, fou
 
 
 def _null_in_map(items: Type) -> Any:
-    """What a null entry of a map counts as: the type's zero."""
+    """The value of a null entry of a map: the type's zero."""
     return {"string": "", "quantity": "0", "bytes": "", "boolean": False}.get(items.name, {})
 
 

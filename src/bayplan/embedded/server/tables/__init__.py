@@ -1,1 +1,1 @@
-"""Tables for `kubectl get`: `printer.py` makes them, `pod_rows.py` and `workload_rows.py` know the kinds."""
+"""Tables for `kubectl get`: `printer.py` creates them, `pod_rows.py` and others have the columns of kinds."""

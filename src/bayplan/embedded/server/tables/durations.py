@@ -1,4 +1,4 @@
-"""How long ago, in the few letters that `kubectl get` has room for."""
+"""Ages in the short form of `kubectl get`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def age(moment: Any, now: float) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """`90s`, `5m30s`, `3h`, `2d4h`: two units at most, as precise as people want to know."""
+    """`90s`, `5m30s`, `3h`, `2d4h`: at most two units, rounded as kubectl does."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"

@@ -1,6 +1,6 @@
-"""Rows of what nothing here acts on (`kinds.STORED_ONLY`), and of limits and quotas.
+"""Rows of kinds without a controller here (`kinds.STORED_ONLY`), and of limits and quotas.
 
-An entry of the table names the columns after the name, and has what makes their cells, without the age.
+An entry of the table has the columns between name and age, and a function for their cells.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bayplan.embedded.server.tables.rows import (
 )
 
 _MAX_SHOWN: Final = 3
-"""Addresses and ports in a cell; of more it says how many."""
+"""Maximum number of addresses and ports in a cell; of further ones it has the number."""
 
 
 def _part(content: Content, *path: str) -> Any:
@@ -89,7 +89,7 @@ def _autoscaler(content: Content, now: float) -> Row:
 
 
 def _metrics(metrics: Iterable[Content]) -> str:
-    """What an autoscaler is to reach. Nothing here measures, so what there is now is unknown."""
+    """The targets of an autoscaler. Nothing is measured here, so current values are unknown."""
     texts = []
     for metric in metrics:
         kind = metric.get("type", "")
@@ -221,7 +221,7 @@ def _policy_binding(content: Content, now: float) -> Row:
 
 
 def _rows(names: tuple[str, ...], cells: Callable[[Content, float], Row]) -> Rows:
-    """The name first, then the cells, and the age where it has its column."""
+    """The name first, then the cells, and the age if it has a column."""
     place = names.index("Age") if "Age" in names else None
 
     def row(content: Content, now: float) -> Row:

@@ -1,4 +1,4 @@
-"""Rows of pods, nodes and what a scheduler deals with besides them."""
+"""Rows of pods, nodes, and other kinds that matter to a scheduler."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Final
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.tables.durations import age
-from bayplan.embedded.server.tables.rows import NONE, UNKNOWN, Content, Row, Rows, columns, joined
+from bayplan.embedded.server.tables.rows import (
+    NONE,
+    UNKNOWN,
+    Content,
+    Row,
+    Rows,
+    age_of,
+    columns,
+    joined,
+    name_and_creation,
+    name_of,
+)
 
 _ROLE: Final = "node-role.kubernetes.io/"
-
-
-def _created(content: Content, now: float) -> str:
-    return age(content["metadata"].get("creationTimestamp"), now)
-
-
-def _name(content: Content) -> str:
-    return str(content["metadata"]["name"])
 
 
 # Pods
@@ -35,11 +38,11 @@ def _pod(content: Content, now: float) -> Row:
     restarts = sum(s.get("restartCount", 0) for s in (*statuses, *started))
     addresses = [entry.get("ip", "") for entry in status.get("podIPs") or ()]
     return [
-        _name(content),
+        name_of(content),
         f"{ready}/{total}",
         pod_status(content),
         str(restarts),
-        _created(content, now),
+        age_of(content, now),
         joined(filter(None, addresses[:1]), status.get("podIP") or NONE),
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
@@ -48,7 +51,7 @@ def _pod(content: Content, now: float) -> Row:
 
 
 def pod_status(content: Content) -> str:
-    """What the STATUS column says: the phase, or what is more telling."""
+    """The STATUS column: the phase, or a more specific reason."""
     meta, status = content["metadata"], content.get("status") or {}
     reason = str(status.get("reason") or status.get("phase") or "")
     for condition in status.get("conditions") or ():
@@ -60,9 +63,9 @@ def pod_status(content: Content) -> str:
     else:
         running = False
         for state in reversed(status.get("containerStatuses") or ()):
-            told = _container_reason(state)
-            if told:
-                reason = told
+            container_reason = _container_reason(state)
+            if container_reason:
+                reason = container_reason
             elif state.get("ready") and "running" in (state.get("state") or {}):
                 running = True
         if reason == "Completed" and running:
@@ -86,9 +89,9 @@ def _init_reason(content: Content) -> str | None:
             continue
         if state.get("name") in restartable and state.get("started"):
             continue
-        told = _container_reason(state)
-        if told and told != "PodInitializing":
-            return f"Init:{told}"
+        container_reason = _container_reason(state)
+        if container_reason and container_reason != "PodInitializing":
+            return f"Init:{container_reason}"
         return f"Init:{i}/{len(spec.get('initContainers') or ())}"
     return None
 
@@ -138,10 +141,10 @@ def _node(content: Content, now: float) -> Row:
     if labels.get("kubernetes.io/role"):
         roles.add(labels["kubernetes.io/role"])
     return [
-        _name(content),
+        name_of(content),
         ",".join(words),
         joined(sorted(roles)),
-        _created(content, now),
+        age_of(content, now),
         info.get("kubeletVersion", ""),
         _address(status, "InternalIP"),
         _address(status, "ExternalIP"),
@@ -160,7 +163,7 @@ def _address(status: Content, kind: str) -> str:
 
 
 def _namespace(content: Content, now: float) -> Row:
-    return [_name(content), (content.get("status") or {}).get("phase", ""), _created(content, now)]
+    return [name_of(content), (content.get("status") or {}).get("phase", ""), age_of(content, now)]
 
 
 def _event(content: Content, now: float) -> Row:
@@ -183,38 +186,34 @@ def _event(content: Content, now: float) -> Row:
         content.get("message", "").strip(),
         age(first, now),
         str(count),
-        _name(content),
+        name_of(content),
     ]
 
 
 def _budget(content: Content, now: float) -> Row:
     spec, status = content.get("spec") or {}, content.get("status") or {}
     return [
-        _name(content),
+        name_of(content),
         str(spec.get("minAvailable", "N/A")),
         str(spec.get("maxUnavailable", "N/A")),
         status.get("disruptionsAllowed", 0),
-        _created(content, now),
+        age_of(content, now),
     ]
 
 
 def _priority_class(content: Content, now: float) -> Row:
     return [
-        _name(content),
+        name_of(content),
         content.get("value", 0),
         bool(content.get("globalDefault")),
-        _created(content, now),
+        age_of(content, now),
         content.get("preemptionPolicy", ""),
     ]
 
 
 def _lease(content: Content, now: float) -> Row:
     holder = (content.get("spec") or {}).get("holderIdentity", "")
-    return [_name(content), holder, _created(content, now)]
-
-
-def _created_at(content: Content, now: float) -> Row:
-    return [_name(content), content["metadata"].get("creationTimestamp")]
+    return [name_of(content), holder, age_of(content, now)]
 
 
 _EVENT_COLUMNS: Final = (
@@ -230,7 +229,7 @@ _POD_COLUMNS: Final = (
 )  # fmt: skip
 
 ROWS: Final[Mapping[Resource, Rows]] = {
-    kinds.CUSTOM_RESOURCE_DEFINITIONS: Rows(columns("Name", "Created At:date"), _created_at),
+    kinds.CUSTOM_RESOURCE_DEFINITIONS: Rows(columns("Name", "Created At:date"), name_and_creation),
     kinds.EVENTS: Rows(columns(*_EVENT_COLUMNS), _event),
     kinds.LEASES: Rows(columns("Name", "Holder", "Age"), _lease),
     kinds.NAMESPACES: Rows(columns("Name", "Status", "Age"), _namespace),

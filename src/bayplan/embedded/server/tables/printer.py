@@ -1,7 +1,7 @@
-"""Objects as rows of a table, for `kubectl get`: the columns of each kind, and how each cell is made.
+"""Objects as rows of a table, for `kubectl get`.
 
-The server makes the cells, so that kubectl can print kinds it has never heard of. Columns with a priority
-above 0 are shown with `-o wide`. Custom resources bring their own columns.
+The server renders the cells, so that kubectl can print kinds that it does not know. Columns with a priority
+above 0 are shown with `-o wide`. Custom resources have their own columns.
 """
 
 from __future__ import annotations
@@ -14,24 +14,18 @@ from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.tables import other_rows, pod_rows, storage_rows, workload_rows
 from bayplan.embedded.server.tables.durations import age
 from bayplan.embedded.server.tables.json_paths import at_path
-from bayplan.embedded.server.tables.rows import Row, Rows, columns
+from bayplan.embedded.server.tables.rows import Row, Rows, age_of, columns, name_of
 from bayplan.embedded.server.views import from_storage
 
-_NAME_AND_AGE: Final = Rows(columns("Name", "Age"), lambda content, now: [_name(content), _age(content, now)])
+_NAME_AND_AGE: Final = Rows(
+    columns("Name", "Age"), lambda content, now: [name_of(content), age_of(content, now)]
+)
 _ROWS: Final[Mapping[Resource, Rows]] = {
     **other_rows.ROWS,
     **pod_rows.ROWS,
     **storage_rows.ROWS,
     **workload_rows.ROWS,
 }
-
-
-def _name(content: Content) -> str:
-    return str(content["metadata"]["name"])
-
-
-def _age(content: Content, now: float) -> str:
-    return age(content["metadata"].get("creationTimestamp"), now)
 
 
 class Printer:
@@ -43,7 +37,7 @@ class Printer:
     def table(
         self, resource: Resource, documents: Sequence[Document], include: str, with_columns: bool = True
     ) -> dict[str, Any]:
-        """A table with a row for each object; `include` is how much of the object goes with it."""
+        """A table with a row for each object; `include` says how much of the object is included."""
         rows = self._rows(resource)
         now = self._clock()
         made = []
@@ -91,7 +85,7 @@ def _custom_rows(resource: Resource) -> Rows:
     ]
 
     def cells(content: Content, now: float) -> Row:
-        row: Row = [_name(content)]
+        row: Row = [name_of(content)]
         for column in resource.columns:
             found = at_path(content, column["jsonPath"])
             if found is None:

@@ -1,4 +1,4 @@
-"""What a kind's table consists of, and small parts that many cells share."""
+"""The columns of a kind's table, and helpers for common cells."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from bayplan.api.meta import LabelSelector
 from bayplan.api.selectors import compile_selector
+from bayplan.embedded.server.tables.durations import age
 from bayplan.errors import SelectorError
 
 Content = dict[str, Any]
@@ -22,7 +23,7 @@ ERROR: Final = "<error>"
 
 
 class Rows(NamedTuple):
-    """The columns of a kind, and what is in them for an object at a time."""
+    """The columns of a kind, and a function for the cells of an object at a time."""
 
     columns: list[dict[str, Any]]
     cells: Callable[[Content, float], Row]
@@ -45,6 +46,18 @@ def columns(*names: str) -> list[dict[str, Any]]:
             }
         )
     return made
+
+
+def name_of(content: Content) -> str:
+    return str(content["metadata"]["name"])
+
+
+def age_of(content: Content, now: float) -> str:
+    return age(content["metadata"].get("creationTimestamp"), now)
+
+
+def name_and_creation(content: Content, now: float) -> Row:
+    return [name_of(content), content["metadata"].get("creationTimestamp")]
 
 
 def joined(texts: Iterable[str], empty: str = NONE) -> str:

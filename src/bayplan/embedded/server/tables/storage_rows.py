@@ -8,15 +8,18 @@ from typing import Final
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.tables.durations import age
-from bayplan.embedded.server.tables.rows import UNSET, Content, Row, Rows, access_modes, columns, joined
-
-
-def _created(content: Content, now: float) -> str:
-    return age(content["metadata"].get("creationTimestamp"), now)
-
-
-def _name(content: Content) -> str:
-    return str(content["metadata"]["name"])
+from bayplan.embedded.server.tables.rows import (
+    UNSET,
+    Content,
+    Row,
+    Rows,
+    access_modes,
+    age_of,
+    columns,
+    joined,
+    name_and_creation,
+    name_of,
+)
 
 
 def _claim(content: Content, now: float) -> Row:
@@ -24,14 +27,14 @@ def _claim(content: Content, now: float) -> Row:
     bound = bool(spec.get("volumeName"))
     phase = "Terminating" if "deletionTimestamp" in content["metadata"] else status.get("phase", "")
     return [
-        _name(content),
+        name_of(content),
         phase,
         spec.get("volumeName", ""),
         (status.get("capacity") or {}).get("storage", "") if bound else "",
         access_modes(status.get("accessModes")) if bound else "",
         spec.get("storageClassName", ""),
         spec.get("volumeAttributesClassName", UNSET),
-        _created(content, now),
+        age_of(content, now),
         spec.get("volumeMode", UNSET),
     ]
 
@@ -40,7 +43,7 @@ def _volume(content: Content, now: float) -> Row:
     spec, status = content.get("spec") or {}, content.get("status") or {}
     claim = spec.get("claimRef")
     return [
-        _name(content),
+        name_of(content),
         (spec.get("capacity") or {}).get("storage", ""),
         access_modes(spec.get("accessModes")),
         spec.get("persistentVolumeReclaimPolicy", ""),
@@ -49,13 +52,13 @@ def _volume(content: Content, now: float) -> Row:
         spec.get("storageClassName", ""),
         spec.get("volumeAttributesClassName", UNSET),
         status.get("reason", ""),
-        _created(content, now),
+        age_of(content, now),
         spec.get("volumeMode", UNSET),
     ]
 
 
 def _storage_class(content: Content, now: float) -> Row:
-    name = _name(content)
+    name = name_of(content)
     marks = content["metadata"].get("annotations") or {}
     if marks.get("storageclass.kubernetes.io/is-default-class") == "true":
         name = f"{name} (default)"
@@ -65,38 +68,38 @@ def _storage_class(content: Content, now: float) -> Row:
         content.get("reclaimPolicy", "Delete"),
         content.get("volumeBindingMode", "Immediate"),
         "true" if content.get("allowVolumeExpansion") else "false",
-        _created(content, now),
+        age_of(content, now),
     ]
 
 
 def _csi_node(content: Content, now: float) -> Row:
-    return [_name(content), len((content.get("spec") or {}).get("drivers") or ()), _created(content, now)]
+    return [name_of(content), len((content.get("spec") or {}).get("drivers") or ()), age_of(content, now)]
 
 
 def _csi_driver(content: Content, now: float) -> Row:
     spec = content.get("spec") or {}
     audiences = [token.get("audience", "") for token in spec.get("tokenRequests") or ()]
     return [
-        _name(content),
+        name_of(content),
         spec.get("attachRequired", True),
         spec.get("podInfoOnMount", False),
         spec.get("storageCapacity", False),
         joined(audiences, UNSET),
         spec.get("requiresRepublish", False),
         joined(spec.get("volumeLifecycleModes") or ()),
-        _created(content, now),
+        age_of(content, now),
     ]
 
 
 def _attachment(content: Content, now: float) -> Row:
     spec = content.get("spec") or {}
     return [
-        _name(content),
+        name_of(content),
         spec.get("attacher", ""),
         (spec.get("source") or {}).get("persistentVolumeName", ""),
         spec.get("nodeName", ""),
         (content.get("status") or {}).get("attached", False),
-        _created(content, now),
+        age_of(content, now),
     ]
 
 
@@ -108,18 +111,18 @@ def _device_claim(content: Content, now: float) -> Row:
     states.append("allocated" if status.get("allocation") else "pending")
     if status.get("reservedFor"):
         states.append("reserved")
-    return [_name(content), ",".join(states), _created(content, now)]
+    return [name_of(content), ",".join(states), age_of(content, now)]
 
 
 def _slice(content: Content, now: float) -> Row:
     spec = content.get("spec") or {}
     pool = (spec.get("pool") or {}).get("name", "")
     return [
-        _name(content),
+        name_of(content),
         spec.get("nodeName") or UNSET,
         spec.get("driver", ""),
         pool,
-        _created(content, now),
+        age_of(content, now),
     ]
 
 
@@ -127,17 +130,13 @@ def _taint_rule(content: Content, now: float) -> Row:
     taint = (content.get("spec") or {}).get("taint") or {}
     added = taint.get("timeAdded")
     return [
-        _name(content),
+        name_of(content),
         taint.get("key", ""),
         taint.get("value", ""),
         taint.get("effect", ""),
         age(added, now) if added else "<unknown>",
-        _created(content, now),
+        age_of(content, now),
     ]
-
-
-def _created_at(content: Content, now: float) -> Row:
-    return [_name(content), content["metadata"].get("creationTimestamp")]
 
 
 _VOLUME_COLUMNS: Final = (
@@ -156,7 +155,7 @@ _DRIVER_COLUMNS: Final = (
 ROWS: Final[Mapping[Resource, Rows]] = {
     kinds.CSI_DRIVERS: Rows(columns(*_DRIVER_COLUMNS), _csi_driver),
     kinds.CSI_NODES: Rows(columns("Name", "Drivers:integer", "Age"), _csi_node),
-    kinds.CSI_STORAGE_CAPACITIES: Rows(columns("Name", "Created At:date"), _created_at),
+    kinds.CSI_STORAGE_CAPACITIES: Rows(columns("Name", "Created At:date"), name_and_creation),
     kinds.DEVICE_TAINT_RULES: Rows(
         columns("Name", "Key", "Value", "Effect", "TimeAdded", "Age"), _taint_rule
     ),

@@ -8,25 +8,19 @@ from typing import Any, Final
 from bayplan.api.times import seconds_of
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.tables.durations import age, human_duration
+from bayplan.embedded.server.tables.durations import human_duration
 from bayplan.embedded.server.tables.rows import (
     NONE,
     Content,
     Row,
     Rows,
+    age_of,
     columns,
     joined,
     labels_text,
+    name_of,
     selector_text,
 )
-
-
-def _created(content: Content, now: float) -> str:
-    return age(content["metadata"].get("creationTimestamp"), now)
-
-
-def _name(content: Content) -> str:
-    return str(content["metadata"]["name"])
 
 
 def _containers(content: Content) -> Row:
@@ -42,11 +36,11 @@ def _containers(content: Content) -> Row:
 def _replicas(content: Content, now: float) -> Row:
     spec, status = content.get("spec") or {}, content.get("status") or {}
     return [
-        _name(content),
+        name_of(content),
         spec.get("replicas", 0),
         status.get("replicas", 0),
         status.get("readyReplicas", 0),
-        _created(content, now),
+        age_of(content, now),
         *_containers(content),
         selector_text(spec.get("selector")),
     ]
@@ -55,11 +49,11 @@ def _replicas(content: Content, now: float) -> Row:
 def _deployment(content: Content, now: float) -> Row:
     spec, status = content.get("spec") or {}, content.get("status") or {}
     return [
-        _name(content),
+        name_of(content),
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         str(status.get("updatedReplicas", 0)),
         str(status.get("availableReplicas", 0)),
-        _created(content, now),
+        age_of(content, now),
         *_containers(content),
         selector_text(spec.get("selector")),
     ]
@@ -68,21 +62,21 @@ def _deployment(content: Content, now: float) -> Row:
 def _stateful_set(content: Content, now: float) -> Row:
     spec, status = content.get("spec") or {}, content.get("status") or {}
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [_name(content), ready, _created(content, now), *_containers(content)]
+    return [name_of(content), ready, age_of(content, now), *_containers(content)]
 
 
 def _daemon_set(content: Content, now: float) -> Row:
     spec, status = content.get("spec") or {}, content.get("status") or {}
     template = (spec.get("template") or {}).get("spec") or {}
     return [
-        _name(content),
+        name_of(content),
         status.get("desiredNumberScheduled", 0),
         status.get("currentNumberScheduled", 0),
         status.get("numberReady", 0),
         status.get("updatedNumberScheduled", 0),
         status.get("numberAvailable", 0),
         labels_text(template.get("nodeSelector")),
-        _created(content, now),
+        age_of(content, now),
         *_containers(content),
         selector_text(spec.get("selector")),
     ]
@@ -100,11 +94,11 @@ def _job(content: Content, now: float) -> Row:
     start, end = seconds_of(status.get("startTime")), seconds_of(status.get("completionTime"))
     duration = "" if start is None else human_duration((now if end is None else end) - start)
     return [
-        _name(content),
+        name_of(content),
         _job_status(content),
         completions,
         duration,
-        _created(content, now),
+        age_of(content, now),
         *_containers(content),
         selector_text(spec.get("selector")),
     ]
@@ -140,12 +134,12 @@ def _service(content: Content, now: float) -> Row:
         for p in spec.get("ports") or ()
     ]
     return [
-        _name(content),
+        name_of(content),
         spec.get("type", ""),
         spec.get("clusterIP") or NONE,
         _external(content),
         joined(ports),
-        _created(content, now),
+        age_of(content, now),
         labels_text(spec.get("selector")),
     ]
 
@@ -165,15 +159,15 @@ def _external(content: Content) -> str:
 
 def _config_map(content: Content, now: float) -> Row:
     count = len(content.get("data") or ()) + len(content.get("binaryData") or ())
-    return [_name(content), str(count), _created(content, now)]
+    return [name_of(content), str(count), age_of(content, now)]
 
 
 def _secret(content: Content, now: float) -> Row:
     return [
-        _name(content),
+        name_of(content),
         content.get("type", ""),
         str(len(content.get("data") or ())),
-        _created(content, now),
+        age_of(content, now),
     ]
 
 
@@ -184,7 +178,7 @@ def _revision(content: Content, now: float) -> Row:
     group = owner.get("apiVersion", "").rpartition("/")[0]
     kind = owner.get("kind", "").lower()
     controller = f"{kind}.{group}/{owner['name']}" if owner else NONE
-    return [_name(content), controller, str(content.get("revision", 0)), _created(content, now)]
+    return [name_of(content), controller, str(content.get("revision", 0)), age_of(content, now)]
 
 
 def _rows(make: Callable[[Content, float], Row], *names: str) -> Rows:

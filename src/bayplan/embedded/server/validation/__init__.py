@@ -1,9 +1,8 @@
-"""Whether an object keeps the rules of its kind: problems with their fields, in Kubernetes' words.
+"""Validation of objects by kind, with the messages of Kubernetes.
 
-Types and unknown fields have been checked before (`schema/`). This is about meaning: names, labels,
-quantities, selectors, references between fields, and what may change after creation. It covers what
-scheduling reads and what people get wrong; a rule that is missing lets an object through that a real server
-would reject, never the other way round.
+Types and unknown fields have been checked before (`schema/`). This package validates names, labels,
+quantities, selectors, references between fields, and which fields may change. It covers what scheduling reads
+and common mistakes; some objects are accepted that a real server would reject, never the other way round.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _WHOLE_UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[Fiel
     kinds.RESOURCE_CLAIM_TEMPLATES: device_claims.claim_template_update_problems,
     kinds.RESOURCE_SLICES: device_slices.device_slice_update_problems,
 }
-"""Kinds for whose updates these rules take the place of those for new objects."""
+"""Kinds for which these rules replace those for new objects in updates."""
 _STATUS_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
     kinds.DEVICE_TAINT_RULES: taint_rules.taint_rule_status_problems,
     kinds.PODS: pod_claims.pod_claim_status_problems,
@@ -69,7 +68,7 @@ _STATUS_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProbl
 
 
 def new_problems(resource: Resource, content: Content) -> list[FieldProblem]:
-    """What is wrong with an object that is to be created."""
+    """The problems of an object that is to be created."""
     return metadata_problems(resource, content) + _rule_problems(resource, content)
 
 

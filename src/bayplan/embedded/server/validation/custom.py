@@ -1,4 +1,4 @@
-"""The rules of custom resources: what their schema says of types, bounds, choices and what must be there.
+"""The rules of custom resources from their schemas: types, bounds, enums and required fields.
 
 Rules in CEL, and those that combine schemas (oneOf, anyOf, not), are not evaluated.
 """
@@ -119,7 +119,7 @@ def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
 
 
 def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
-    """What is wrong with a schema itself: everything in it has to be what it is taken for, or null."""
+    """The problems of a schema itself: each keyword must have its type, or be null."""
     if not isinstance(schema, dict):
         return [invalid_field(path, _NAMES.get(type(schema), "null"), "must be of type object")]
     problems = [
@@ -200,11 +200,11 @@ def _object_problems(content: Content, schema: Schema, path: str, enums: _Enums)
 
 
 def _length_problems(length: int, schema: Schema, path: str, suffix: str, unit: str) -> list[FieldProblem]:
-    least, most = schema.get(f"min{suffix}"), schema.get(f"max{suffix}")
-    if least is not None and length < least:
-        return [invalid_field(path, length, f"{path} in body should have at least {least} {unit}")]
-    if most is not None and length > most:
-        return [invalid_field(path, length, f"{path} in body should have at most {most} {unit}")]
+    minimum, maximum = schema.get(f"min{suffix}"), schema.get(f"max{suffix}")
+    if minimum is not None and length < minimum:
+        return [invalid_field(path, length, f"{path} in body should have at least {minimum} {unit}")]
+    if maximum is not None and length > maximum:
+        return [invalid_field(path, length, f"{path} in body should have at most {maximum} {unit}")]
     return []
 
 

@@ -182,7 +182,7 @@ def _request_names(devices: Content) -> RequestNames:
 
 
 def _references(item: Content, path: str, names: RequestNames) -> list[FieldProblem]:
-    """What is wrong with the requests that a constraint or a configuration names."""
+    """The problems of requests that a constraint or a configuration names."""
 
     def reference_problems(name: str, at: str) -> list[FieldProblem]:
         return _reference_problems(name, at, names)
@@ -259,7 +259,7 @@ def _results(allocation: Content | None) -> list[Content]:
 
 
 def device_id(item: Content) -> Content:
-    """What tells allocated devices apart, as messages show it."""
+    """The identity of an allocated device, as in messages."""
     fields = (("Driver", "driver"), ("Pool", "pool"), ("Device", "device"), ("ShareID", "shareID"))
     return {shown: item.get(name, "") for shown, name in fields}
 

@@ -55,7 +55,7 @@ def device_slice_problems(item: Content) -> list[FieldProblem]:
 
 
 def driver_warnings(item: Content) -> list[str]:
-    """What is allowed in a slice, and should not be."""
+    """Warnings about values that are allowed, but deprecated."""
     driver = item["spec"]["driver"]
     if driver == driver.lower():
         return []
@@ -216,7 +216,7 @@ def _capacity_problems(capacity: Content, path: str) -> list[FieldProblem]:
 
 def _shared_capacity_problems(capacity: Content, path: str) -> list[FieldProblem]:
     policy = capacity.get("requestPolicy") or {}
-    at, most = f"{path}.requestPolicy", capacity.get("value", "0")
+    at, maximum = f"{path}.requestPolicy", capacity.get("value", "0")
     values, limits = policy.get("validValues"), policy.get("validRange")
     if values and limits is not None:
         both = '"validValues" and "validRange" at the same time'
@@ -229,11 +229,11 @@ def _shared_capacity_problems(capacity: Content, path: str) -> list[FieldProblem
     if default is None:
         return [required(f"{at}.default", f"required when {name} is defined")]
     if values:
-        return _value_problems(values, default, most, f"{at}.validValues")
-    return _range_problems(limits or {}, default, most, f"{at}.validRange")
+        return _value_problems(values, default, maximum, f"{at}.validValues")
+    return _range_problems(limits or {}, default, maximum, f"{at}.validRange")
 
 
-def _value_problems(values: list[str], default: str, most: str, path: str) -> list[FieldProblem]:
+def _value_problems(values: list[str], default: str, maximum: str, path: str) -> list[FieldProblem]:
     amounts = [parse_quantity(value) for value in values]
     problems = [
         invalid_field(f"{path}[{i + 1}]", values[i + 1], "values must be sorted in ascending order")
@@ -245,9 +245,9 @@ def _value_problems(values: list[str], default: str, most: str, path: str) -> li
     def option_problems(value: str, at: str) -> list[FieldProblem]:
         nonlocal found
         found = found or parse_quantity(value) == parse_quantity(default)
-        if parse_quantity(value) <= parse_quantity(most):
+        if parse_quantity(value) <= parse_quantity(maximum):
             return []
-        return [invalid_field(at, value, f"option is larger than capacity value: {most}")]
+        return [invalid_field(at, value, f"option is larger than capacity value: {maximum}")]
 
     problems += set_problems(values, _MAX_VALUES, option_problems, path, lambda value: str(_whole(value)))
     if not found:
@@ -256,34 +256,36 @@ def _value_problems(values: list[str], default: str, most: str, path: str) -> li
     return problems
 
 
-def _range_problems(limits: Content, default: str, most: str, path: str) -> list[FieldProblem]:
-    least = limits.get("min")
-    if least is None:
+def _range_problems(limits: Content, default: str, maximum: str, path: str) -> list[FieldProblem]:
+    minimum = limits.get("min")
+    if minimum is None:
         return [required(f"{path}.min", "required when validRange is defined")]
-    amount, lower, upper = (parse_quantity(each) for each in (default, least, most))
+    amount, lower, upper = (parse_quantity(each) for each in (default, minimum, maximum))
     problems = []
     if lower > upper:
-        problems.append(invalid_field(f"{path}.min", least, f"min is larger than capacity value: {most}"))
+        problems.append(
+            invalid_field(f"{path}.min", minimum, f"min is larger than capacity value: {maximum}")
+        )
     if amount < lower:
-        problems.append(invalid_field(f"{path}.min", default, f"default is less than min: {least}"))
+        problems.append(invalid_field(f"{path}.min", default, f"default is less than min: {minimum}"))
     highest, step = limits.get("max"), limits.get("step")
     if highest is not None:
         at, limit = f"{path}.max", parse_quantity(highest)
         if lower > limit:
-            problems.append(invalid_field(at, least, f"min is larger than max: {highest}"))
+            problems.append(invalid_field(at, minimum, f"min is larger than max: {highest}"))
         if limit > upper:
-            problems.append(invalid_field(at, highest, f"max is larger than capacity value: {most}"))
+            problems.append(invalid_field(at, highest, f"max is larger than capacity value: {maximum}"))
         if amount > limit:
             problems.append(invalid_field(at, default, f"default is more than max: {highest}"))
     if step is not None:
         at = f"{path}.step"
         if lower + parse_quantity(step) > upper:
-            added = _sum(least, step)
-            why = f"one step {added} is larger than capacity value: {most}"
+            added = _sum(minimum, step)
+            why = f"one step {added} is larger than capacity value: {maximum}"
             problems.append(invalid_field(at, step, why))
         for value in (default, highest):
-            if value is not None and _whole(step) and (_whole(value) - _whole(least)) % _whole(step):
-                why = f"value is not a multiple of a given step ({step}) from ({least})"
+            if value is not None and _whole(step) and (_whole(value) - _whole(minimum)) % _whole(step):
+                why = f"value is not a multiple of a given step ({step}) from ({minimum})"
                 problems.append(invalid_field(at, value, why))
     return problems
 

@@ -127,7 +127,7 @@ def class_name_problems(name: str, path: str) -> list[FieldProblem]:
 
 
 def qualified_name_problems(name: str, path: str) -> list[FieldProblem]:
-    """The name of an attribute or capacity: `id` or `domain/id`. More parts are not looked at."""
+    """The name of an attribute or capacity: `id` or `domain/id`. Further parts are not checked."""
     parts = name.split("/")
     if len(parts) == 1:
         return _identifier_problems(name, path)
@@ -193,7 +193,7 @@ def _compiled(expression: str) -> tuple[str, bool]:
 def configs_problems(
     configs: Any, path: str, check: Check | None = None, limit: int = _MAX_CONFIGS
 ) -> list[FieldProblem]:
-    """Opaque configuration; `check` looks at what a kind has besides."""
+    """Opaque configuration; `check` validates further fields of a kind."""
 
     def problems_of(config: Content, at: str) -> list[FieldProblem]:
         problems = check(config, at) if check is not None else []

@@ -65,7 +65,7 @@ def metadata_problems(resource: Resource, content: Content) -> list[FieldProblem
 
 
 def name_problems(resource: Resource, name: str) -> list[str]:
-    """What is wrong with the name of an object."""
+    """The problems of an object's name."""
     if resource in (kinds.NAMESPACES, kinds.SERVICES):
         return dns_label_problems(name)
     if resource.group == _RBAC:

@@ -118,7 +118,7 @@ def _count_or_percentage(spec: Content, name: str, path: str) -> list[FieldProbl
 
 
 def workload_problems(item: Content) -> list[FieldProblem]:
-    """ReplicaSets, Deployments, StatefulSets, DaemonSets: pods that run for good, found by a selector."""
+    """ReplicaSets, Deployments, StatefulSets and DaemonSets."""
     spec = item.get("spec") or {}
     problems = not_negative(spec, "replicas", "spec")
     problems += not_negative(spec, "minReadySeconds", "spec")
@@ -147,7 +147,7 @@ def _template(template: Content, selector: Any) -> list[FieldProblem]:
         wanted = None if selector is None else msgspec.convert(selector, LabelSelector)
         matches = compile_selector(wanted).matches(labels)
     except (SelectorError, msgspec.ValidationError):
-        matches = True  # what is wrong with the selector has been said
+        matches = True  # the problems of the selector have been reported
     if not matches:
         why = "`selector` does not match template `labels`"
         problems.append(invalid_field(f"{path}.metadata.labels", labels or None, why))
@@ -269,7 +269,7 @@ def secret_problems(item: Content) -> list[FieldProblem]:
 
 
 def _decoded(text: str) -> int:
-    """The size of what a base64 text stands for."""
+    """The decoded size of base64 text."""
     return len(text) * 3 // 4 - text[-2:].count("=")
 
 

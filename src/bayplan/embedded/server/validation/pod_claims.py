@@ -21,7 +21,7 @@ _SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
 
 
 def pod_claim_problems(spec: Content, path: str) -> list[FieldProblem]:
-    """What is wrong with spec.resourceClaims."""
+    """The problems of spec.resourceClaims."""
     problems = []
     seen: set[str] = set()
     for i, claim in enumerate(spec.get("resourceClaims") or ()):
@@ -48,7 +48,7 @@ def pod_claim_problems(spec: Content, path: str) -> list[FieldProblem]:
 
 
 def container_claim_problems(container: Content, path: str, spec: Content) -> list[FieldProblem]:
-    """What is wrong with a container's resources.claims."""
+    """The problems of a container's resources.claims."""
     problems = []
     known = {claim["name"] for claim in spec.get("resourceClaims") or () if claim.get("name")}
     seen: set[tuple[str, str]] = set()
@@ -75,7 +75,7 @@ def container_claim_problems(container: Content, path: str, spec: Content) -> li
 
 
 def pod_claim_status_problems(pod: Content, old: Content) -> list[FieldProblem]:
-    """What is wrong with the claims in a pod's status."""
+    """The problems of the claims in a pod's status."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     problems = []
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}

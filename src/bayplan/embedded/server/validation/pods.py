@@ -50,7 +50,7 @@ def pod_problems(pod: Content) -> list[FieldProblem]:
 
 
 def pod_spec_problems(spec: Content, path: str) -> list[FieldProblem]:
-    """What is wrong with the spec of a pod, or of a template."""
+    """The problems of the spec of a pod or template."""
     problems = _volumes(spec, path)
     problems += pod_claim_problems(spec, path)
     problems += _containers(spec, path)
@@ -289,7 +289,7 @@ def _same_spreading(one: Content, other: Content) -> bool:
 
 
 def pod_update_problems(pod: Content, old: Content) -> list[FieldProblem]:
-    """What cannot be changed in a pod that exists."""
+    """Changes of a pod that are not allowed."""
     spec, known = pod.get("spec") or {}, old.get("spec") or {}
     gates = {gate.get("name") for gate in known.get("schedulingGates") or ()}
     problems = [
@@ -317,7 +317,7 @@ def _same_toleration(one: Content, other: Content) -> bool:
 
 
 def _fixed(spec: Content, known: Content, *, gated: bool) -> Content:
-    """A spec with all that may change as it was before."""
+    """A spec with the old values of fields that may change."""
     free = {"tolerations", "activeDeadlineSeconds", "schedulingGates"}
     if gated:
         free |= {"nodeSelector", "affinity"}

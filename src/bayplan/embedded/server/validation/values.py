@@ -31,7 +31,7 @@ _ORDERED: Final = {
         ("PreemptLowerPriority", "Never"),
     )
 }
-"""Choices that messages name in another order than that of the alphabet."""
+"""Choices that are not in alphabetical order in messages."""
 _STANDARD: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -43,10 +43,10 @@ def not_negative(content: Content, name: str, path: str) -> list[FieldProblem]:
 
 
 def choice_problems(content: Any, of: Type, path: str = "") -> list[FieldProblem]:
-    """Texts that are none of those that their field allows."""
+    """Values that their field does not allow."""
     if isinstance(content, dict) and of.fields is not None:
         problems = []
-        choosing = _choosing(of.name)
+        choosing = _enum_fields(of.name)
         for name, part in content.items():
             if name in choosing and (path or name not in ("status", "metadata")):
                 problems += _field_choices(part, of.fields[name], f"{path}.{name}" if path else name)
@@ -67,18 +67,18 @@ def choice_problems(content: Any, of: Type, path: str = "") -> list[FieldProblem
 
 
 @cache
-def _choosing(struct: str) -> frozenset[str]:
-    """The fields of a struct in which, or somewhere below which, a text has to be one of some."""
-    return _choosing_below(struct, frozenset())
+def _enum_fields(struct: str) -> frozenset[str]:
+    """The fields of a struct that are enums, or contain one."""
+    return _contains_enum(struct, frozenset())
 
 
-def _choosing_below(struct: str, seen: frozenset[str]) -> frozenset[str]:
+def _contains_enum(struct: str, seen: frozenset[str]) -> frozenset[str]:
     found = set()
     for name, field in (named_type(struct).fields or {}).items():
         of = field.type
         while of.items is not None:
             of = of.items
-        below = of.is_struct and of.name not in seen and _choosing_below(of.name, seen | {struct})
+        below = of.is_struct and of.name not in seen and _contains_enum(of.name, seen | {struct})
         if of.choices or below:
             found.add(name)
     return frozenset(found)
