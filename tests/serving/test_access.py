@@ -151,7 +151,7 @@ def test_masters_may_all_without_being_asked_about() -> None:
     [
         pytest.param([500, 429], 200, 3, id="an answer that may be better the next time is asked for again"),
         pytest.param([500] * 5, 500, 5, id="five times in all"),
-        pytest.param([403], 500, 1, id="a refusal stays one"),
+        pytest.param([403], 500, 1, id="a rejection is not retried"),
         pytest.param([503], 500, 1, id="and so does a server that is away"),
     ],
 )

@@ -52,7 +52,7 @@ def test_samples_are_the_same_for_the_same_seed() -> None:
 
 def test_samples_have_something_for_every_filter_and_score() -> None:
     """A check that never meets a rejection checks nothing."""
-    silent: dict[str, set[str]] = {"filter": set(), "score": set()}
+    skipping: dict[str, set[str]] = {"filter": set(), "score": set()}
     for plugin in BUILTIN_PLUGINS:
         rejecting = scoring = 0
         for samples in SAMPLES.values():
@@ -61,10 +61,10 @@ def test_samples_have_something_for_every_filter_and_score() -> None:
                 rejecting += len(answers.statuses)
                 scoring += len(set(answers.raw.values())) > 1
         if hasattr(plugin, "filter") and not rejecting:
-            silent["filter"].add(plugin.name)
+            skipping["filter"].add(plugin.name)
         if hasattr(plugin, "score") and not scoring:
-            silent["score"].add(plugin.name)
-    assert silent == {"filter": {"DynamicResources"}, "score": {"DynamicResources", "VolumeBinding"}}
+            skipping["score"].add(plugin.name)
+    assert skipping == {"filter": {"DynamicResources"}, "score": {"DynamicResources", "VolumeBinding"}}
 
 
 # Plugins that do what they must not
@@ -223,8 +223,8 @@ class HintsMaybe(Plugin):
         (ChangesColumns, "plugin ChangesColumns, pod default/plain: the cluster was changed"),
         (ChangesPods, "the pod was changed"),
         (WritesColumns, "assignment destination is read-only"),
-        (Dice, "raw: asked twice"),
-        (Remembers, "pre_filter: asked twice"),
+        (Dice, "raw: called twice"),
+        (Remembers, "pre_filter: called twice"),
         (TooHigh, "returns an invalid score 101"),
         (NormalizesByPlace, "of scores that are all 0"),
         (LooksAtNeighbours, "Filter on some rows"),

@@ -1,4 +1,4 @@
-"""What each plugin costs: calls, rows and time by plugin and extension point, and how much the cache saves.
+"""The cost of each plugin: calls, rows and time by plugin and extension point, and how much the cache saves.
 
 All plugins of a framework are called through its `Caller`; here that is one that counts. Shortcuts for single
 rows (`RowFilterPlugin`, `RowScorePlugin`) are not used while it counts, so built-in plugins that have them
@@ -65,7 +65,7 @@ _cpu_ns: Final = time.thread_time_ns
 
 
 class CountingCalls:
-    """`runtime/calls.py`, counting. Also the timer that makes single rows go through it."""
+    """`runtime/calls.py` with counters. It is also the attempt's timer, so that single rows use it."""
 
     def __init__(self) -> None:
         self.costs: dict[tuple[str, str], Cost] = {}
@@ -202,7 +202,7 @@ def cost_lines(counting: CountingCalls, plugins: Sequence[Plugin], nodes: int, p
 
 
 def _hint(plugin: Plugin, share: float, cached: float | None) -> str:
-    """What would make a plugin of a user faster."""
+    """How to make a plugin of a user faster."""
     if type(plugin).__module__.startswith("bayplan.plugins."):
         return ""
     if plugin.depends_on is None:

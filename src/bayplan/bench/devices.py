@@ -1,7 +1,7 @@
 """Devices of the benchmarks: what a driver publishes, and the claims of pods.
 
 Classes, requests and numbers are those of scheduler_perf's DRA workloads (v1.36): every node has the same
-number of equal devices of one driver, and every claim asks for one of them.
+number of equal devices of one driver, and every claim requests one of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PODS_A_CLAIM: Final = 5
 
 
 class Claims(Enum):
-    """How pods ask for devices."""
+    """How pods request devices."""
 
     TEMPLATE = "a claim for each pod, from a template"
     ALTERNATIVES = "the same with a first alternative that nothing offers"
@@ -62,9 +62,10 @@ class DeviceSetup:
     per_node: int
     claims: Claims = Claims.TEMPLATE
     classes: int = 1
-    """With extended resources: classes that each serve a resource of their own, in turn."""
+    """With extended resources: number of device classes, each with its own resource; pods alternate."""
     batch: int = 0
-    """Measured pods come so many at a time and are deleted once they are bound; 0: all come and stay."""
+    """Measured pods are created in batches of this size and deleted once they are bound; 0: all are created
+    at once and stay."""
 
     def make_classes(self) -> Iterator[DeviceClass]:
         if self.claims is Claims.EXTENDED:
@@ -137,7 +138,7 @@ def with_claims(pod: Pod, claims: Sequence[ResourceClaim]) -> Pod:
 
 
 class ClaimController:
-    """Does what the controller of a cluster does to claims: creates, frees and deletes them."""
+    """Creates, releases and deletes claims, as the controller of a cluster does."""
 
     def __init__(self, store: MemoryStore, setup: DeviceSetup) -> None:
         self._store = store

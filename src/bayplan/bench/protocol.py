@@ -44,7 +44,7 @@ class CoreUnderTest(Protocol):
     def add_node(self, node: Node) -> None: ...
 
     def schedule_one(self, pod: Pod) -> Outcome:
-        """Decides where the pod goes and, if it fits, assumes it there.
+        """Schedules the pod and, if it fits, assumes it on the node.
 
         This call is measured: from the decoded pod to the assumed one. It may be called again with the same
         pod, after `evict`.

@@ -2,8 +2,8 @@
 
 Only the decision is timed. Pods are created and decoded from JSON before the clock starts, each into its own
 objects as a watch would deliver them: pods that share parts of a template would favour a cache that compares
-by identity. Initial pods are scheduled too, but not timed, so that the cluster looks as the scheduler itself
-would have filled it.
+by identity. Initial pods are scheduled too, but not timed, so that the cluster is in a state that
+the scheduler itself produced.
 
 `protocol.py` defines what is driven, `workload.py` what is scheduled.
 """
@@ -59,7 +59,7 @@ class Sizes:
 
 @dataclass(slots=True)
 class _Clocks:
-    """What accumulates while pods are scheduled."""
+    """Times and counts of the measured pods."""
 
     wall_ns: int = 0
     cpu_ns: int = 0
@@ -68,14 +68,14 @@ class _Clocks:
     evicted: int = 0
 
 
-def silent(what: str, done: int, total: int) -> None:
+def no_progress(what: str, done: int, total: int) -> None:
     """Progress that is not displayed."""
 
 
 def progress_on(stream: TextIO, label: str) -> Progress:
     """Progress as one line that is overwritten if `stream` is a terminal, and none otherwise."""
     if not stream.isatty():
-        return silent
+        return no_progress
 
     def show(what: str, done: int, total: int) -> None:
         text = f"{label}: {what} {done:,}/{total:,}" if what else ""
@@ -90,7 +90,7 @@ def measure(
     core: CoreUnderTest,
     sizes: Sizes,
     *,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     profile: TextIO | None = None,
     on_start: Callable[[], None] | None = None,
 ) -> Measurement:
@@ -177,7 +177,7 @@ def _time_slice(
 
 
 def _schedule(core: CoreUnderTest, pod: Pod) -> tuple[Outcome, int]:
-    """Schedules a pod, with evictions as often as the core asks for them; the last outcome, and the evicted
+    """Schedules a pod, with as many evictions as the core requires; the last outcome, and the evicted
     pods."""
     outcome = core.schedule_one(pod)
     evicted = rounds = 0

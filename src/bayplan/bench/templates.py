@@ -1,4 +1,4 @@
-"""The pods, nodes and namespaces of the benchmarks, as an API server would hold them.
+"""The pods, nodes and namespaces of the benchmarks, as an API server would store them.
 
 Requests, labels, affinity terms and spread constraints are those of the templates of Kubernetes' own
 scheduler benchmark (test/integration/scheduler_perf/templates, v1.36), so that results are comparable. A
@@ -83,7 +83,7 @@ def make_template(
     tolerations: tuple[Toleration, ...] = (),
     grace_period_seconds: int = 30,
 ) -> Pod:
-    """A pending pod of one pause container, with everything filled in but its identity."""
+    """A pending pod with one pause container, complete except for its identity."""
     requests = {"cpu": cpu, "memory": memory}
     container = Container(
         name="pause",
@@ -111,7 +111,7 @@ def make_template(
 def make_claiming_template(
     claim: PodResourceClaim | None = None, requests: dict[str, str | int | float] | None = None
 ) -> Pod:
-    """A pending pod that asks for nothing but devices: through a claim, or as extended resources."""
+    """A pending pod that requests only devices: through a claim, or as extended resources."""
     template = make_template("test-dra-")
     wanted = requests or {}
     container = Container(

@@ -20,7 +20,7 @@ from bayplan.api.pod import Pod
 from bayplan.bench.devices import ClaimController
 from bayplan.bench.errors import BenchError
 from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
-from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, silent
+from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, no_progress
 from bayplan.bench.workload import Workload
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.framework.plugin_api import Plugin
@@ -46,7 +46,7 @@ def measure_whole(
     workload: Workload,
     sizes: Sizes,
     *,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     profile: TextIO | None = None,
     release: Release = DEFAULT_RELEASE,
     config: KubeSchedulerConfiguration | None = None,
@@ -157,7 +157,7 @@ class _Run:
         )
 
     def _finish(self, pods: Sequence[Pod], claims: ClaimController) -> int:
-        """Deletes those of the pods that were bound, and frees their devices; how many there were."""
+        """Deletes the pods that were bound, and releases their devices; returns their number."""
         bound = [pod for pod in pods if self._store.get(Pod, pod.name, pod.namespace).spec.node_name]
         for pod in bound:
             claims.delete(pod)

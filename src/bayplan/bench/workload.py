@@ -75,9 +75,9 @@ class Workload:
     """Values of the zone label, assigned to the nodes in turn; empty: nodes have no zone."""
     namespace_labels: tuple[tuple[str, str], ...] = ()
     group_size: int = 0
-    """Measured pods come in groups of this size that run together or not at all; 0: no groups."""
+    """Measured pods are created in gangs of this size; 0: no gangs."""
     devices: DeviceSetup | None = None
-    """The devices of the nodes, and how the pods ask for them."""
+    """The devices of the nodes, and how the pods request them."""
 
     @property
     def needs_scheduler(self) -> bool:

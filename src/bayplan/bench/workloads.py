@@ -45,7 +45,8 @@ def _all_in(template: Pod, *namespaces: str) -> PodSet:
 def _peers(
     name: str, summary: str, template: Pod, *, init_pods: int, pods: int, zones: tuple[str, ...] = ()
 ) -> Workload:
-    """Pods of one affinity template, first in `sched-0`, then in `sched-1`: each looks into both."""
+    """Pods of one affinity template, first in `sched-0`, then in `sched-1`: the terms select both
+    namespaces."""
     return Workload(
         name=name,
         summary=summary,
@@ -61,7 +62,7 @@ def _peers(
 def _peers_by_namespace_label(
     name: str, summary: str, template: Pod, *, init_pods: int, pods: int, zones: tuple[str, ...] = ()
 ) -> Workload:
-    """Pods of one affinity template that look into every namespace with a label, of which there are 101."""
+    """Pods of one affinity template whose terms select all 101 namespaces with a label."""
     return Workload(
         name=name,
         summary=summary,
@@ -89,7 +90,7 @@ def _claiming(
     init_pods: int = 2500,
     pods: int = 2500,
 ) -> Workload:
-    """Pods that ask for devices, on 500 nodes."""
+    """Pods that request devices, on 500 nodes."""
     return Workload(
         name=name,
         summary=summary,

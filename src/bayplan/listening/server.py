@@ -17,8 +17,8 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 LINGERING_SECONDS: Final = 2.0
 """Timeout for the rest of an unwanted body, after the response."""
-_CROWD: Final = 64
-"""Number of closed connections after which memory is returned to the system."""
+_MANY: Final = 64
+"""Memory is returned to the system when half of at least this number of connections has been closed."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class BoundedServer(web.Server):
         self.limits = limits
         self.throttled = ThrottledLog(_log)
         self._max_body_bytes = max_body_bytes
-        self._most = 0
+        self._peak = 0
         self._handle = handle
         super().__init__(
             self._handle_text,
@@ -64,7 +64,7 @@ class BoundedServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         count = len(self._connections)
-        self._most = max(self._most, count)
+        self._peak = max(self._peak, count)
         if count <= self.limits.max_connections:
             return
         # The oldest come first. If none is idle, the newest is closed: the others are being served.
@@ -74,8 +74,8 @@ class BoundedServer(web.Server):
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
-        if self._most >= _CROWD and len(self._connections) <= self._most // 2:
-            self._most = len(self._connections)
+        if self._peak >= _MANY and len(self._connections) <= self._peak // 2:
+            self._peak = len(self._connections)
             asyncio.get_running_loop().call_later(1, _release_memory)
 
 
@@ -90,7 +90,7 @@ class _Connection(web.RequestHandler):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is idle."""
+        """Whether no request is in progress or waiting."""
         return not self._request_in_progress and not self._messages
 
     @property

@@ -42,7 +42,7 @@ class AccessControl:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
-    async def refusal(self, request: web.BaseRequest) -> web.Response | None:
+    async def rejection(self, request: web.BaseRequest) -> web.Response | None:
         """The response to a rejected request; None if it is admitted."""
         try:
             user = await self._authentication.user(request)

@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from bayplan.errors import APIError
 from bayplan.serving.client_authorities import ClientAuthorities
-from bayplan.serving.reviews import Remembered, Reviews, TokenHash
+from bayplan.serving.reviews import ReviewCache, Reviews, TokenHash
 from bayplan.serving.settings import ProxySettings
 from bayplan.serving.users import ANONYMOUS_USER, User
 
@@ -43,7 +43,7 @@ class Authentication:
         self._authorities = authorities
         self._reviews = reviews
         self._token_seconds = token_seconds
-        self._tokens: Remembered[User | None] = Remembered(clock)
+        self._tokens: ReviewCache[User | None] = ReviewCache(clock)
         self._hash = TokenHash()
 
     async def user(self, request: web.BaseRequest) -> User:
@@ -87,11 +87,11 @@ class Authentication:
         return None
 
     async def _by_token(self, token: str, reviews: Reviews, problems: list[str]) -> User | None:
-        async def ask() -> tuple[User | None, float]:
+        async def review() -> tuple[User | None, float]:
             return await reviews.token(token), self._token_seconds
 
         try:
-            user = await self._tokens.get(self._hash(token), ask)
+            user = await self._tokens.get(self._hash(token), review)
         except APIError as error:
             problems.append(f"the token could not be reviewed: {error}")
             return None

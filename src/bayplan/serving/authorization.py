@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bayplan.serving.reviews import Remembered, Reviews
+from bayplan.serving.reviews import ReviewCache, Reviews
 from bayplan.serving.settings import AuthorizationSettings
 from bayplan.serving.users import MASTERS, User
 
@@ -23,13 +23,13 @@ class Authorization:
         self._reviews = reviews
         self._exact = frozenset(_path(path) for path in settings.open_paths if not path.endswith("*"))
         self._prefixes = tuple(_path(path[:-1]) for path in settings.open_paths if path.endswith("*"))
-        self._answers: Remembered[tuple[bool, str]] = Remembered(clock)
+        self._results: ReviewCache[tuple[bool, str]] = ReviewCache(clock)
 
     async def allows(self, user: User, method: str, path: str) -> tuple[bool, str]:
         """Whether the user may do that, and the reason if not.
 
         Raises:
-            APIError: the API server could not be asked.
+            APIError: the SubjectAccessReview failed.
         """
         if MASTERS in user.groups or _path(path) in self._exact or _path(path).startswith(self._prefixes):
             return True, ""
@@ -37,11 +37,11 @@ class Authorization:
             return False, ""
         reviews, settings, spec = self._reviews, self._settings, _spec(user, method, path)
 
-        async def ask() -> tuple[tuple[bool, str], float]:
+        async def review() -> tuple[tuple[bool, str], float]:
             allowed, reason = await reviews.access(spec)
             return (allowed, reason), settings.allowed_seconds if allowed else settings.denied_seconds
 
-        return await self._answers.get(msgspec.json.encode(spec, order="sorted"), ask)
+        return await self._results.get(msgspec.json.encode(spec, order="sorted"), review)
 
 
 def _path(path: str) -> str:

@@ -1,6 +1,6 @@
 """/statusz, /flagz and /configz: version, start time and settings.
 
-As text for people (not a stable format), or as JSON or YAML if the request asks for exactly that kind and
+As text for people (not a stable format), or as JSON or YAML if the request accepts exactly that kind and
 version.
 """
 
@@ -46,8 +46,8 @@ class Page:
             media, *parameters = (part.strip() for part in wanted.split(";"))
             if media in ("*/*", "text/*", "text/plain"):
                 return web.Response(text=self._text())
-            asked = dict(part.split("=", 1) for part in parameters if "=" in part)
-            if (asked.get("g"), asked.get("v"), asked.get("as")) != (_GROUP, _VERSION, self.kind):
+            given = dict(part.split("=", 1) for part in parameters if "=" in part)
+            if (given.get("g"), given.get("v"), given.get("as")) != (_GROUP, _VERSION, self.kind):
                 continue
             if media == "application/json":
                 return web.Response(body=json.dumps(self._object()).encode(), content_type=media)

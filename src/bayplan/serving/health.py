@@ -36,24 +36,24 @@ class CheckCounts:
     """Whether the check succeeded last time, by check and path."""
     total: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
-    def told(self, check: str, kind: str, well: bool) -> None:
-        self.last[check, kind] = well
-        self.total[check, kind, "success" if well else "error"] += 1
+    def record(self, check: str, kind: str, healthy: bool) -> None:
+        self.last[check, kind] = healthy
+        self.total[check, kind, "success" if healthy else "error"] += 1
 
     def exposition(self) -> bytes:
         lines = []
         if self.last:
             lines += [
-                "# HELP kubernetes_healthcheck [STABLE] Whether a health check was well when last asked for.",
+                "# HELP kubernetes_healthcheck [STABLE] Result of the last run of each health check.",
                 "# TYPE kubernetes_healthcheck gauge",
             ]
             lines += [
-                f'kubernetes_healthcheck{{name="{escaped(name)}",type="{kind}"}} {int(well)}'
-                for (name, kind), well in sorted(self.last.items())
+                f'kubernetes_healthcheck{{name="{escaped(name)}",type="{kind}"}} {int(healthy)}'
+                for (name, kind), healthy in sorted(self.last.items())
             ]
         if self.total:
             lines += [
-                "# HELP kubernetes_healthchecks_total [STABLE] Health checks by what they came to.",
+                "# HELP kubernetes_healthchecks_total [STABLE] Number of health checks by result.",
                 "# TYPE kubernetes_healthchecks_total counter",
             ]
             for (name, kind, status), count in sorted(self.total.items()):
@@ -98,7 +98,7 @@ class HealthPage:
 
     def _problem(self, check: HealthCheck) -> str:
         problem = check.problem() or ""
-        self._counts.told(check.name, self.kind, not problem)
+        self._counts.record(check.name, self.kind, not problem)
         if problem:
             _log.info("%s check failed: %s: %s", self.kind, check.name, problem)
         return problem

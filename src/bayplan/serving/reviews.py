@@ -28,7 +28,7 @@ TRIES: Final = 5
 FIRST_WAIT_SECONDS: Final = 0.5
 WAIT_FACTOR: Final = 1.5
 WAIT_JITTER: Final = 0.2
-MAX_REMEMBERED: Final = 8192
+MAX_CACHED: Final = 8192
 
 _RETRIED: Final = frozenset((429, 500, 504))
 """Status codes after which a retry may help."""
@@ -38,43 +38,43 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Remembered(Generic[T]):
-    """Results by question, each with its lifetime; concurrent identical questions share one request."""
+class ReviewCache(Generic[T]):
+    """Results by key, each with its lifetime; concurrent identical reviews share one request."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._known: dict[bytes, tuple[float, T]] = {}
-        self._asking: dict[bytes, asyncio.Task[tuple[T, float]]] = {}
+        self._pending: dict[bytes, asyncio.Task[tuple[T, float]]] = {}
 
-    async def get(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
-        """The cached result or that of `ask`, which also returns its lifetime in seconds."""
+    async def get(self, key: bytes, review: Callable[[], Awaitable[tuple[T, float]]]) -> T:
+        """The cached result or that of `review`, which also returns its lifetime in seconds."""
         known = self._known.get(key)
         if known is not None and known[0] > self._clock():
             return known[1]
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = asyncio.ensure_future(self._ask(key, ask))
-            asking.add_done_callback(lambda task: self._done(key, task))
-        answer, _ = await asyncio.shield(asking)
-        return answer
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = asyncio.ensure_future(self._review(key, review))
+            pending.add_done_callback(lambda task: self._done(key, task))
+        result, _ = await asyncio.shield(pending)
+        return result
 
-    async def _ask(self, key: bytes, ask: Callable[[], Awaitable[tuple[T, float]]]) -> tuple[T, float]:
-        answer, seconds = await ask()
+    async def _review(self, key: bytes, review: Callable[[], Awaitable[tuple[T, float]]]) -> tuple[T, float]:
+        result, seconds = await review()
         if seconds > 0:
-            if len(self._known) >= MAX_REMEMBERED:
-                self._forget_old()
-            self._known[key] = (self._clock() + seconds, answer)
-        return answer, seconds
+            if len(self._known) >= MAX_CACHED:
+                self._drop_expired()
+            self._known[key] = (self._clock() + seconds, result)
+        return result, seconds
 
     def _done(self, key: bytes, task: asyncio.Task[tuple[T, float]]) -> None:
-        del self._asking[key]
+        del self._pending[key]
         if not task.cancelled():
             task.exception()  # marks it as retrieved: there may be no waiter left
 
-    def _forget_old(self) -> None:
+    def _drop_expired(self) -> None:
         now = self._clock()
         left = {key: known for key, known in self._known.items() if known[0] > now}
-        self._known = left if len(left) < MAX_REMEMBERED else {}
+        self._known = left if len(left) < MAX_CACHED else {}
 
 
 class Reviews:
@@ -123,14 +123,14 @@ class Reviews:
                 if not tries_left or not (lost or error.code in _RETRIED):
                     raise
             except (msgspec.DecodeError, RecursionError) as error:
-                raise APIError(f"the answer to POST {path} is invalid: {error}") from error
+                raise APIError(f"the response to POST {path} is invalid: {error}") from error
             await asyncio.sleep(wait * (1 + WAIT_JITTER * self._rng.random()))
             wait *= WAIT_FACTOR
         raise AssertionError("the last try returns or raises")
 
 
 class TokenHash:
-    """The cache key of a token: useless to anyone who reads our memory later."""
+    """The cache key of a token: the token cannot be recovered from it."""
 
     def __init__(self) -> None:
         self._key = os.urandom(32)

@@ -75,7 +75,7 @@ class SecureServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            response = await self._access.refusal(request) or await self._table.answer(request)
+            response = await self._access.rejection(request) or await self._table.answer(request)
         except (asyncio.CancelledError, ConnectionError, web.HTTPException):
             raise
         except Exception:

@@ -47,7 +47,7 @@ CIPHERS: Final = {
     "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
 }
-"""Go's names of what OpenSSL names differently."""
+"""Go's names of curves and cipher suites that OpenSSL names differently."""
 
 TLS13_CIPHERS: Final = frozenset(
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")

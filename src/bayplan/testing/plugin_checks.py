@@ -97,8 +97,14 @@ def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
     plugin = make(cluster)
     first = [PreparedPlugin(plugin, pod, cluster).answers() for pod in samples.pods]
     for pod, answers in reversed(list(zip(samples.pods, first, strict=True))):
-        same(plugin, pod, answers, PreparedPlugin(plugin, pod, cluster).answers(), "asked twice")
-        same(plugin, pod, answers, ask(make, pod, samples.cluster()), "asked on a cluster that is alike")
+        same(plugin, pod, answers, PreparedPlugin(plugin, pod, cluster).answers(), "called twice")
+        same(
+            plugin,
+            pod,
+            answers,
+            ask(make, pod, samples.cluster()),
+            "called on a cluster with the same objects",
+        )
 
 
 def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:

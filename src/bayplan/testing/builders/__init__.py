@@ -1,8 +1,8 @@
 """Short builders of API objects, for tests: `make_pod("web", cpu="500m")` instead of forty lines of YAML.
 
-They fill in what an API server would (namespace, uid, scheduler name) and nothing a test would stumble over:
-a node has no labels or taints that the test did not give it. Uids are readable and follow from the name, so
-two objects of one name are the same object.
+They set what an API server would (namespace, uid, scheduler name) and nothing that would surprise a test: a
+node has only the labels and taints that the test gives it. Uids are readable and derived from the name, so
+two objects with the same name are the same object.
 """
 
 from bayplan.testing.builders.devices import (

@@ -28,7 +28,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 class PodSpecFields(TypedDict, total=False):
-    """Fields of the pod's spec that `make_pod` hands on as they are."""
+    """Fields of the pod's spec that `make_pod` passes on unchanged."""
 
     affinity: Affinity | None
     host_network: bool

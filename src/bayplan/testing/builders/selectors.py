@@ -1,4 +1,4 @@
-"""Selectors, affinities, tolerations: the parts of a pod that say where it wants to be."""
+"""Selectors, affinities, tolerations: the scheduling constraints of a pod."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def make_spread(
 
 
 def to_selector(labels: Mapping[str, str] | LabelSelector | None) -> LabelSelector | None:
-    """Labels as the selector that asks for them; a selector, or none, stays what it is."""
+    """A selector that requires these labels; a selector, or None, is returned unchanged."""
     if labels is None or isinstance(labels, LabelSelector):
         return labels
     return LabelSelector(match_labels=dict(labels))

@@ -1,4 +1,4 @@
-"""Volumes, claims, and what is known about them."""
+"""Volumes, claims, storage classes, and the CSI objects of nodes."""
 
 from __future__ import annotations
 
