@@ -138,7 +138,7 @@ def test_what_a_large_schema_adds_is_made_in_a_thread(observe: Observe) -> None:
 
     seen, reply = serve(scenario)
     assert (reply.status, len(reply.body["spec"])) == (201, 2000)
-    assert "_fill_in thread" in seen
+    assert "_set_defaults thread" in seen
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "apply"])
