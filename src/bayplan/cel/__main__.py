@@ -1,7 +1,7 @@
-"""`python -m bayplan.cel`: evaluates selectors from standard input, one JSON object a line.
+"""`python -m bayplan.cel`: evaluates selectors from standard input, one JSON object per line.
 
-A line has `expression`, `driver` and `device` (as in a ResourceSlice). The answer has `want` (`match`,
-`error` or `compileError`), the `cost` of the evaluation and `maxCost`, the most that it can cost.
+A line has `expression`, `driver` and `device` (as in a ResourceSlice). The result has `want`
+(`match`, `error` or `compileError`), the `cost` of the evaluation, and `maxCost`, the highest possible cost.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from bayplan.cel.device import DeviceSelector, compile_selector, device_variable
 from bayplan.cel.errors import CompileError, EvaluationError
 
 UNKNOWN_COST: Final = 2**63
-"""What stands for the cost of an expression that does not compile."""
+"""The cost of an expression that does not compile."""
 
 
 def answer(line: dict[str, Any]) -> dict[str, Any]:
-    """What one line comes to."""
+    """The result for one line."""
     selector = _compiled(line["expression"])
     if isinstance(selector, str):
         return {"want": {"compileError": selector}, "cost": 0, "maxCost": UNKNOWN_COST}

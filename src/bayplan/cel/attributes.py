@@ -1,4 +1,4 @@
-"""Attributes: chains of look-ups such as `device.attributes["d"].model`, and what they cost.
+"""Attributes: chains of lookups such as `device.attributes["d"].model`, and their cost.
 
 A chain has a base value and keys that are looked up in it, one after the other; from the first optional key
 on a missing one makes the whole chain `optional.none()`. `condition ? a.b : c` is a chain too: keys that
@@ -19,11 +19,11 @@ Lookup: TypeAlias = Callable[[Variables, Value, bool], Value]
 """Looks a key up in a value; the flag says that a missing key is `MISSING` and not an error."""
 
 METER: Final = "#meter"
-"""The name under which the variables carry the meter; no expression can spell it."""
+"""The name of the meter among the variables; it is not valid in an expression."""
 
 
 class _Missing:
-    """What an optional look-up finds where there is nothing."""
+    """The result of an optional lookup of a missing key."""
 
 
 MISSING: Final = _Missing()
@@ -53,11 +53,11 @@ class Attribute:
         self._base_cost = base_cost
         self._lookups: list[tuple[Lookup, bool]] = []
         self._names: list[str] = []
-        """The keys, as far as they are constant strings that must be there."""
+        """The leading keys that are constant strings and not optional."""
         self._test_only = False
 
     def add(self, lookup: Lookup, optional: bool, key: Value = None) -> Attribute:
-        """Adds a key; its value is given where it is constant."""
+        """Adds a key; its value is given if it is constant."""
         self._lookups.append((lookup, optional))
         if type(key) is str and not optional:
             self._names.append(key)
@@ -247,7 +247,7 @@ def _plain_chain(lookups: tuple[Lookup, ...]) -> Callable[[Variables, Value], Va
 
 
 def _presence(lookups: tuple[tuple[Lookup, bool], ...], metered: bool) -> Callable[[Variables, Value], Value]:
-    """Whether the last key is there; those before it have to be, unless they are optional."""
+    """Whether the last key exists; the keys before it have to exist, unless they are optional."""
     before = _chain(lookups[:-1], metered)
     last = lookups[-1][0]
 

@@ -1,7 +1,7 @@
-"""The type checker: gives every node its type and every call its overloads, or says what does not fit.
+"""The type checker: sets the type of every node and the overloads of every call, or reports errors.
 
-All problems are collected; where one was found the type is ERROR, which fits everywhere, so that one mistake
-is not reported twice.
+All errors are collected; the type of an invalid node is ERROR, which is assignable to everything, so that one
+mistake is not reported twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check(source: Source, expr: Expr, variables: dict[str, Type], fields: Fields
     """Types the tree in place and returns the type of the whole.
 
     Raises:
-        CompileError: something does not fit; it names every problem and where it is.
+        CompileError: types do not match; it lists every problem with its location.
     """
     checker = _Checker(source, variables, fields)
     checker.check(expr)
@@ -84,7 +84,7 @@ class _Checker:
         return found
 
     def finish(self, expr: Expr) -> None:
-        """Replaces type parameters by what they turned out to be, `dyn` where nothing says."""
+        """Replaces type parameters by their bound types, or by `dyn` if they are not bound."""
         for node in walk(expr):
             if node.type is not None:
                 node.type = self._bindings.substitute(node.type, unbound_to_dyn=True)
@@ -286,7 +286,8 @@ class _Checker:
 
 
 class _Validator:
-    """Literals that are arguments of certain functions are tried out, so that they cannot fail later."""
+    """Evaluates functions with literal arguments such as regular expressions, so that they cannot fail
+    later."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -323,7 +324,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def walk(expr: Expr) -> list[Expr]:
-    """All nodes of a tree, operands before what uses them."""
+    """All nodes of a tree, operands first."""
     found: list[Expr] = []
     pending = [expr]
     while pending:

@@ -1,7 +1,7 @@
-"""What a call costs at run time, in CEL's cost units.
+"""The cost of calls at run time, in CEL's cost units.
 
-Kubernetes limits what a selector may cost, and the vectors that this package is held to record it. A unit is
-about the work of one field access; strings cost a tenth of a unit a character.
+Kubernetes limits the cost of a selector, and the recorded test vectors contain it. A unit is about the work
+of one field access; strings cost 0.1 units per character.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _SIZE_ONE: Final = (Quantity, Semver, Address, Network, Format, Url)
 
 
 class _Failed:
-    """Stands for an argument or a result that is an error: it has size 1."""
+    """Replaces an argument or a result that is an error: it has size 1."""
 
 
 FAILED: Final = _Failed()
 
 
 def call_cost(function: str, overload: str, args: list[Value], result: Value) -> int:
-    """The cost of one call with these arguments; `overload` is empty where types leave it open."""
+    """The cost of one call with these arguments; `overload` is empty if the types do not determine it."""
     listed = _list_cost(overload, args, result)
     if listed is not None:
         return listed
@@ -61,7 +61,7 @@ def call_cost(function: str, overload: str, args: list[Value], result: Value) ->
 
 
 def actual_size(value: Value) -> int:
-    """The size that costs are counted by: of strings, bytes, lists and maps their length, else 1."""
+    """The size that costs depend on: the length of strings, bytes, lists and maps, otherwise 1."""
     if isinstance(value, str | bytes | tuple | dict):
         return len(value)
     if isinstance(value, Optional) and value.has_value:

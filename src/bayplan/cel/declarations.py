@@ -1,13 +1,12 @@
-"""Which functions a device selector may call, with all their overloads: the environment that Kubernetes gives
-it.
+"""The functions of device selectors with all their overloads: the environment that Kubernetes defines.
 
-One line an overload: its id, then its signature. `string :: contains(string)` is called on a string,
-`size(string)` is not. Single capital letters are type parameters. The order within a function matters: the
-first overload that fits decides the result type, and all that fit take part in the cost estimate.
+There is one line per overload: its id, then its signature. `string :: contains(string)` is called on a
+string, `size(string)` is not. Single capital letters are type parameters. The order within a function
+matters: the first overload that fits decides the result type, and all that fit take part in the cost
+estimate.
 
 There is no math.* and no base64.*: those libraries are not part of the environment. The functions of the
-authorizer are, but not the variable that they are called on, so an expression that uses them is refused for
-that.
+authorizer are, but not the variable that they are called on, so expressions that use them are rejected.
 """
 
 from __future__ import annotations

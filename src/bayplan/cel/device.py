@@ -1,8 +1,8 @@
-"""Selectors of devices: the one place where this package knows what its expressions are about.
+"""Selectors of devices: the only module of this package that depends on what expressions are about.
 
 A selector sees one variable, `device`: its driver, its attributes and capacities by domain, and whether it
 may be allocated several times. A domain that the device does not have is an empty map, so that a selector can
-ask for its attributes without asking for the domain first.
+test for its attributes without testing for the domain first.
 
 https://kubernetes.io/docs/reference/using-api/cel/
 """
@@ -27,9 +27,9 @@ from bayplan.cel.source import Source
 from bayplan.cel.values import DefaultMap, Value, type_name
 
 COST_LIMIT: Final = 1_000_000
-"""What one evaluation may cost, in CEL's units."""
+"""The cost limit of one evaluation, in CEL's units."""
 MAX_LENGTH: Final = 10 * 1024
-"""What the API server accepts, in bytes."""
+"""The API server's limit, in bytes."""
 
 _MAX_DOMAIN: Final = 63
 _MAX_ID: Final = 32
@@ -51,7 +51,7 @@ _VALUES: Final = frozenset({"int", "bool", "string", "version"})
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one evaluation gave and cost."""
+    """Result and cost of one evaluation."""
 
     matches: bool
     cost: int
@@ -65,7 +65,7 @@ class DeviceSelector:
     def __init__(self, expression: str, step: Step, metered: Step, max_cost: int) -> None:
         self.expression = expression
         self.max_cost = max_cost
-        """The most that an evaluation can cost; UNBOUNDED where the sizes of its values have no limit."""
+        """The highest possible cost; UNBOUNDED if the sizes of its values have no limit."""
         self._step = step
         self._metered = metered
 
@@ -80,7 +80,7 @@ class DeviceSelector:
         return _as_bool(self._step(device))
 
     def evaluate(self, device: Variables) -> Evaluation:
-        """The same with its cost, which an error carries too, as `cost`."""
+        """The same with its cost; errors have it, too, as `cost`."""
         meter = Meter(COST_LIMIT)
         try:
             matches = _as_bool(self._metered({**device, METER: meter}))
@@ -116,7 +116,7 @@ def device_variables(
     """A device prepared for any number of selectors, from its fields as the API has them.
 
     Raises:
-        EvaluationError: an attribute has no value that selectors know.
+        EvaluationError: an attribute has no value of a type that selectors support.
     """
     attribute_maps = DefaultMap()
     for name, attribute in attributes.items():

@@ -1,7 +1,7 @@
-"""What can go wrong with an expression: when it is compiled, and when it is evaluated.
+"""Errors of expressions: when they are compiled, and when they are evaluated.
 
-The texts are those of cel-go and Kubernetes, because they end up in pod conditions and events where people
-and tools compare them.
+The texts are those of cel-go and Kubernetes, because they appear in pod conditions and events, which tools
+compare.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_SUCH_OVERLOAD: Final = "no such overload"
 
 
 class CelError(BayplanError):
-    """Base of everything an expression can fail with."""
+    """Base of all errors of expressions."""
 
 
 class CompileError(CelError):
@@ -25,7 +25,7 @@ class EvaluationError(CelError):
     """The expression failed for this input, e.g. because a key does not exist."""
 
     cost: int = 0
-    """What the evaluation had cost by then, where it was counted."""
+    """The cost of the evaluation up to the error, if it was counted."""
 
 
 class CostLimitError(EvaluationError):

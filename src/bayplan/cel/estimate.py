@@ -1,9 +1,9 @@
-"""The most that an expression can cost, from its text alone.
+"""An upper bound of the cost of an expression, from its text alone.
 
-The API server refuses selectors whose estimate exceeds the limit. Costs depend on sizes, so the estimator
-follows what is known about the size of every value: literals have theirs, parts of a device have the maxima
-that the API allows, and everything else is unbounded. Only upper bounds are kept, apart from the few smallest
-sizes that a bound needs.
+The API server rejects selectors whose estimate exceeds the limit. Costs depend on sizes, so the estimator
+tracks what is known about the size of every value: literals have a fixed size, parts of a device have the
+maxima that the API allows, and everything else is unbounded. Only upper bounds are kept, apart from the few
+lower bounds that they depend on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from bayplan.cel.types import Type
 
 Path = tuple[str, ...]
 SizeOf = Callable[[Path], int | None]
-"""The greatest size of the part of a variable that a path leads to, None if nothing is known."""
+"""The maximum size of the part of a variable at a path; None if it is unknown."""
 
 _REGEX_OF_FORMATS: Final = 128
 _MAX_FORMAT: Final = 64
@@ -74,7 +74,7 @@ class _Local:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """What a function's estimate may look at of one argument."""
+    """The part of one argument that the estimate of a function may use."""
 
     expr: Expr
     type: Type
@@ -83,7 +83,7 @@ class _Operand:
 
 
 def estimate(expr: Expr, size_of: SizeOf) -> int:
-    """The greatest cost of a checked expression."""
+    """The maximum cost of a checked expression."""
     return _Estimator(size_of).cost(expr)
 
 
@@ -137,7 +137,8 @@ class _Estimator:
         return (*(self._path(expr) or ()), part)
 
     def _size(self, expr: Expr) -> Size | None:
-        """What is known of a value's size: computed, literal, declared, by type, or of the variable it is."""
+        """The size of a value, if it is known: computed, literal, declared, by type, or that of its
+        variable."""
         known = self._sizes.get(id(expr)) or literal_size(expr)
         if known is not None:
             return known
@@ -205,7 +206,7 @@ class _Estimator:
         return _Operand(expr, type_of(expr), path, self._size(expr))
 
     def _operand_size(self, operand: _Operand) -> Size:
-        """The size as Kubernetes' library knows it, which asks for the declared one itself."""
+        """The size in Kubernetes' library, which uses the declared one."""
         if operand.size is not None:
             return operand.size
         declared = self._size_of(operand.path) if operand.path else None

@@ -39,7 +39,7 @@ _ALLOWED: Final[dict[str, tuple[str, frozenset[str]]]] = {
     "X": _HEX,
     "o": ("octal clause can only be used on integers", frozenset({"int", "uint"})),
 }
-"""What each clause can show, and what is said of anything else."""
+"""The types that each clause can format, and the error for other types."""
 _FULL_NAMES: Final = {
     "any": "google.protobuf.Any",
     "duration": "google.protobuf.Duration",

@@ -1,7 +1,7 @@
 """Tokens of an expression.
 
-What is no token is reported and left out, and the parser goes on with the rest, as upstream's generated lexer
-does.
+Characters that form no token are reported and skipped, and the parser continues with the rest, as upstream's
+generated lexer does.
 """
 
 from __future__ import annotations

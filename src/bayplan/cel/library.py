@@ -1,7 +1,7 @@
-"""What CEL's own functions do with strings, times, lists, sets and optionals; see also `operators.py`.
+"""CEL's own functions for strings, times, lists, sets and optionals; see also `operators.py`.
 
-Functions are found by name and look at their arguments' types themselves: an attribute's type is known only
-at run time, and then a function that does not take it fails with `no such overload`. Kubernetes' own
+Functions are found by name and check the types of their arguments themselves: the type of an attribute is
+known only at run time, and a function that does not accept it fails with `no such overload`. Kubernetes' own
 functions are in `kubernetes_library.py`.
 """
 
@@ -309,4 +309,4 @@ FUNCTIONS: Final[dict[str, Function]] = {
     **KUBERNETES_FUNCTIONS,
 }
 """Every function that is called with the values of its arguments. The planner has `&&`, `||`, `?:`, `==`,
-`!=`, indexing, `or` and `orValue`, which look at their operands in ways of their own."""
+`!=`, indexing, `or` and `orValue`, which evaluate their operands in other ways."""

@@ -1,4 +1,4 @@
-"""What the literals of an expression stand for: numbers, strings and bytes with their escapes."""
+"""The values of literals: numbers, strings and bytes with their escapes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def uint_literal(text: str) -> Uint | None:
 
 
 def string_literal(text: str) -> str | None:
-    """The string, None if an escape names no character."""
+    """The string, None if an escape is not a valid character."""
     raw, body = _body(text)
     if raw:
         return body

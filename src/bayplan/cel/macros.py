@@ -27,7 +27,7 @@ class MacroError(Exception):
 
 
 def expand(call: Call) -> Expr:
-    """The expression that a macro call stands for, or the call itself if it is none."""
+    """The expansion of a macro call; other calls are returned unchanged."""
     is_receiver = call.target is not None
     macro = _MACROS.get((call.function, is_receiver, len(call.args)))
     return call if macro is None else macro(call) or call
@@ -109,7 +109,7 @@ def _condition(call: Call) -> Expr | None:
 
 
 def _collect(call: Call, variables: list[Expr], init: Expr, step: Expr, condition: Expr | None) -> Expr:
-    """A fold that gathers results, for all elements or for those that meet a condition."""
+    """A fold that collects results, for all elements or for those that meet a condition."""
     message = "argument is not an identifier" if len(variables) == 1 else "argument must be a simple name"
     names = [_iteration_variable(each, message) for each in variables]
     if len(names) == 2 and names[0] == names[1]:

@@ -39,7 +39,7 @@ def parse(source: Source) -> Expr:
     """The syntax tree of the source.
 
     Raises:
-        CompileError: the text is not an expression; it names every problem and where it is.
+        CompileError: the text is not an expression; it lists every problem with its location.
     """
     parser = _Parser(source)
     expr: Expr | None = None

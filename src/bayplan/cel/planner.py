@@ -1,11 +1,11 @@
-"""From checked syntax to closures: `plan` makes a function that evaluates an expression.
+"""From checked syntax to closures: `plan` returns a function that evaluates an expression.
 
-Every node becomes a function of the variables. What is constant is computed once, while planning. A chain
+Every node becomes a function of the variables. Constant parts are computed once, while planning. A chain
 such as `device.attributes["d"].model` is one *attribute*: a base value and the keys that are looked up in it,
 one after the other; optional keys make the rest of the chain optional.
 
-With a meter the very same plan also counts what it costs. Counting takes longer than evaluating, so a program
-for which the estimate says that it cannot reach the limit is planned without one.
+With a meter the same plan also counts its cost. Counting takes longer than evaluating, so a program that
+cannot reach the limit according to its estimate is planned without one.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _CONVERSIONS: Final = frozenset(
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
 )
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr"})
-"""Functions of constants that are computed while planning, where nobody counts what they cost."""
+"""Functions of constants that are computed while planning, if costs are not counted."""
 _FULL_TYPE_NAMES: Final = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
 class _Lazy:
-    """The value of `cel.bind`: computed when first used, and once. An error is remembered like a value."""
+    """The value of `cel.bind`: computed once, when first used. An error is cached like a value."""
 
     __slots__ = ("_error", "_step", "_value", "_variables")
 
@@ -139,7 +139,7 @@ class _Planner:
         return self.plan(expr).step()
 
     def _type(self, expr: Expr) -> _Constant | None:
-        """A name that stands for a type, such as `int`."""
+        """The value of a type name, such as `int`."""
         name = qualified_name(expr)
         if name not in type_names() or type_of(expr).kind != "type":
             return None
@@ -249,7 +249,7 @@ class _Planner:
         return _Computed(plain_call(function, steps))
 
     def _folded(self, function: str, args: list[Value]) -> _Plan:
-        """A constant such as `quantity("40Gi")`; where it fails, it does so when it is evaluated."""
+        """A constant such as `quantity("40Gi")`; an error is raised when it is evaluated."""
         try:
             return _Constant(FUNCTIONS[function](*args))
         except EvaluationError:
@@ -348,7 +348,7 @@ def _entries(value: Value, with_values: bool) -> Iterable[Value]:
 
 
 def _membership(operand: Step, values: tuple[Value, ...]) -> _Plan | None:
-    """`x in [constants]` as a look-up, for which upstream charges nothing; None if the list does not allow
+    """`x in [constants]` as a lookup, for which upstream charges nothing; None if the list does not allow
     it.
     """
     if not values:

@@ -82,10 +82,10 @@ def from_int(number: int) -> Quantity:
 
 @lru_cache(maxsize=65536)
 def quantity(text: str) -> Quantity:
-    """The quantity that a text stands for.
+    """The quantity in a text.
 
     Raises:
-        EvaluationError: it is none.
+        EvaluationError: it is not a quantity.
     """
     try:
         nano = parse_quantity(text)
@@ -96,7 +96,7 @@ def quantity(text: str) -> Quantity:
 
 
 def _small(text: str) -> Small | None:
-    """How upstream keeps the amount: rules of its fast path, which counts digits before it multiplies."""
+    """Upstream's representation of the amount: its fast path counts digits before it multiplies."""
     found = _FORM.fullmatch(text)
     assert found is not None, "parsed before"
     sign, whole, fraction, exponent_text, suffix = found.groups()

@@ -47,10 +47,10 @@ class Semver(Comparable):
 
 @lru_cache(maxsize=65536)
 def semver(text: str) -> Semver:
-    """The version that a text stands for.
+    """The version in a text.
 
     Raises:
-        EvaluationError: it is none.
+        EvaluationError: it is not a version.
     """
     if not text:
         raise EvaluationError("Version string empty")

@@ -1,4 +1,4 @@
-"""Sizes of values as far as the text of an expression tells: from how small to how large."""
+"""Bounds of the sizes of values, as far as the text of an expression determines them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scaled(number: int, factor: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """From how small to how large a value can be."""
+    """The minimum and maximum size of a value."""
 
     least: int
     most: int
@@ -67,7 +67,7 @@ def regex_bound(text: Size, expression: Size) -> int:
 
 
 def replaced(text: Size, old: Size, new: Size) -> Size:
-    """The size of a text after `replace`, from what may be replaced how often."""
+    """The size of a text after `replace`."""
     if old.least == 0:
         most = bounded(bounded(text.most + 1) * new.most) + text.most
     elif new.most <= old.least:

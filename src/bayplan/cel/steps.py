@@ -1,6 +1,6 @@
-"""The functions that evaluate operators and calls, made of the functions of their operands.
+"""The functions that evaluate operators and calls, composed of the functions of their operands.
 
-What is `metered` also charges the meter among the variables, as upstream counts costs.
+With `metered` they also charge the meter among the variables, as upstream counts costs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def logical(terms: list[Step], deciding: bool) -> Step:
 
 
 def alternative(optional: Step, alternative: Step, function: str) -> Step:
-    """`or` and `orValue`: the alternative is evaluated only where it is needed."""
+    """`or` and `orValue`: the alternative is evaluated only if it is needed."""
     unwrap = function == "orValue"
 
     def evaluate(variables: Variables) -> Value:

@@ -76,7 +76,7 @@ class MapExpr(Expr):
 
 @dataclass(slots=True, eq=False)
 class Struct(Expr):
-    """`Name{field: value}`. No type that a selector knows can be made so; the checker says so."""
+    """`Name{field: value}`. Selectors have no such types; the checker reports it."""
 
     type_name: str
     values: list[Expr]

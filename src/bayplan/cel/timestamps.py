@@ -31,7 +31,7 @@ def parse_duration(text: str) -> Duration:
     """A duration as Go writes it.
 
     Raises:
-        EvaluationError: the text is no duration.
+        EvaluationError: the text is not a duration.
     """
     body = text.lstrip("+-") if text[:1] in ("+", "-") else text
     total, position = 0, 0
@@ -51,7 +51,7 @@ def parse_timestamp(text: str) -> Timestamp:
     """A time as RFC 3339 writes it.
 
     Raises:
-        EvaluationError: the text is no time.
+        EvaluationError: the text is not a time.
     """
     found = _TIME.fullmatch(text)
     if found is None:

@@ -20,7 +20,7 @@ _PARAMETER: Final = "parameter"
 @dataclass(frozen=True, slots=True)
 class Type:
     kind: str
-    """What unification looks at: a simple type's name, `list`, `map`, `object`, `opaque`, `parameter`, …"""
+    """The key of unification: a simple type's name, `list`, `map`, `object`, `opaque`, `parameter`, …"""
     name: str
     parameters: tuple[Type, ...] = ()
 
@@ -113,7 +113,7 @@ def unwrap_optional(type_: Type) -> Type | None:
 
 
 class Bindings:
-    """What type parameters stand for so far. Unification that fails leaves it as it was."""
+    """The bound type parameters. Unification that fails does not change it."""
 
     __slots__ = ("_bound", "_fresh")
 
@@ -186,7 +186,7 @@ class Bindings:
         return True, False
 
     def _occurs(self, param: Type, type_: Type) -> bool:
-        """Whether a parameter is part of the type it would be bound to, which would never end."""
+        """Whether a parameter is part of the type it would be bound to, which would be infinite."""
         if param == type_:
             return True
         if is_parameter(type_):

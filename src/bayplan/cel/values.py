@@ -1,8 +1,8 @@
 """Values at run time, and what they have in common: names of types, size, equality and order.
 
-Python's own values stand for CEL's wherever they can: bool, int, float, str, bytes, None, tuple for lists and
-dict for maps. Two traps follow, which everything below avoids: `True == 1` in Python but not in CEL, and an
-int may be any size in Python but has 64 bits in CEL.
+CEL's values are Python's where possible: bool, int, float, str, bytes, None, tuple for lists and dict for
+maps. This has two pitfalls, which everything below avoids: `True == 1` in Python but not in CEL, and an int
+may be any size in Python but has 64 bits in CEL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_INT: Final = 2**63 - 1
 MAX_UINT: Final = 2**64 - 1
 
 Value: TypeAlias = Any
-"""A value of any CEL type. It is dynamic by nature: selectors look at attributes whose type is known at run
+"""A value of any CEL type. It is dynamic by nature: selectors read attributes whose type is known at run
 time.
 """
 
@@ -39,7 +39,7 @@ class DefaultMap(dict[str, Value]):
 
 
 class Growing(list[Value]):
-    """The list that a comprehension is about to build. Only the fold that makes it ever sees it."""
+    """The list that a comprehension builds. Only its fold uses it."""
 
     __slots__ = ()
 
@@ -69,12 +69,12 @@ class Duration:
 class Timestamp:
     time: datetime
     nanoseconds: int = 0
-    """What is finer than a microsecond."""
+    """The part below a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """What `type(x)` gives, and what names such as `int` stand for."""
+    """The value of `type(x)`, and of names such as `int`."""
 
     name: str
 

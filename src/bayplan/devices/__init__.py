@@ -1,4 +1,4 @@
-"""The structured allocator: which devices ResourceClaims get on a node. It knows nothing of scheduling.
+"""The structured allocator: which devices ResourceClaims get on a node. It does not depend on scheduling.
 
     ResourceSlices ──► Inventory ──► pools of a node ─┐
     ResourceClaims ──► AllocatedState ────────────────┼─► Allocator.allocate(node, claims)
@@ -15,19 +15,19 @@
     state.put_claim(claim.uid, claim.key, allocation)     # or about to have it; remove_claim(uid)
     state.changed_nodes(version)                          # names, or None for all; state.version is now
 
-`Allocator` is made for one scheduling attempt, for all its nodes; the state must not change meanwhile:
+An `Allocator` is created for one scheduling attempt, for all its nodes; the state must not change meanwhile:
 
     allocator = Allocator(state.inventory, state.allocated, classes.get, clock=…, timeout_seconds=10)
     found = allocator.allocate(node, claims)              # claims without allocation, in order
 
 A result depends on the claims' specs, not on their names (errors name them), on their classes, and on what
 the node sees. So it may be used for another pod with claims of equal specs as long as `changed_nodes` does
-not name the node, and the node's labels and the classes are the same. Where it is used, `put_claim` makes
-the node one that changed, so that no share id is used twice. An `AllocationCache`, the third argument, keeps
-what searches for claims of equal specs have in common, and finds results by the devices that are taken.
+not name the node, and the node's labels and the classes are the same. After such a use `put_claim` marks the
+node as changed, so that no share id is used twice. An `AllocationCache`, the third argument, keeps what
+searches for claims of equal specs have in common, and finds results by the devices that are taken.
 
-`explain(state.inventory, state.allocated, classes.get, node, claims)` says for every request why devices do
-not serve it; `why_not` picks the requests that matter. That is slow and meant for people.
+`explain(state.inventory, state.allocated, classes.get, node, claims)` returns for every request why devices
+do not satisfy it; `why_not` selects the requests that matter. This is slow and meant for display.
 
 The search, its order and its texts are kube-scheduler's, so that the same devices are chosen. `features` are
 those of a release (`device_features`): where releases differ, its `rules` decide.

@@ -1,4 +1,4 @@
-"""Which devices claims hold: taken whole, shared, and how much of their capacity is used."""
+"""The devices that are allocated to claims, as a whole or shared, and how much of their capacity is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING: Final[Mapping[str, int]] = {}
 class AllocatedState:
     """The allocations of all claims, those that are about to be written included.
 
-    A claim is known by its uid; `put` replaces what was known of it.
+    A claim is identified by its uid; `put` replaces its earlier allocation.
     """
 
     __slots__ = (
@@ -48,7 +48,7 @@ class AllocatedState:
         """Capacity that shares consume, in nano units."""
 
     def put(self, uid: str, name: str, allocation: AllocationResult | None) -> None:
-        """A claim (`namespace/name`) has this allocation, or none."""
+        """Sets the allocation of a claim (`namespace/name`), or removes it."""
         known = self._claims.get(uid)
         if known is not None and known[1] is allocation:
             return
@@ -61,7 +61,7 @@ class AllocatedState:
             self._count(uid, allocation, 1)
 
     def remove(self, uid: str) -> None:
-        """A claim lost its allocation, or is gone."""
+        """Removes a claim that was deallocated or deleted."""
         known = self._claims.pop(uid, None)
         if known is not None:
             self._count(uid, known[1], -1)
@@ -71,7 +71,7 @@ class AllocatedState:
         return self._claims.keys()
 
     def holders(self, key: DeviceKey) -> tuple[str, ...]:
-        """The claims (`namespace/name`) that hold the device, as a whole or a share of it."""
+        """The claims (`namespace/name`) with the device, as a whole or a share of it."""
         uids = (*self.taken.get(key, ()), *self.shared.get(key, ()))
         return tuple(self._claims[uid][0] for uid in uids)
 

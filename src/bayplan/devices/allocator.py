@@ -24,7 +24,7 @@ INVALID_POOLS: Final = NoFit("invalid resource pools were encountered")
 class Allocator:
     """Finds devices for claims, on one node after the other, for one scheduling attempt.
 
-    What it was given must not change while it is used.
+    Its arguments must not change while it is used.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The devices of a node that may serve a request, found only as far as the search gets."""
+"""The devices of a node that may satisfy a request, found lazily."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
 
     device: SliceDevice
     consumption: Consumption
-    """What it takes of each capacity of the device."""
+    """The amount of each capacity of the device that it consumes."""
     error: str
     """Why the selectors cannot be evaluated; raised when the search comes to the device while it is free."""
 
@@ -80,7 +80,7 @@ class Candidates:
             index += 1
 
     def all_devices(self) -> list[Candidate]:
-        """The devices that a request for all devices means: those in use are among them.
+        """The devices of a request for all devices, including those in use.
 
         Raises:
             AllocationError: a pool is incomplete or invalid, or a selector cannot be evaluated.
@@ -164,7 +164,7 @@ def tolerated(device: SliceDevice, tolerations: Sequence[DeviceToleration]) -> b
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether this toleration covers this taint; an empty key or effect stands for all of them."""
+    """Whether this toleration matches this taint; an empty key or effect matches all."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

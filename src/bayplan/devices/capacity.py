@@ -1,7 +1,7 @@
-"""Consumable capacity: how much of a device one allocation takes.
+"""Consumable capacity: how much of a device one allocation consumes.
 
-A device that allows multiple allocations is shared: each takes a part of its capacities, rounded up to what
-the request policy allows. Amounts are exact, in nano units.
+A device that allows multiple allocations is shared: each consumes a part of its capacities, rounded up to a
+value that the request policy allows. Amounts are exact, in nano units.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def capacity_requests(requests: Mapping[str, Quantity]) -> CapacityRequests:
 def consumption(
     capacities: Mapping[str, Capacity], requests: CapacityRequests, features: Features
 ) -> Consumption | str | None:
-    """What an allocation takes of each capacity.
+    """The amount of each capacity that an allocation consumes.
 
     None if a policy forbids it or a capacity is missing; a text if the amount cannot be computed and the
     release treats that as an error.
@@ -107,7 +107,7 @@ def fits(
 
 
 def _consumed(requested: Amount | None, capacity: Capacity, features: Features) -> Amount | str:
-    """The amount that is taken, or why it cannot be computed."""
+    """The amount that is consumed, or why it cannot be computed."""
     policy = capacity.policy
     if requested is None:
         return capacity.value if policy is None or policy.default is None else policy.default
@@ -142,7 +142,7 @@ def _rounded_to_range(requested: Amount, policy: Policy, lowest: Amount, feature
 
 
 def _unit(policy: Policy, features: Features) -> int:
-    """In what a range is computed: thousandths where the release does that and all its values allow it."""
+    """The unit in which a range is computed: thousandths if the release does that and all values allow it."""
     values = [value for value in (policy.min, policy.max, policy.step) if value is not None]
     if features.fractional_ranges and all(
         value.nano % MILLI == 0 and value.nano <= MAX_INT64 * MILLI for value in values

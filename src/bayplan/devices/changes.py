@@ -1,6 +1,6 @@
 """Which nodes' devices changed, and when.
 
-Whoever remembers search results asks for the nodes that changed since, and searches only those again.
+Users of cached search results get the nodes that changed since, and search only those again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_HISTORY: Final = 4096
 
 
 class NodeChanges:
-    """A log of node names. `version` goes up with every change."""
+    """A log of node names. `version` increases with every change."""
 
     __slots__ = ("_complete_since", "_log", "version")
 
@@ -23,7 +23,7 @@ class NodeChanges:
         self._log: deque[tuple[int, Collection[str]]] = deque()
 
     def record(self, nodes: Collection[str] | None) -> None:
-        """The devices of these nodes changed; None: of all nodes."""
+        """Records that the devices of these nodes changed; None: of all nodes."""
         self.version += 1
         if nodes is None:
             self._log.clear()

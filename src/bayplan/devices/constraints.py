@@ -17,13 +17,13 @@ _UNKNOWN: Value = ("", None)
 
 
 class Constraint(Protocol):
-    """What devices a claim may have beside those it has."""
+    """Restricts the devices of a claim, depending on those that were chosen before."""
 
     def add(self, request: str, name: str, device: SliceDevice) -> bool:
         """Adds a device for a request (`name` is its alternative, `request/sub`), if it may be added."""
 
     def remove(self, request: str, name: str) -> None:
-        """Takes back the device that was added last for this request."""
+        """Removes the device that was added last for this request."""
 
 
 class _Attribute:
@@ -95,7 +95,7 @@ class DistinctAttribute(_Attribute):
 class DistinctAttributeByRequest(_Attribute):
     """Devices differ in the attribute, as v1.36 understands it.
 
-    One value is known for each request, not for each device: of a request for several devices only the last
+    One value is stored for each request, not for each device: of a request for several devices only the last
     one counts, and taking back a device forgets the value of its request.
     """
 
@@ -129,7 +129,7 @@ class DistinctAttributeByRequest(_Attribute):
 
 
 def make_constraint(constraint: DeviceConstraint, rules: DeviceRules) -> Constraint | None:
-    """The constraint, to be used in one search; None if it says nothing that is known."""
+    """The constraint, to be used in one search; None if it has no supported field."""
     if constraint.match_attribute is not None:
         return MatchAttribute(constraint.match_attribute, constraint.requests)
     if constraint.distinct_attribute is not None:

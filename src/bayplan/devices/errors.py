@@ -1,4 +1,4 @@
-"""Why devices cannot be allocated, where that is an error and not just "not on this node"."""
+"""Errors of the allocation, which end the scheduling attempt instead of rejecting the node."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Why claims have no devices on a node, for people. Slow: every device is looked at for every request.
+"""Why claims have no devices on a node, for display. Slow: every device is checked for every request.
 
-The search only says that there is no solution. Here each request is looked at alone, against the devices as
-they are: which check every device fails first. A request with enough devices that pass is not what fails by
-itself; then constraints, counters or other requests for the same devices are what is left.
+The search only returns that there is no solution. Here each request is evaluated alone, with the current
+devices: which check does every device fail first? If enough devices pass, the request fails only because of
+constraints, counters, or other requests for the same devices.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class RequestExplanation:
     request: str
     """`request`, or `request/alternative`."""
     needed: int
-    """Devices that it asks for; 0 for all devices."""
+    """Number of requested devices; 0 for all devices."""
     free: int
     """Devices that pass all checks by themselves."""
     failures: tuple[DeviceFailure, ...]
     """The devices that do not, the nearest miss first."""
     problem: str = ""
-    """What is wrong with the request or the pools, if something is."""
+    """A problem of the request or the pools, if there is one."""
 
     @property
     def fails_alone(self) -> bool:
@@ -83,7 +83,7 @@ class RequestExplanation:
 
     @property
     def reasons(self) -> list[str]:
-        """Why there are no more devices than `free`."""
+        """Why not more devices than `free` pass."""
         others = "other " if self.free else ""
         return [str(failure) for failure in self.failures] or [f"the node has no {others}devices"]
 
@@ -107,9 +107,9 @@ def explain(
         pools = inventory.pools(node)
     except AllocationError as error:
         return tuple(RequestExplanation(claim.key, "", 0, 0, (), str(error)) for claim in claims)
-    looker = _Looker(inventory, allocated, pools)
+    explainer = _RequestExplainer(inventory, allocated, pools)
     return tuple(
-        looker.explained(prepared, request)
+        explainer.explained(prepared, request)
         for claim in claims
         for prepared in [PreparedClaim(claim, classes, inventory.features)]
         for options in prepared.requests
@@ -118,12 +118,12 @@ def explain(
 
 
 def why_not(explanations: Iterable[RequestExplanation]) -> tuple[RequestExplanation, ...]:
-    """Those that say why there is no allocation: requests that fail alone, or all where only together."""
+    """The requests that prevent the allocation: those that fail alone, or all if none does."""
     found = tuple(explanations)
     return tuple(one for one in found if one.fails_alone) or found
 
 
-class _Looker:
+class _RequestExplainer:
     def __init__(self, inventory: Inventory, allocated: AllocatedState, pools: NodePools) -> None:
         self._features = inventory.features
         self._allocated = allocated

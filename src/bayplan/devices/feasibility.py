@@ -1,8 +1,8 @@
-"""A quick proof that a search is in vain, for searches that become long.
+"""A quick proof that a search has no solution, for searches that become long.
 
-Whatever the order in which devices are tried, every request needs enough devices of its own: each device
-serves one request, unless it allows multiple allocations. If the devices do not suffice for that there is no
-solution, and what is left of the search can be spared.
+In whatever order devices are tried, every request needs enough devices of its own: each device satisfies one
+request, unless it allows multiple allocations. If there are too few, there is no solution, and the search can
+stop.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Need:
 
 
 def can_be_met(needs: Sequence[Need]) -> bool:
-    """Whether all needs can be met together, each device being given once.
+    """Whether all needs can be met together, if each device is used once.
 
-    Devices that serve the same needs are interchangeable, and are given out many at a time: the work depends
+    Devices that satisfy the same needs are interchangeable, and are assigned many at a time: the work depends
     on the number of different devices, of which a node has few.
     """
     users: dict[DeviceKey, int] = {}

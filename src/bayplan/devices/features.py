@@ -1,4 +1,4 @@
-"""What a Kubernetes release decides about devices: its rules, and the feature gates that are on."""
+"""The device rules of a Kubernetes release, and the feature gates that are on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """All ResourceSlices, and the pools of every node, assembled once until a slice changes.
 
-Most slices name their node. They, and what they form, are looked up by that name; slices for several nodes
+Most slices name their node. They and their pools are indexed by that name; slices for several nodes
 are compared with each node. In v1.36 slices with shared counters matter on every node, so the state of pools
 with counters is computed once for all nodes that have no devices in them.
 """
@@ -21,7 +21,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class Inventory:
-    """What drivers offer. `put` and `remove` follow the ResourceSlices of the cluster."""
+    """The published devices. `put` and `remove` are called for changes of ResourceSlices."""
 
     def __init__(self, features: Features = DEFAULT_FEATURES, changes: NodeChanges | None = None) -> None:
         self.features = features
@@ -39,7 +39,7 @@ class Inventory:
         self._nodes: dict[str, NodePools] = {}
 
     def put(self, item: ResourceSlice) -> None:
-        """A slice came or changed."""
+        """Adds or replaces a slice."""
         before, after = self._slices.get(item.name), Slice(item, self.features.rules)
         if before is not None:
             self._unindex(before)
@@ -47,7 +47,7 @@ class Inventory:
         self._changed(before, after)
 
     def remove(self, name: str) -> None:
-        """A slice went."""
+        """Removes a slice."""
         before = self._slices.get(name)
         if before is not None:
             self._unindex(before)
@@ -164,7 +164,8 @@ class Inventory:
         self.changes.record(nodes)
 
     def _update_elsewhere(self, key: PoolKey) -> bool:
-        """Brings the state of a pool with counters up to date; whether it changed for nodes elsewhere."""
+        """Updates the state of a pool with counters. Returns whether it changed for nodes without its
+        devices."""
         before = self._elsewhere.pop(key, None)
         counters: Iterable[Slice] = self._counter_slices.get(key, {}).values()
         if counters and self.features.partitionable_devices:

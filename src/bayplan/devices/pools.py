@@ -1,7 +1,7 @@
 """Slices and the pools that they form, as one node sees them.
 
 A pool is published in slices, perhaps while the driver replaces one generation with the next. Only complete,
-valid pools offer devices; the others are known because requests for all devices, and failures, mention them.
+valid pools provide devices; the others are kept for requests for all devices, and for messages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BLOCKING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
 class SliceDevice:
-    """A device in a slice, with everything about it that does not depend on who asks."""
+    """A device in a slice, with everything that does not depend on the request."""
 
     __slots__ = (
         "allow_multiple", "blocking_taints", "content", "counters", "device", "has_counters", "key",
@@ -53,7 +53,7 @@ class SliceDevice:
             taint for taint in device.taints if taint.effect in _BLOCKING
         )
         self.selection: NodeSelection | None = None
-        """Its own node fields, where the slice leaves node selection to its devices."""
+        """Its own node fields, if the slice has perDeviceNodeSelection."""
         if spec.per_device_node_selection:
             self.selection = NodeSelection(device.node_name, device.all_nodes, device.node_selector)
 
@@ -95,7 +95,7 @@ class InUse(Protocol):
         """Changes whenever the use of devices of the pool does."""
 
     def is_in_use(self, key: DeviceKey) -> bool:
-        """Whether any claim holds the device or a share of it."""
+        """Whether the device or a share of it is allocated."""
 
     def taken_among(self, keys: Sequence[DeviceKey]) -> bytes | None:
         """For each of the devices whether it is taken as a whole; None if claims have shares of some."""
@@ -133,7 +133,7 @@ class Pool:
 
     @property
     def status(self) -> tuple[PoolKey, bool, str]:
-        """What nodes that have no devices in the pool need to know of it."""
+        """The state of the pool for nodes without devices in it."""
         return self.key, self.is_incomplete, self.problem
 
     @property
@@ -141,7 +141,7 @@ class Pool:
         return any(one.device.binding_conditions for one in self.devices)
 
     def available_counters(self, in_use: InUse) -> Mapping[CounterKey, int]:
-        """The counters that allocated devices leave; below zero where they were given too much."""
+        """The remaining counters; negative if more was allocated than there is."""
         version = in_use.pool_version(self.key)
         if self._available is None or self._available[0] != version:
             left = dict(self.counters)
@@ -157,7 +157,7 @@ class Pool:
 def assemble(
     key: PoolKey, slices: Sequence[Slice], everywhere: Iterable[Slice], *, counters: bool
 ) -> Pool | None:
-    """The pool from the slices that matter for a node; None where a newer generation replaces them.
+    """The pool from the slices that matter for a node; None if a newer generation replaces them.
 
     `everywhere` are all slices of the pool. `counters` is whether shared counters are known at all.
     """

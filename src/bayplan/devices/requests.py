@@ -1,7 +1,7 @@
 """Claims prepared for the search: requests with their classes, selectors and limits.
 
-What is wrong with a request is found here, and raised when the search comes to it: the order of errors is
-part of the behaviour.
+Errors of a request are found here, and raised when the search reaches it: their order is part of the
+behaviour.
 """
 
 from __future__ import annotations

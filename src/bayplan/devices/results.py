@@ -1,4 +1,4 @@
-"""What an allocation says: devices, configuration, and the nodes that can use them."""
+"""The content of an allocation: devices, configuration, and the nodes that can use them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class NoFit:
 
 
 class Chosen(NamedTuple):
-    """A device that a request was given."""
+    """A device that was chosen for a request."""
 
     request: PreparedRequest
     device: SliceDevice
     is_shared: bool
-    """Whether others may have the device too."""
+    """Whether the device can be shared."""
     counted: bool
     """Whether it consumes counters that no other share of it does."""
     consumption: Consumption

@@ -4,9 +4,9 @@ The order of everything is kube-scheduler's, so that the same devices are chosen
 alternatives in order, within a request only combinations in the order of the devices, and the last choice is
 changed first.
 
-A search that becomes long ends where the devices cannot suffice in any order (`feasibility.py`), and skips
-devices that cannot make a difference: where a device was tried in vain, so would be another one that all
-requests and constraints see alike (`_likeness`).
+A search that becomes long ends if there are too few devices in any order (`feasibility.py`), and skips
+devices that are equivalent, for all requests and constraints, to one that was tried without success
+(`_equivalence_key`).
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from bayplan.devices.requests import MAX_RESULTS, PreparedClaim, PreparedRequest
 from bayplan.devices.results import Chosen
 
 _CHECK_EVERY: Final = 256
-"""Steps between two looks at the clock."""
+"""Steps between two reads of the clock."""
 _NOTHING: Final[Mapping[str, int]] = {}
 _LONG: Final = 1000
-"""Steps after which a search is a long one."""
+"""Steps after which a search counts as long."""
 
 
 class Outcome(Enum):
     FOUND = 1
     NONE = 2
     EXCEEDED = 3
-    """More devices than a claim may have."""
+    """The claim would have more devices than allowed."""
 
 
 _FOUND, _NONE, _EXCEEDED = Outcome.FOUND, Outcome.NONE, Outcome.EXCEEDED
 
 
-class _HopelessError(Exception):
-    """There is no solution, whatever else is tried."""
+class _NoSolutionError(Exception):
+    """There is no solution."""
 
 
 class Search:
@@ -77,14 +77,14 @@ class Search:
         """Shares of devices that are taken in this search."""
         self._counters: dict[PoolKey, dict[CounterKey, int]] = {}
         """Counters that are used in this search."""
-        self._likenesses: dict[DeviceKey, Hashable] = {}
+        self._equivalence_keys: dict[DeviceKey, Hashable] = {}
         self._skips_alike: bool | None = None
         self.chosen: list[list[Chosen]] = [[] for _ in claims]
         self.selected: list[list[int]] = [[0] * len(claim.requests) for claim in claims]
 
     @property
     def steps(self) -> int:
-        """How much work it was."""
+        """The number of steps."""
         return self._steps
 
     def run(self) -> bool:
@@ -101,7 +101,7 @@ class Search:
             sys.setrecursionlimit(limit + depth)
         try:
             return self._one(0, 0, -1, 0, 0) is _FOUND
-        except _HopelessError:
+        except _NoSolutionError:
             return False
         finally:
             if depth > limit // 2:
@@ -149,7 +149,7 @@ class Search:
         """Finds device number `k` of a request; `sub` is the alternative that is being tried, or -1."""
         self._steps += 1
         if self._steps == _LONG and self._is_hopeless():
-            raise _HopelessError
+            raise _NoSolutionError
         if self._check_deadline is not None and self._steps % _CHECK_EVERY == 0:
             self._check_deadline()
         if index == len(self._claims):
@@ -197,7 +197,7 @@ class Search:
     ) -> Outcome:
         candidates = self._candidates[request]
         allocating, admin, found_candidates = self._allocating, request.admin_access, candidates.found
-        in_vain: set[Hashable] = set()
+        failed: set[Hashable] = set()
         position = start
         while position < len(found_candidates) or candidates.has(position):
             candidate = found_candidates[position]
@@ -208,7 +208,7 @@ class Search:
                 continue
             if candidate.error:
                 raise AllocationError(candidate.error)
-            if in_vain and self._likeness(device) in in_vain:
+            if failed and self._equivalence_key(device) in failed:
                 continue
             if not self._take(index, request, candidate):
                 continue
@@ -218,12 +218,12 @@ class Search:
             self._give_back(index, request, device)
             if found is _EXCEEDED:
                 return found
-            if self._steps > _LONG and (likeness := self._likeness(device)) is not None:
-                in_vain.add(likeness)
+            if self._steps > _LONG and (key := self._equivalence_key(device)) is not None:
+                failed.add(key)
         return _NONE
 
     def _is_hopeless(self) -> bool:
-        """Whether the devices cannot suffice, and no error would end the search before that is found out."""
+        """Whether there are too few devices, and no error would end the search before."""
         needs: list[Need] = []
         for claim in self._claims:
             has_constraints = bool(claim.claim.spec.devices.constraints)
@@ -239,7 +239,7 @@ class Search:
         return not can_be_met(needs)
 
     def _need(self, request: PreparedRequest) -> Need | None:
-        """The devices that a request needs; None where selectors cannot be evaluated for some."""
+        """The devices that a request needs; None if selectors cannot be evaluated for some."""
         candidates = self._candidates[request]
         if not request.is_all:
             candidates.find_all()
@@ -256,17 +256,18 @@ class Search:
         exclusive = [device.key for device in devices if not (multiple and device.allow_multiple)]
         return Need(count, exclusive, len(devices) - len(exclusive))
 
-    def _likeness(self, device: SliceDevice) -> Hashable:
-        """What this search can see of a device now; None where devices have to be tried one by one."""
+    def _equivalence_key(self, device: SliceDevice) -> Hashable:
+        """Equal for devices that are equivalent in the current state; None if devices have to be tried one by
+        one."""
         if self._skips_alike is None:
             self._skips_alike = not any(
                 request.is_all or request.admin_access for request in self._candidates
             )
         if not self._skips_alike:
             return None
-        found = self._likenesses.get(device.key)
+        found = self._equivalence_keys.get(device.key)
         if found is None:
-            found = self._likenesses[device.key] = (
+            found = self._equivalence_keys[device.key] = (
                 tuple(device.content.matches(request.selectors) for request in self._candidates),
                 tuple(
                     attribute_value(device.device, device.key[0], name)

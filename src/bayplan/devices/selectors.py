@@ -1,8 +1,8 @@
 """Which devices the selectors of a class and a request choose, evaluated once for each device content.
 
 Devices of one model differ in their name and little else, and often in nothing that selectors see.
-`DeviceContent` is what they see; equal contents are one object, which remembers the results of every
-`SelectorSet` that was asked about it.
+`DeviceContent` is what they see; equal contents are one object, which caches the results of every
+`SelectorSet` that was evaluated for it.
 
 CEL is imported when the first selector is evaluated: most clusters have none, and it is a tenth of what a
 command imports.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bayplan.cel.attributes import Variables
 
 _MAX_RESULTS: Final = 256
-"""Selector sets whose results a content remembers; beyond, it begins again."""
+"""Maximum number of selector sets whose results a content caches; then the cache is cleared."""
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -120,7 +120,8 @@ class DeviceContent:
         return found
 
     def consumption(self, requests: CapacityRequests, features: Features) -> Consumption | str | None:
-        """What an allocation takes of each capacity; None if the device refuses it (see `capacity.py`)."""
+        """The amount of each capacity that an allocation consumes; None if a policy forbids it
+        (`capacity.py`)."""
         try:
             return self._consumptions[requests, features]
         except KeyError:

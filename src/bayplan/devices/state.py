@@ -16,8 +16,8 @@ class DeviceState:
     """An inventory and the allocated state, with one log of changes.
 
     A search result depends on the node, the specs of the claims, the device classes, and the devices that the
-    node sees. `version` goes up when slices or allocations change; `changed_nodes` names the nodes that see
-    something else since. Labels of nodes and classes are for the caller to compare.
+    node sees. `version` increases when slices or allocations change; `changed_nodes` names the nodes that see
+    something else since. Callers compare labels of nodes and classes themselves.
     """
 
     __slots__ = ("_slices", "_taint_rules", "allocated", "changes", "inventory")
@@ -60,7 +60,7 @@ class DeviceState:
                 self.inventory.put(self._taint_rules.tainted(item))
 
     def put_claim(self, uid: str, name: str, allocation: AllocationResult | None) -> None:
-        """A claim (`namespace/name`) has this allocation, written or about to be; None: it has none."""
+        """Sets the allocation of a claim (`namespace/name`), written or about to be; None: it has none."""
         self.allocated.put(uid, name, allocation)
 
     def remove_claim(self, uid: str) -> None:
