@@ -15,16 +15,14 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bayplan.api.devices import DeviceTaintRule
-from bayplan.api.kinds import KINDS, Watch
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
-from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.cache.cache import Cache
-from bayplan.client.informer import Handler, Informer
+from bayplan.client.informer import Informer
 from bayplan.cluster_api import ClusterAPI, EventSink
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.framework.failures import describe
@@ -45,27 +43,24 @@ from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
-from bayplan.scheduler.deferred import Deferrals, DeferredHandler
+from bayplan.scheduler.deferred import Deferrals
 from bayplan.scheduler.eviction import Evictions
 from bayplan.scheduler.failure import Failures
-from bayplan.scheduler.handlers import NodeHandler, ObjectHandler, PodHandler
 from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics
 from bayplan.scheduler.recorder import EventRecorder
-from bayplan.scheduler.taint_rule_handler import TaintRuleHandler
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.watchdog import Watchdog
+from bayplan.scheduler.watches import make_handlers, make_informers
 from bayplan.snapshot.cluster import Cluster
 
-MAX_STRETCH_SECONDS: Final = 0.02
-"""After this time the loop yields to other tasks, after however few pods: some plugins are slow."""
+MAX_SECONDS_BETWEEN_YIELDS: Final = 0.02
+"""After this time the loop yields to other tasks, even after a few pods: some plugins are slow."""
 
 PODS_BETWEEN_YIELDS: Final = 64
 """After this number of pods the loop yields, so that bindings and watches run for as many pods.
 
-Switching between tasks costs as much as some pods, because of the processor's caches."""
-
-ObjectT = TypeVar("ObjectT", bound=Object)
+Switching between tasks costs as much as scheduling several pods, because of the processor's caches."""
 
 if TYPE_CHECKING:
     from bayplan.extender.chain import ExtenderChain
@@ -101,7 +96,7 @@ class Scheduler:
         plugins: plugins besides the built-in ones; they are enabled unless the configuration names them.
         metrics: called with everything that is measured.
         seed: of the random generator, so that runs can be repeated.
-        keep: whether results are cached between pods; otherwise every attempt computes everything.
+        cache: whether results are cached between pods; otherwise every attempt computes everything.
         eager: whether bindings run as far as possible before they become tasks (`tasks.py`).
         kinds: further kinds of objects to watch, besides those that plugins declare.
         on_decision: called with every decision, before it is executed.
@@ -159,19 +154,19 @@ class Scheduler:
         self._work = asyncio.Event()
         """Wakes the loop: a pod may be ready, or a timer may have to be set earlier."""
         self._alarm_at = inf
-        """When it wakes up by itself."""
+        """When the loop wakes up without an event."""
         self._stopped = False
         self.watchdog = Watchdog(config.bayplan.slow_cycle_threshold.seconds)
         """A context manager that logs cycles that take too long."""
         self._deferrals = Deferrals()
         self.pods: Informer[Pod]
-        """All pods that are watched; not there if a lister is used."""
+        """The informer of pods; not set if a lister is used."""
         self._lister: PodLister
         queue = SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
             now=now,
             columns=cluster,
-            pod_lister=self._latest,
+            pod_lister=self._find_pod,
             extenders=bool(self._extenders),
             settings=QueueSettings(
                 initial_backoff=float(config.pod_initial_backoff_seconds),
@@ -189,7 +184,7 @@ class Scheduler:
             cluster=cluster,
             cache=Cache(cluster),
             queue=queue,
-            pod_lister=self._latest,
+            pod_lister=self._find_pod,
             recorder=EventRecorder(
                 api.events() if events is None else events,
                 hostname=hostname or socket.gethostname(),
@@ -226,12 +221,22 @@ class Scheduler:
         self._evictions = Evictions(self.context, self._plugins())
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
         self._points: dict[str, ExtensionPointMetrics] = {}
-        self.handlers = self._make_handlers(kinds)
-        """For each watched kind who is called with its changes."""
+        of_plugins = (record for plugin in self._plugins() for record in plugin.kinds)
+        self.handlers = make_handlers(
+            self.context,
+            config.release,
+            self._frameworks.keys(),
+            (*kinds, *of_plugins),
+            self._claims,
+            self._deferrals,
+            self._queue_changed,
+        )
+        """The event handler of each watched kind."""
         self.informers: tuple[Informer[Any], ...] = ()
         if lister is None:
-            self.informers = self._make_informers()
-            lister = self.pods
+            informers = make_informers(self.context, self.handlers)
+            self.informers = tuple(informers.values())
+            lister = self.pods = informers[Pod]
         self._lister = lister
         self._declare_metrics()
 
@@ -240,41 +245,6 @@ class Scheduler:
     def _plugins(self) -> Iterator[Plugin]:
         for framework in self._frameworks.values():
             yield from framework.profile.all_plugins()
-
-    def _make_handlers(self, kinds: Sequence[type[Object]]) -> dict[type[Object], Handler[Any]]:
-        context, changed = self.context, self._queue_changed
-        made: dict[type[Object], Handler[Any]] = {Node: NodeHandler(context, changed)}
-        of_plugins = (record for plugin in self._plugins() for record in plugin.kinds)
-        gates = ("", *self.config.release.gates)
-        watched = (
-            kind.record for kind in KINDS.watched() if kind.gate in gates and kind.record not in (Pod, Node)
-        )
-        for record in dict.fromkeys((*watched, *kinds, *of_plugins)):
-            kind = KINDS.find(record)
-            if record is ResourceClaim:
-                made[record] = self._claims
-            elif record is DeviceTaintRule:
-                made[record] = TaintRuleHandler(context, changed)
-            else:
-                made[record] = ObjectHandler(context, "" if kind is None else kind.event, changed)
-        made[Pod] = PodHandler(context, self._frameworks.keys(), changed)
-        return {record: DeferredHandler(handler, self._deferrals) for record, handler in made.items()}
-
-    def _make_informers(self) -> tuple[Informer[Any], ...]:
-        context = self.context
-        made: list[Informer[Any]] = []
-        for record, handler in self.handlers.items():
-            kind = KINDS.find(record)
-            # Scheduling waits for the kinds that every API server has; a plugin's kind may not be installed.
-            optional = kind is None or kind.watch is not Watch.REQUIRED
-            informer = Informer(context.api, record, handler, rng=context.rng, optional=optional)
-            if kind is not None and context.metrics.enabled:
-                informer.observe = context.metrics.declare_informer(
-                    kind.group, kind.version, kind.name, informer.version
-                )
-            made.append(informer)
-        self.pods = made[-1]
-        return tuple(made)
 
     def _declare_metrics(self) -> None:
         context, metrics = self.context, self.metrics
@@ -286,7 +256,7 @@ class Scheduler:
             metrics.declare_profile(
                 name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
             )
-        # Pod groups are not built in, so none is ever there.
+        # There are no built-in pod groups, so none are ever queued.
         of_groups = dict.fromkeys(self.config.release.queue.group_queues, 0)
         metrics.pending_pods_from(lambda: dataclasses.asdict(context.queue.counts()) | of_groups)
         metrics.inflight_events_from(context.queue.in_flight_counts)
@@ -308,7 +278,7 @@ class Scheduler:
             }
         )
 
-    def _latest(self, pod: Pod) -> Pod | None:
+    def _find_pod(self, pod: Pod) -> Pod | None:
         return self._lister.get(pod.name, pod.namespace)
 
     # Running
@@ -316,9 +286,9 @@ class Scheduler:
     async def run(self) -> None:
         """Watches the cluster and schedules, until it is cancelled or `stop` is called.
 
-        Unrecoverable errors (not of a request, and not a plugin's answer about a pod) are raised. To do
-        something in between (wait for a lease, let bindings finish), call the parts: `watch`, `synced`,
-        `schedule`, `drain_bindings` and `close`.
+        Unrecoverable errors are raised; failing requests and plugins are not among them. To do something in
+        between (wait for a lease, let bindings finish), call the parts: `watch`, `synced`, `schedule`,
+        `drain_bindings` and `close`.
         """
         parts = (asyncio.ensure_future(self.watch()), asyncio.ensure_future(self.schedule()))
         try:
@@ -347,9 +317,9 @@ class Scheduler:
         self._work.set()
 
     async def drain_bindings(self, seconds: float) -> bool:
-        """Waits for bindings in progress and their events. False if the time is over.
+        """Waits for bindings in progress and their events. False if that takes longer than `seconds`.
 
-        Pods that wait at Permit are not waited for: nothing would allow them any more.
+        It does not wait for pods that wait at Permit: nothing would allow them any more.
         """
         context = self.context
         try:
@@ -371,7 +341,7 @@ class Scheduler:
         """Schedules one pod after the other, once everything has synced, until `stop`."""
         await self.synced()
         context = self.context
-        in_a_row, give_way = 0, 0.0
+        in_a_row, yield_at = 0, 0.0
         while not self._stopped:
             timer = context.queue.next_timer()
             if timer is not None and timer <= context.now():
@@ -379,10 +349,10 @@ class Scheduler:
             info = context.queue.pop()
             if info is not None:
                 if not in_a_row:
-                    give_way = context.loop.time() + MAX_STRETCH_SECONDS
+                    yield_at = context.loop.time() + MAX_SECONDS_BETWEEN_YIELDS
                 await self._schedule_one(info)
                 in_a_row += 1
-                if in_a_row < PODS_BETWEEN_YIELDS and context.loop.time() < give_way:
+                if in_a_row < PODS_BETWEEN_YIELDS and context.loop.time() < yield_at:
                     continue
             elif context.tasks.run_deferred():
                 # A binding may have failed, and its pod may be ready again.
@@ -399,7 +369,7 @@ class Scheduler:
     def _queue_changed(self) -> None:
         """Wakes the loop if it would find something in the queue.
 
-        Most events leave none: a pod that was just bound comes back as an event, and no pod waits for it.
+        Most events change nothing there, such as the event of a pod that was just bound.
         """
         if self._work.is_set():
             return
@@ -445,11 +415,11 @@ class Scheduler:
         self.watchdog.pod = pod
         try:
             if self._extenders:
-                decision = await self._ask(framework, pod, self._extenders)
+                decision = await self._decide_with_extenders(framework, pod, self._extenders)
             else:
                 decision = decide(framework, pod)
         except Exception as error:
-            _log.exception("the attempt to schedule pod %s broke", pod.key)
+            _log.exception("scheduling pod %s failed", pod.key)
             decision = error_decision(pod, describe(error))
         self.watchdog.pod = None
         if decision.traceback:
@@ -474,8 +444,10 @@ class Scheduler:
         else:
             self._failed(info, decision, started)
 
-    async def _ask(self, framework: Framework, pod: Pod, extenders: ExtenderChain) -> Decision:
-        """Decides with extenders, which are awaited."""
+    async def _decide_with_extenders(
+        self, framework: Framework, pod: Pod, extenders: ExtenderChain
+    ) -> Decision:
+        """Runs a scheduling cycle that awaits the responses of extenders."""
         self.context.tasks.run_deferred()
         self._deferrals.pause()
         try:
